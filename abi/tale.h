@@ -45,9 +45,8 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up; 0 if it was preempted, or if the wake-up is not known */
 	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
 	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
-	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
-	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */
-	SIDELANE_TALE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 2 at its end where that can be seen; value, at its begin: address */
+	/* 14 and 15 were system calls at their begin and end. */
+	SIDELANE_TALE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 3 if it begins in a system call, 2 at its end where that can be seen; value, at its begin: address */
 	SIDELANE_TALE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address; detail: its kind, as the kernel's contention_begin says; other: who holds it, where that is known */
 	SIDELANE_TALE_LOCK_WAIT_ENDED = 18, /* value: its address */
 	SIDELANE_TALE_RECLAIM_BEGAN = 19, /* the thread frees memory before it gets any */
@@ -71,7 +70,13 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_PAUSE_BEGAN = 31,  /* all threads of the process are stopped by its runtime; detail: enum sidelane_tale_pause */
 	SIDELANE_TALE_PAUSE_ENDED = 32,
 	SIDELANE_TALE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
+
+	/* ---- Threads again ---- */
+	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument */
 };
+
+/* In place of a system call's number: a page fault, say. */
+#define SIDELANE_TALE_NO_CALL 0xffffffffu
 
 /* Why a thread left the CPU. */
 enum sidelane_tale_leave {

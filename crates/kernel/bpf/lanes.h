@@ -226,7 +226,7 @@ struct sidelane_tale_thread {
 	uint64_t reserved[3];
 };
 
-/* Of each CPU: its slot of system calls and page faults, and that of everything else. */
+/* Of each CPU: its slot of calls that threads sleep in and of page faults, and that of everything else. */
 #define SIDELANE_TALE_SLOTS 2
 
 #endif

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::service::{Service, Target};
 use sidelane_kernel::tale::{Carrier, Recorder, TraceError, TraceOptions};
-use sidelane_tale::record::{Kind, Record};
+use sidelane_tale::record::{Kind, Record, leave};
 
 const REQUESTS: usize = 500;
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -139,7 +139,7 @@ fn must_have_come_by_segments(records: &[Record], data: &[&Record]) {
 }
 
 #[test]
-fn the_service_sleeps_is_woken_and_calls_the_kernel() {
+fn the_service_sleeps_in_a_call_and_is_woken() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
@@ -156,33 +156,18 @@ fn the_service_sleeps_is_woken_and_calls_the_kernel() {
         came += 1;
     }
     assert!(came > 0, "it slept at least once in {REQUESTS} requests");
-    let calls = |kind| of(&records, kind).iter().filter(|r| r.task.tid == tid).map(|r| r.detail).collect::<Vec<_>>();
-    let (entered, left) = (calls(Kind::SyscallEntered), calls(Kind::SyscallLeft));
-    assert!(entered.len() >= REQUESTS * 2, "a receive and a send for each request");
-    assert!(!left.is_empty());
-    calls_must_end_in_their_order(&records, tid);
+    must_sleep_for_events(&records, tid);
 }
 
-/// A call that the thread enters is the next one that it leaves. Some kernels hide switches: then the thread has gone,
-/// and until the trace knows that it is back, a call may have ended and others have come.
-fn calls_must_end_in_their_order(records: &[Record], tid: u32) {
-    let (mut call, mut is_away) = (None, false);
-    for record in records {
-        match record.kind {
-            Kind::Switched if record.task.tid == tid => is_away = true,
-            Kind::Switched if record.other.tid == tid => is_away = false,
-            Kind::SyscallEntered if record.task.tid == tid => {
-                assert!(call.is_none() || is_away, "it was in {call:?} and entered another: {record:?}");
-                (call, is_away) = (Some(record.detail), false);
-            }
-            Kind::SyscallLeft if record.task.tid == tid => {
-                let fits = call.is_none_or(|entered| entered == record.detail);
-                assert!(fits || is_away, "it was in {call:?} and left another: {record:?}");
-                (call, is_away) = (None, false);
-            }
-            _ => {}
-        }
-    }
+/// A server with an event loop sleeps in the call that waits for events, and each sleep is told with its call.
+fn must_sleep_for_events(records: &[Record], tid: u32) {
+    const EPOLL_WAIT: u32 = libc::SYS_epoll_wait as u32;
+    let own: Vec<&Record> = records.iter().filter(|record| record.task.tid == tid).collect();
+    let slept = |record: &Record| record.kind == Kind::Switched && record.detail == leave::SLEEPS;
+    let sleeps: Vec<_> = own.windows(2).filter(|pair| slept(pair[1])).map(|pair| pair[0]).collect();
+    assert!(!sleeps.is_empty() && sleeps.iter().all(|record| record.kind == Kind::SleepsIn), "{sleeps:#?}");
+    let in_the_loop = sleeps.iter().filter(|record| record.detail == EPOLL_WAIT && record.value != 0).count();
+    assert!(in_the_loop * 2 > sleeps.len(), "it sleeps in its loop: {sleeps:#?}");
 }
 
 #[test]
@@ -284,12 +269,12 @@ fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
 fn what_the_kernel_lacks_is_named_and_not_recorded() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
-    let lacking = TraceOptions { missing: &["sys_enter", "sched_waking"], ..TraceOptions::default() };
+    let lacking = TraceOptions { missing: &["netif_receive_skb", "sched_waking"], ..TraceOptions::default() };
     let mut recorder = Recorder::start(&lacking, &[redis.service()]).unwrap();
     redis.ask(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
-    for kind in [Kind::SyscallEntered, Kind::Woken] {
+    for kind in [Kind::Segment, Kind::Woken] {
         assert!(!recorder.recorded().has(kind) && of(&records, kind).is_empty(), "{kind:?}");
     }
     assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
@@ -300,7 +285,7 @@ fn what_the_kernel_lacks_is_named_and_not_recorded() {
 }
 
 #[test]
-fn a_light_trace_has_requests_and_no_calls() {
+fn a_light_trace_has_requests_and_no_segments() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let light = TraceOptions { light: true, ..TraceOptions::default() };
@@ -309,7 +294,7 @@ fn a_light_trace_has_requests_and_no_calls() {
     let mut records = Vec::new();
     recorder.finish(&mut records);
     assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
-    assert!(of(&records, Kind::SyscallEntered).is_empty());
+    assert!(of(&records, Kind::Segment).is_empty());
     assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
 }
 

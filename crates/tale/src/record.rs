@@ -21,8 +21,6 @@ pub enum Kind {
     Switched = 11,
     Woken = 12,
     Migrated = 13,
-    SyscallEntered = 14,
-    SyscallLeft = 15,
     PageFault = 16,
     LockWaitBegan = 17,
     LockWaitEnded = 18,
@@ -41,11 +39,12 @@ pub enum Kind {
     PauseBegan = 31,
     PauseEnded = 32,
     Program = 33,
+    SleepsIn = 34,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 32] = [
         Kind::Segment,
         Kind::DataReady,
         Kind::Received,
@@ -59,8 +58,6 @@ impl Kind {
         Kind::Switched,
         Kind::Woken,
         Kind::Migrated,
-        Kind::SyscallEntered,
-        Kind::SyscallLeft,
         Kind::PageFault,
         Kind::LockWaitBegan,
         Kind::LockWaitEnded,
@@ -79,11 +76,22 @@ impl Kind {
         Kind::PauseBegan,
         Kind::PauseEnded,
         Kind::Program,
+        Kind::SleepsIn,
     ];
+
+    /// By number. Some are of kinds that are no longer recorded.
+    const BY_NUMBER: [Option<Kind>; 35] = {
+        let (mut table, mut next) = ([None; 35], 0);
+        while next < Self::ALL.len() {
+            table[Self::ALL[next] as usize] = Some(Self::ALL[next]);
+            next += 1;
+        }
+        table
+    };
 
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        Kind::ALL.get((number as usize).checked_sub(1)?).copied()
+        Self::BY_NUMBER.get(number as usize).copied().flatten()
     }
 }
 
@@ -111,6 +119,17 @@ impl Kinds {
     pub fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u32 != 0
     }
+}
+
+/// The detail of [`Kind::SleepsIn`] in place of a system call's number: `SIDELANE_TALE_NO_CALL`.
+pub const NO_CALL: u32 = u32::MAX;
+
+/// When a page fault was met, in the detail of [`Kind::PageFault`].
+#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+pub mod fault {
+    pub const BEGINS: u32 = 1;
+    pub const ENDS: u32 = 2;
+    pub const BEGINS_IN_CALL: u32 = 3;
 }
 
 /// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_tale_leave`.
@@ -219,12 +238,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_those_of_the_order() {
-        for (index, kind) in Kind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index + 1);
-            assert_eq!(Kind::of(kind as u32), Some(kind));
-        }
-        assert_eq!((Kind::of(0), Kind::of(34)), (None, None));
+    fn each_kind_has_a_number_and_each_number_one_kind_or_none() {
+        assert!(Kind::ALL.is_sorted_by_key(|kind| *kind as u32));
+        assert!(Kind::ALL.into_iter().all(|kind| Kind::of(kind as u32) == Some(kind)));
+        assert!([0, 14, 15, 35, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
     }
 
     proptest! {

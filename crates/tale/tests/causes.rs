@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use sidelane_tale::builder::Settings;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, Record, leave, pause};
+use sidelane_tale::record::{Kind, NO_CALL, Record, fault, leave, pause};
 use sidelane_tale::timeline::Span;
 
 /// What every such request begins with.
@@ -92,8 +92,8 @@ fn the_thread_was_moved() {
 #[test]
 fn the_thread_moved_itself_and_was_woken_elsewhere() {
     let mut trace = request_is_taken_up();
-    trace.enters(190, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
-    trace.comes(300, 1).on_cpu(1).returns(310, 1);
+    trace.in_call(200, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
+    trace.comes(300, 1).on_cpu(1);
     answered(&mut trace, 500, 1);
     trace.records.iter_mut().filter(|record| record.at_ns >= at(310)).for_each(|record| record.cpu = 1);
     assert_eq!(trace.first().of_cause_ns(Migration), 100_000);
@@ -173,12 +173,29 @@ fn a_fault_that_is_preempted_goes_on_afterwards() {
 }
 
 #[test]
+fn a_thread_sleeps_in_the_fault_that_it_is_in_and_in_no_earlier_one() {
+    let cause = |begins: u32, fault_us: u64, call: u32| {
+        let mut trace = request_is_taken_up();
+        trace.event(fault_us, Kind::PageFault, 1, begins);
+        trace.in_call(3_000, 1, call, 0).sleeps(3_000, 1).woken(3_400, 6, 1).comes(3_410, 1);
+        answered(&mut trace, 3_500, 1);
+        then(&trace).into_iter().find(|part| part.0 == 3_000).map(|part| part.2)
+    };
+    const READ: u32 = 0;
+    assert_eq!(cause(fault::BEGINS, 200, NO_CALL), Some(PageFault));
+    assert_eq!(cause(fault::BEGINS, 2_995, READ), Some(HandOver), "what came before the call is over");
+    assert_eq!(cause(fault::BEGINS_IN_CALL, 2_900, READ), Some(PageFault));
+    assert_eq!(cause(fault::BEGINS_IN_CALL, 1_900, READ), Some(HandOver), "of an earlier call");
+    assert_eq!(cause(fault::BEGINS_IN_CALL, 2_995, NO_CALL), Some(HandOver), "that call is over");
+}
+
+#[test]
 fn the_runtime_paused() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
         let mut trace = request_is_taken_up();
         trace.event(200, Kind::PauseBegan, 5, kind);
-        trace.enters(205, 1, 202, 0xbeef).sleeps(210, 1);
-        trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1).returns(411, 1);
+        trace.in_call(210, 1, 202, 0xbeef).sleeps(210, 1);
+        trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1);
         answered(&mut trace, 500, 1);
         let held = [(200, 210, cause), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue)];
         assert_eq!(then(&trace), [&[(120, 200, OnCpu)], &held[..], &[(410, 500, OnCpu)]].concat());
@@ -188,9 +205,9 @@ fn the_runtime_paused() {
 #[test]
 fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
     let mut trace = request_is_taken_up();
-    trace.woken(190, 1, 2).enters(192, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
+    trace.woken(190, 1, 2).in_call(195, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
     trace.event(200, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(395, Kind::PauseEnded, 5, 0);
-    trace.woken(397, 2, 1).sleeps(398, 2).comes(400, 1).returns(401, 1);
+    trace.woken(397, 2, 1).sleeps(398, 2).comes(400, 1);
     answered(&mut trace, 500, 1);
     let of_pause: u64 = then(&trace).iter().filter(|part| part.2 == Collection).map(|part| part.1 - part.0).sum();
     assert_eq!(of_pause, 195);
@@ -199,8 +216,8 @@ fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
 #[test]
 fn another_thread_held_a_lock() {
     let mut trace = request_is_taken_up();
-    trace.enters(200, 1, 202, 0xbeef).sleeps(210, 1);
-    trace.woken(400, 6, 1).comes(410, 1).returns(411, 1);
+    trace.in_call(210, 1, 202, 0xbeef).sleeps(210, 1);
+    trace.woken(400, 6, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1..3], [(210, 400, Lock), (400, 410, RunQueue)]);
     let lock = span(&trace, Lock);
@@ -229,7 +246,7 @@ fn it_slept_until_another_thread_woke_it() {
 #[test]
 fn the_program_slept() {
     let mut trace = request_is_taken_up();
-    trace.enters(200, 1, 35, 0).sleeps(210, 1).woken(400, NOBODY, 1).comes(410, 1).returns(410, 1);
+    trace.in_call(210, 1, 35, 0).sleeps(210, 1).woken(400, NOBODY, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, Timer));
 }
@@ -347,7 +364,7 @@ fn a_start_in_hindsight_has_a_late_number_and_nothing_is_missing_before_it() {
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
     trace.comes(1, 2).on_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).on_cpu(1);
     for us in [2_000, 4_000, 6_000] {
-        trace.enters(us, 2, 202, 0xbeef).on_cpu(1);
+        trace.event(us, Kind::SignalDelivered, 2, 10).on_cpu(1);
     }
     trace
         .transmitted(8_000, 7, 10)
@@ -373,7 +390,7 @@ fn what_no_record_tells_is_not_explained() {
 #[test]
 fn a_full_pipe_is_no_send_buffer() {
     let mut trace = request_is_taken_up();
-    trace.enters(200, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).comes(410, 1).returns(411, 1);
+    trace.in_call(210, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, HandOver));
     assert_eq!((span(&trace, HandOver).by_tid, span(&trace, HandOver).by_pid), (901, STRANGER));
@@ -392,8 +409,8 @@ fn a_thread_that_comes_to_a_cpu_has_quota_though_no_record_says_so() {
 #[test]
 fn a_thread_that_has_the_number_of_one_that_ended_has_nothing_of_its() {
     let mut trace = request_is_taken_up();
-    // Thread 2 gets the request, enters a call, and ends.
-    trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).enters(150, 2, 202, 0xbeef);
+    // Thread 2 gets the request, sleeps in a call, and ends.
+    trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).in_call(160, 2, 202, 0xbeef);
     trace.switched(160, 2, NOBODY, leave::ENDED);
     // Another one with its number sleeps in no call, and wakes thread 3.
     trace.woken(200, NOBODY, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);

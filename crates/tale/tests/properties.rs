@@ -123,16 +123,12 @@ impl Writer {
                 self.us += us;
             }
             Episode::WaitsForLock => {
-                self.trace.enters(at, 1, 202, 0xbeef);
+                self.trace.in_call(at, 1, 202, 0xbeef);
                 self.sleeps(us, leave::SLEEPS, HOLDER);
-                let at = self.step(1);
-                self.trace.returns(at, 1);
             }
             Episode::Sleeps => {
-                self.trace.enters(at, 1, 35, 0);
+                self.trace.in_call(at, 1, 35, 0);
                 self.sleeps(us, leave::SLEEPS, NOBODY);
-                let at = self.step(1);
-                self.trace.returns(at, 1);
             }
             Episode::ReadsDisk => {
                 self.trace.event(at + us, Kind::DiskCompleted, 1, 8 << 20);

@@ -101,8 +101,7 @@ static __always_inline void put_into_ring(struct sidelane_tale_cpu *state, uint3
 /* Follows abi/slot.h. An interrupt between another writer's two timestamps finds the first of them. */
 static __always_inline void put_into_slot(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *tale)
 {
-	bool is_call = tale->type == SIDELANE_TALE_SYSCALL_ENTERED || tale->type == SIDELANE_TALE_SYSCALL_LEFT ||
-		       tale->type == SIDELANE_TALE_PAGE_FAULT;
+	bool is_call = tale->type == SIDELANE_TALE_SLEEPS_IN || tale->type == SIDELANE_TALE_PAGE_FAULT;
 	uint32_t place = cpu * SIDELANE_TALE_SLOTS + !is_call;
 	struct sidelane_event_slot *slot = bpf_map_lookup_elem(&tale_slots, &place);
 

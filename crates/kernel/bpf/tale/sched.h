@@ -7,6 +7,7 @@
 #define SIDELANE_TALE_SCHED_H
 
 #include "tale/lost.h"
+#include "tale/registers.h"
 
 /* Of enum task_state, as in include/linux/sched.h. */
 #define TASK_UNINTERRUPTIBLE 0x2
@@ -69,6 +70,25 @@ static __always_inline uint64_t request_that_leaves(struct sidelane_tale_cpu *st
 	return thread ? thread->running : 0;
 }
 
+/* A service's thread leaves the CPU of its own accord: what for is known by the system call that it is in. */
+static __always_inline void tell_of_call(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
+					 uint64_t request, uint64_t now_ns)
+{
+	struct pt_regs *regs = registers_of(task);
+	struct tale tale = {
+		.at_ns = now_ns,
+		.type = SIDELANE_TALE_SLEEPS_IN,
+		.detail = number_of_call(regs),
+		.tid = task->pid,
+		.pid = task->tgid,
+		.request = request,
+		.value = first_argument(regs),
+	};
+
+	if (calls_are_known)
+		tell(state, cpu, &tale);
+}
+
 static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
 				   uint64_t request, bool preempted, uint64_t now_ns)
 {
@@ -79,6 +99,8 @@ static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu
 		note_denied(state, cpu, task, preempted, now_ns);
 		if (preempted)
 			change_waiting(cpu, 1);
+		else
+			tell_of_call(state, cpu, task, request, now_ns);
 	} else if (thread && !preempted && why_it_leaves(task, false) != SIDELANE_TALE_LEFT_BLOCKED) {
 		/* It has done what it was woken for. */
 		thread->follow = 0;

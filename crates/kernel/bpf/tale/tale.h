@@ -15,10 +15,10 @@
 #ifndef SIDELANE_TALE_PROGRAMS_H
 #define SIDELANE_TALE_PROGRAMS_H
 
-#include "tale/calls.h"
 #include "tale/cpus.h"
 #include "tale/disks.h"
 #include "tale/network.h"
 #include "tale/sched.h"
+#include "tale/waits.h"
 
 #endif

@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What threads ask of the kernel, and what keeps them in it: system calls, page faults, the kernel's own locks,
- * reclaim of memory, signals.
+ * What keeps threads in the kernel: page faults, the kernel's own locks, reclaim of memory, signals.
  */
-#ifndef SIDELANE_TALE_CALLS_H
-#define SIDELANE_TALE_CALLS_H
+#ifndef SIDELANE_TALE_WAITS_H
+#define SIDELANE_TALE_WAITS_H
 
+#include "tale/registers.h"
 #include "tale/who.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-#if defined(__TARGET_ARCH_x86)
-struct pt_regs {
-	unsigned long di;
-	unsigned long orig_ax;
-};
-#define first_argument(regs) ((regs)->di)
-#else
-struct pt_regs;
-#define first_argument(regs) 0
-#endif
 
 typedef atomic64_t atomic_long_t;
 
@@ -33,7 +22,7 @@ struct rw_semaphore {
 
 #pragma clang attribute pop
 
-/* ---- System calls and page faults: of the service alone ---- */
+/* ---- Page faults and signals: of the service alone ---- */
 
 static __always_inline void tell_of_service(uint32_t type, uint32_t detail, uint64_t value)
 {
@@ -44,39 +33,9 @@ static __always_inline void tell_of_service(uint32_t type, uint32_t detail, uint
 		tell_of_present(state, cpu, type, detail, value);
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(tale_call, struct pt_regs *regs, long number)
-{
-	uint32_t cpu = bpf_get_smp_processor_id();
-	struct sidelane_tale_cpu *state = tale_cpu(cpu);
-
-	if (state && state->service)
-		tell_of_present(state, cpu, SIDELANE_TALE_SYSCALL_ENTERED, number, first_argument(regs));
-	return 0;
-}
-
-/* Part of the kernel's interface; a number above says which entry it came through. */
-#if defined(__TARGET_ARCH_x86)
-#define number_of_call(regs) ((regs)->orig_ax)
-#define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
-#else
-#define number_of_call(regs) 0
-#define is_in_no_call(regs) ((void)(regs), false)
-#endif
-
-SEC("tp_btf/sys_exit")
-int BPF_PROG(tale_return, struct pt_regs *regs, long result)
-{
-	uint32_t cpu = bpf_get_smp_processor_id();
-	struct sidelane_tale_cpu *state = tale_cpu(cpu);
-
-	if (state && state->service)
-		tell_of_present(state, cpu, SIDELANE_TALE_SYSCALL_LEFT, number_of_call(regs), result);
-	return 0;
-}
-
 #define FAULT_BEGINS 1
 #define FAULT_ENDS 2
+#define FAULT_BEGINS_IN_CALL 3
 
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(tale_fault, unsigned long address)
@@ -89,7 +48,7 @@ int BPF_PROG(tale_fault, unsigned long address)
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(tale_fault_in_kernel, unsigned long address)
 {
-	tell_of_service(SIDELANE_TALE_PAGE_FAULT, FAULT_BEGINS, address);
+	tell_of_service(SIDELANE_TALE_PAGE_FAULT, FAULT_BEGINS_IN_CALL, address);
 	return 0;
 }
 
@@ -104,9 +63,8 @@ int BPF_PROG(tale_fault_ends, struct mm_struct *memory)
 	if (!state || !state->service)
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
-	if (is_in_no_call(regs) && task->mm == memory)
+	if (is_in_no_call(registers_of(task)) && task->mm == memory)
 		tell_of_present(state, cpu, SIDELANE_TALE_PAGE_FAULT, FAULT_ENDS, 0);
 	return 0;
 }

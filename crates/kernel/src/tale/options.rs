@@ -22,7 +22,7 @@ pub enum Carrier {
 /// How a trace is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceOptions {
-    /// Without system calls, softirqs and incoming segments.
+    /// Without softirqs and incoming segments.
     pub light: bool,
     /// Where the records go.
     pub carrier: Carrier,

@@ -23,7 +23,7 @@ const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Ki
 }
 
 /// Of `bpf/tale/`, and of `bpf/requests/` what tells a trace something.
-const PROGRAMS: [Program; 31] = [
+const PROGRAMS: [Program; 29] = [
     program("request_data", "sk_data_ready", &[Kind::DataReady]),
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
     program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
@@ -37,8 +37,6 @@ const PROGRAMS: [Program; 31] = [
     program("tale_wakeup_new", "sched_wakeup_new", &[]),
     program("tale_rename", "task_rename", &[]),
     program("tale_migrate", "sched_migrate_task", &[Kind::Migrated]),
-    heavy("tale_call", "sys_enter", &[Kind::SyscallEntered]),
-    heavy("tale_return", "sys_exit", &[Kind::SyscallLeft]),
     program("tale_fault", "page_fault_user", &[Kind::PageFault]),
     program("tale_fault_in_kernel", "page_fault_kernel", &[]),
     program("tale_fault_ends", "rss_stat", &[]),
@@ -76,7 +74,12 @@ pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, lanes: bool, s
     let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
     let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
     let switches = kinds.has(Kind::Switched);
-    let also = [(Kind::Stolen, switches && stolen_is_seen), (Kind::Overlap, switches && lanes)];
+    let calls_are_known = cfg!(target_arch = "x86_64");
+    let also = [
+        (Kind::SleepsIn, switches && calls_are_known),
+        (Kind::Stolen, switches && stolen_is_seen),
+        (Kind::Overlap, switches && lanes),
+    ];
     also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind))
 }
 
@@ -110,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_light_trace_has_neither_system_calls_nor_softirqs() {
+    fn a_light_trace_has_neither_softirqs_nor_segments() {
         let light = TraceOptions { light: true, ..TraceOptions::default() };
         let made = kinds(&light, &kernel(), false, true);
-        for kind in [Kind::SyscallEntered, Kind::SyscallLeft, Kind::Softirq, Kind::Segment] {
+        for kind in [Kind::Softirq, Kind::Segment] {
             assert!(!made.has(kind), "{kind:?}");
         }
         assert!(made.has(Kind::DataReady) && made.has(Kind::Switched) && made.has(Kind::Transmitted));

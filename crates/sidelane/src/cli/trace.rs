@@ -34,7 +34,7 @@ pub struct TraceArgs {
     /// For how long; Ctrl-C ends it sooner [default: 10s; with --record until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,
-    /// Record no system calls, softirqs and incoming segments: costs the service less, and tells fewer causes
+    /// Record no softirqs and incoming segments: costs the service less, and tells fewer causes
     #[arg(long)]
     pub light: bool,
     /// Keep the last seconds, and write them into this directory when the objective breaks [default: .]

@@ -93,7 +93,7 @@ mod tests {
         let timeline = timeline(5, 1_000_000, &[(Cause::OnCpu, 1_000_000)]);
         let (tid, lane) = (timeline.spans[0].tid, timeline.spans[0].cpu.unwrap());
         let on = |at_ns, kind| Record { cpu: lane + 9, socket: timeline.socket + 1, ..record(at_ns, kind) };
-        let of_thread = Record { task: Task { tid, pid: tid }, ..on(1_100_000, Kind::SyscallEntered) };
+        let of_thread = Record { task: Task { tid, pid: tid }, ..on(1_100_000, Kind::SleepsIn) };
         let of_lane = Record { cpu: lane, ..on(1_200_000, Kind::Switched) };
         let of_socket = Record { socket: timeline.socket, ..on(1_300_000, Kind::Transmitted) };
         let strangers = [on(1_400_000, Kind::Switched), on(1_500_000, Kind::Transmitted), on(1_600_000, Kind::Woken)];

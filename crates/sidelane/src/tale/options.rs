@@ -16,7 +16,7 @@ pub struct TraceOptions {
     pub bound: Bound,
     /// For how long.
     pub length: Duration,
-    /// Without system calls and softirqs.
+    /// Without softirqs and incoming segments.
     pub light: bool,
     /// Where records are written.
     pub log: Option<PathBuf>,

@@ -257,7 +257,7 @@ impl Way {
     }
 
     fn lock(&mut self, length_ns: u64) {
-        self.put(Kind::SyscallEntered, |record| (record.task, record.detail) = (SERVER, 202));
+        self.put(Kind::SleepsIn, |record| (record.task, record.detail) = (SERVER, 202));
         self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, WORKER, 1));
         self.spend(Cause::Lock, length_ns);
         self.put(Kind::Woken, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));

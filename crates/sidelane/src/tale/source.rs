@@ -43,7 +43,7 @@ impl Source {
         target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
     }
 
-    /// Starts to record the service, until it is asked to end; `light`: without system calls and softirqs.
+    /// Starts to record the service, until it is asked to end; `light`: without softirqs and incoming segments.
     ///
     /// # Errors
     /// If the service is not there, or if this kernel or this process's rights do not suffice.

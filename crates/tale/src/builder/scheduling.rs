@@ -4,10 +4,7 @@ use crate::builder::fact::Fact;
 use crate::builder::request::Link;
 use crate::builder::world::World;
 use crate::cause::Cause;
-use crate::record::{Kind, Record};
-
-/// Details of page faults.
-const FAULT_BEGINS: u32 = 1;
+use crate::record::{Kind, NO_CALL, Record, fault};
 
 impl World {
     pub(super) fn scheduling(&mut self, record: &Record) {
@@ -93,17 +90,18 @@ impl World {
         let thread = self.thread(record.task);
         thread.acts(at_ns, record.cpu);
         match record.kind {
-            Kind::PageFault if record.detail == FAULT_BEGINS => thread.faults.begin(at_ns, record.value),
-            Kind::PageFault => thread.faults.end(at_ns),
+            Kind::PageFault if record.detail == fault::ENDS => thread.faults.end(at_ns),
+            Kind::PageFault => {
+                thread.faults.begin(at_ns, record.value, record.detail == fault::BEGINS_IN_CALL);
+            }
             Kind::LockWaitBegan => thread.locks.begin(at_ns, record.value, record.other),
             Kind::LockWaitEnded => thread.locks.end(at_ns, Cause::Lock),
             Kind::ReclaimBegan => thread.reclaims.begin(at_ns, 0, record.other),
             Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
-            Kind::SyscallEntered => {
-                thread.faults.goes_on(at_ns);
-                thread.enters(record.detail, record.value);
+            Kind::SleepsIn => {
+                let call = (record.detail != NO_CALL).then_some((record.detail, record.value));
+                thread.sleeps_in(at_ns, call);
             }
-            Kind::SyscallLeft => thread.returns(),
             _ => thread.faults.goes_on(at_ns),
         }
     }

@@ -198,6 +198,7 @@ impl Thread {
             self.moves.push(Fact::of(Cause::Migration, self.moved_ns, at_ns, 0));
         }
         self.moved_ns = 0;
+        self.call = None;
         self.came_ns = at_ns;
         self.is_let_run(at_ns);
         self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
@@ -216,14 +217,10 @@ impl Thread {
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, by);
     }
 
-    /// It entered a system call.
-    pub fn enters(&mut self, number: u32, argument: u64) {
-        self.call = Some((number, argument));
-    }
-
-    /// It is out of its system call.
-    pub fn returns(&mut self) {
-        self.call = None;
+    /// It is about to leave the CPU of its own accord, in this system call or in none.
+    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<(u32, u64)>) {
+        self.call = call;
+        self.faults.sleeps(at_ns, call.is_some());
     }
 
     /// The disk that last answered it, and when.

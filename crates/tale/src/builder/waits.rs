@@ -45,16 +45,27 @@ pub struct Faults {
     pub track: Track,
     since_ns: u64,
     address: u64,
+    in_call: bool,
 }
 
 /// What comes this soon after a fault's begin ends it.
 const FAULT_AT_MOST_NS: u64 = 10_000;
+/// A fault that a system call met is soon asleep: later it is another one that the thread sleeps in.
+const SLEEPS_WITHIN_NS: u64 = 1_000_000;
 
 impl Faults {
-    /// One begins.
-    pub fn begin(&mut self, at_ns: u64, address: u64) {
+    /// One begins, in a system call or not.
+    pub fn begin(&mut self, at_ns: u64, address: u64, in_call: bool) {
         self.goes_on(at_ns);
-        (self.since_ns, self.address) = (at_ns, address);
+        (self.since_ns, self.address, self.in_call) = (at_ns, address, in_call);
+    }
+
+    /// The thread is about to sleep, in a system call or not: in the fault, if that began there.
+    pub fn sleeps(&mut self, at_ns: u64, in_call: bool) {
+        let is_late = in_call && at_ns.saturating_sub(self.since_ns) > SLEEPS_WITHIN_NS;
+        if self.in_call != in_call || is_late {
+            self.goes_on(at_ns);
+        }
     }
 
     /// It ends.

@@ -128,13 +128,9 @@ impl Trace {
         self.add(us, Kind::Woken, by, |record| record.other = task(tid))
     }
 
-    /// A thread enters a system call.
-    pub fn enters(&mut self, us: u64, tid: u32, number: u32, argument: u64) -> &mut Trace {
-        self.add(us, Kind::SyscallEntered, tid, |record| (record.detail, record.value) = (number, argument))
-    }
-
-    pub fn returns(&mut self, us: u64, tid: u32) -> &mut Trace {
-        self.add(us, Kind::SyscallLeft, tid, |_| ())
+    /// A thread is about to leave the CPU in a system call.
+    pub fn in_call(&mut self, us: u64, tid: u32, number: u32, argument: u64) -> &mut Trace {
+        self.add(us, Kind::SleepsIn, tid, |record| (record.detail, record.value) = (number, argument))
     }
 
     /// Something ended that took so long.

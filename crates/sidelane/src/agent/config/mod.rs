@@ -288,7 +288,7 @@ pub struct TraceRule {
     pub keep: Duration,
     /// So many recordings are written of each service, no more.
     pub recordings: u32,
-    /// Without system calls and softirqs.
+    /// Without softirqs and incoming segments.
     pub light: bool,
 }
 

@@ -53,7 +53,7 @@ pub struct FlightOptions {
     pub target: Target,
     /// What it owes its clients.
     pub bound: Bound,
-    /// Without system calls and softirqs.
+    /// Without softirqs and incoming segments.
     pub light: bool,
     /// Where recordings are written.
     pub dir: PathBuf,

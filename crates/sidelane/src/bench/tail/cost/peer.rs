@@ -17,7 +17,7 @@ pub(super) enum Peer {
 }
 
 /// Its events, where the kernel shows them to tools: those of a trace that are frequent.
-const EVENTS: [&str; 14] = [
+const EVENTS: [&str; 12] = [
     "sched:sched_switch",
     "sched:sched_waking",
     "sched:sched_migrate_task",
@@ -29,8 +29,6 @@ const EVENTS: [&str; 14] = [
     "sock:sock_send_length",
     "sock:sock_recv_length",
     "tcp:tcp_probe",
-    "raw_syscalls:sys_enter",
-    "raw_syscalls:sys_exit",
     "exceptions:page_fault_user",
 ];
 
