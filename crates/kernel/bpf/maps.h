@@ -162,6 +162,19 @@ uint32_t trace_on;
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
+/* What was stored before can be seen before `where` changes, and what is stored after it later. Stores of x86 are seen
+ * in their order. */
+#if defined(__TARGET_ARCH_x86)
+#define publish(where, value)             \
+	do {                              \
+		barrier();                \
+		store_once(where, value); \
+		barrier();                \
+	} while (0)
+#else
+#define publish(where, value) ((void)__sync_lock_test_and_set(&(where), value))
+#endif
+
 static __always_inline struct sidelane_lane_word *lane_word(uint32_t cpu)
 {
 	return bpf_map_lookup_elem(&lane_words, &cpu);

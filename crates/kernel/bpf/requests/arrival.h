@@ -82,18 +82,28 @@ static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 static __always_inline void message_arrives(struct connection *conn, struct sidelane_request_books *books,
 					    struct tcp_sock *tcp, uint64_t now_ns)
 {
-	bool room = conn->arrived - load_once(conn->taken) < MESSAGES;
-	struct message *message = &conn->messages[(room ? conn->arrived : conn->arrived - 1) & (MESSAGES - 1)];
+	uint32_t number = conn->arrived;
 
 	if (load_once(conn->foreign))
 		return;
-	message->end_seq = conn->seen_seq;
-	if (!room)
+	if (number == conn->room_until)
+		conn->room_until = load_once(conn->taken) + MESSAGES;
+	if (number == conn->room_until) {
+		conn->messages[(number - 1) & (MESSAGES - 1)].end_seq = conn->seen_seq;
 		return;
-	message->arrived_ns = now_ns;
-	message->answered = tcp->write_seq != conn->write_seq;
-	message->queue_len = change_queue(books, 1, 0);
-	store_once(conn->arrived, conn->arrived + 1);
+	}
+	struct message message = {
+		.arrived_ns = now_ns,
+		.end_seq = conn->seen_seq,
+		/* Only lanes ask for that, and it is the service's threads that write it. */
+		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
+		.queue_len = change_queue(books, 1, 0),
+	};
+	conn->messages[number & (MESSAGES - 1)] = message;
+	publish(conn->arrived, number + 1);
+	publish(conn->newest_number, number + 1);
+	conn->newest = message;
+	publish(conn->newest_number, number);
 }
 
 SEC("tp_btf/sk_data_ready")

@@ -24,13 +24,24 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu,
 	return (uint64_t)ran_ns < most_ns ? (uint64_t)ran_ns : most_ns;
 }
 
+/* A response, or more of one, that a thread has sent just now. */
+struct response {
+	struct sock *sock;
+	struct tcp_sock *tcp;
+	struct task_struct *task;
+	int bytes;
+	uint32_t cpu;
+	uint64_t now_ns;
+};
+
 static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
-					 struct task_struct *task, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
+					 const struct response *response, uint64_t batch_ns)
 {
+	uint32_t cpu = response->cpu;
 	uint32_t service = conn->service;
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
-	tale_finished(conn, cpu, now_ns);
+	tale_answered(response->sock, response->tcp, conn, response->bytes, cpu, response->now_ns);
 	/* Nobody wants records of this service. */
 	if (!ring)
 		return;
@@ -44,9 +55,9 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 		.connection = conn->first_number,
 		.arrived_ns = conn->arrived_ns,
 		.started_ns = conn->started_ns,
-		.finished_ns = now_ns,
-		.co_run_ns = co_run_ns(conn, cpu, batch_ns, now_ns),
-		.tid = task->pid,
+		.finished_ns = response->now_ns,
+		.co_run_ns = co_run_ns(conn, cpu, batch_ns, response->now_ns),
+		.tid = response->task->pid,
 		.lane = cpu,
 		.queue_len = conn->queue_len,
 		.sends = conn->sends,
@@ -111,9 +122,11 @@ static __always_inline void leave_request(struct connection *conn, struct reques
 }
 
 static __always_inline void finish_request(struct connection *conn, struct request_thread *thread,
-					   struct sidelane_request_books *books, struct task_struct *task, uint32_t cpu,
-					   uint64_t now_ns)
+					   struct sidelane_request_books *books, const struct response *response)
 {
+	struct task_struct *task = response->task;
+	uint32_t cpu = response->cpu;
+	uint64_t now_ns = response->now_ns;
 	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
@@ -130,7 +143,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	leave_request(conn, thread, books);
 	thread->finished_ns = now_ns;
 	thread->batch_ns = batch_ns;
-	write_record(conn, books, task, cpu, batch_ns, now_ns);
+	write_record(conn, books, response, batch_ns);
 	if (conn->left)
 		begin_next(conn, thread, books, task->pid, cpu, now_ns);
 	else if (thread->takes_over && !thread->running)
@@ -167,14 +180,20 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	if (!thread)
 		return 0;
 	thread->service = service;
-	uint32_t cpu = bpf_get_smp_processor_id();
-	uint64_t now_ns = bpf_ktime_get_ns();
-	tale_sent(sock, tcp, conn, length, cpu, now_ns);
+	struct response response = {
+		.sock = sock,
+		.tcp = tcp,
+		.task = task,
+		.bytes = length,
+		.cpu = bpf_get_smp_processor_id(),
+		.now_ns = bpf_ktime_get_ns(),
+	};
+	tale_present(conn, response.cpu);
 	if (conn->left) {
-		finish_request(conn, thread, books, task, cpu, now_ns);
+		finish_request(conn, thread, books, &response);
 	} else {
 		conn->sends++;
-		write_record(conn, books, task, cpu, partners_batch_ns(cpu, now_ns), now_ns);
+		write_record(conn, books, &response, partners_batch_ns(response.cpu, response.now_ns));
 	}
 	return 0;
 }

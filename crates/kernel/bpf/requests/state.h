@@ -156,16 +156,21 @@ struct counts {
 	uint32_t known;         /* 1: it was counted */
 };
 
-/* A request that was received and not answered, and its connection. The first part is written
- * as data arrives, under the socket's lock; the rest by the service's threads, which take
- * turns. */
+/* A request that was received and not answered, and its connection. The first part is written as data arrives, under
+ * the socket's lock, by the CPU on which the network's work is done. With the pointer that the kernel keeps in front of
+ * it that is one cache line: all that goes from that CPU to the service's with a request. The rest is written by the
+ * service's threads, which take turns. */
 struct connection {
-	uint64_t data_ns;  /* the last arrival of data, be it a whole message or not */
-	uint32_t arrived;  /* messages arrived, wraps */
-	uint32_t seen_seq; /* end of the data that has arrived */
-	uint32_t known;    /* the epoch in which it is known, 0 before the first arrival */
-	uint32_t foreign;  /* 1: whoever received on it last is not of the service */
-	uint32_t service;  /* number of the service whose connection it is, 0 while none is known */
+	uint64_t data_ns;         /* the last arrival of data, be it a whole message or not */
+	struct message newest;    /* a copy of the newest message */
+	uint32_t newest_number;   /* which one that is, counted as in `arrived`; another one while it is written */
+	uint32_t arrived;         /* messages arrived, wraps */
+	uint32_t room_until;      /* up to which of them there is room */
+	uint32_t seen_seq;        /* end of the data that has arrived */
+	uint32_t known;           /* the epoch in which it is known, 0 before the first arrival */
+	uint32_t foreign;         /* 1: whoever received on it last is not of the service */
+	uint32_t service;         /* number of the service whose connection it is, 0 while none is known */
+	uint32_t reserved;
 
 	uint32_t taken;     /* messages received, wraps */
 	uint32_t left;      /* messages received together and not answered yet */
@@ -190,6 +195,8 @@ struct connection {
 	struct counts counts; /* at its start */
 	struct message messages[MESSAGES];
 };
+
+_Static_assert(__builtin_offsetof(struct connection, taken) == 64 - sizeof(void *), "one cache line");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);

@@ -17,16 +17,16 @@ static __always_inline void tale_received(const struct sock *sock, struct tcp_so
 {
 }
 
-static __always_inline void tale_sent(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn, int bytes,
-				      uint32_t cpu, uint64_t now_ns)
+static __always_inline void tale_present(struct connection *conn, uint32_t cpu) {}
+
+static __always_inline void tale_answered(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
+					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
 }
 
 static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t type, int bytes) {}
 
 static __always_inline void tale_started(struct connection *conn, uint32_t cpu) {}
-
-static __always_inline void tale_finished(struct connection *conn, uint32_t cpu, uint64_t now_ns) {}
 
 static __always_inline void tale_state(const struct sock *sock, int old, int new) {}
 

@@ -78,16 +78,8 @@ static __always_inline void fill(struct sidelane_event_slot *slot, uint32_t cpu,
 	store_once(slot->payload[4], tale->value);
 }
 
-/* What was stored before can be seen before `where` changes. Stores of x86 are seen in their order. */
-#if defined(__TARGET_ARCH_x86)
-#define publish(where, value) store_once(where, value)
-#else
-#define publish(where, value) ((void)__sync_lock_test_and_set(&(where), value))
-#endif
-
-static __always_inline void put_into_ring(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *tale)
+static __always_inline void put_into_ring(uint32_t cpu, uint64_t number, const struct tale *tale)
 {
-	uint64_t number = __sync_fetch_and_add(&state->written, 1);
 	uint32_t place = cpu * settings.trace_records + (number & (settings.trace_records - 1));
 	struct sidelane_event_slot *slot = bpf_map_lookup_elem(&tale_records, &place);
 
@@ -121,9 +113,23 @@ static __always_inline void put_into_slot(struct sidelane_tale_cpu *state, uint3
 static __always_inline void tell(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *tale)
 {
 	if (settings.trace_carrier == SIDELANE_TRACE_RINGS)
-		put_into_ring(state, cpu, tale);
+		put_into_ring(cpu, __sync_fetch_and_add(&state->written, 1), tale);
 	else
 		put_into_slot(state, cpu, tale);
+}
+
+/* Two at once: an atomic addition waits for all stores before it, and the place of a record is in no cache yet. */
+static __always_inline void tell_both(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *first,
+				      const struct tale *second)
+{
+	if (settings.trace_carrier != SIDELANE_TRACE_RINGS) {
+		put_into_slot(state, cpu, first);
+		put_into_slot(state, cpu, second);
+		return;
+	}
+	uint64_t number = __sync_fetch_and_add(&state->written, 2);
+	put_into_ring(cpu, number, first);
+	put_into_ring(cpu, number + 1, second);
 }
 
 #endif

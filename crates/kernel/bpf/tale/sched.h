@@ -71,11 +71,11 @@ static __always_inline uint64_t request_that_leaves(struct sidelane_tale_cpu *st
 }
 
 /* A service's thread leaves the CPU of its own accord: what for is known by the system call that it is in. */
-static __always_inline void tell_of_call(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
-					 uint64_t request, uint64_t now_ns)
+static __always_inline struct tale of_call(struct task_struct *task, uint64_t request, uint64_t now_ns)
 {
 	struct pt_regs *regs = registers_of(task);
-	struct tale tale = {
+
+	return (struct tale){
 		.at_ns = now_ns,
 		.type = SIDELANE_TALE_SLEEPS_IN,
 		.detail = number_of_call(regs),
@@ -84,9 +84,6 @@ static __always_inline void tell_of_call(struct sidelane_tale_cpu *state, uint32
 		.request = request,
 		.value = first_argument(regs),
 	};
-
-	if (calls_are_known)
-		tell(state, cpu, &tale);
 }
 
 static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
@@ -99,8 +96,6 @@ static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu
 		note_denied(state, cpu, task, preempted, now_ns);
 		if (preempted)
 			change_waiting(cpu, 1);
-		else
-			tell_of_call(state, cpu, task, request, now_ns);
 	} else if (thread && !preempted && why_it_leaves(task, false) != SIDELANE_TALE_LEFT_BLOCKED) {
 		/* It has done what it was woken for. */
 		thread->follow = 0;
@@ -157,6 +152,7 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	uint32_t was = state->service ? SIDELANE_LC : SIDELANE_OTHER;
 	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
 
+	bool sleeps = calls_are_known && state->tid && state->service && !preempted;
 	uint64_t request = request_that_leaves(state, cpu, prev);
 
 	look_at_stolen(state, cpu, next, now_ns);
@@ -176,7 +172,12 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 		.request = request,
 		.value = woken_ns,
 	};
-	tell(state, cpu, &tale);
+	if (sleeps) {
+		struct tale call = of_call(prev, request, now_ns);
+		tell_both(state, cpu, &call, &tale);
+	} else {
+		tell(state, cpu, &tale);
+	}
 	is_on(state, cpu, next, identity, follow, now_ns);
 	if (!settings.lanes)
 		request_switch(cpu, prev, was, preempted, next, is, now_ns);

@@ -37,10 +37,10 @@ static __always_inline void tale_data_ready(const struct sock *sock, uint32_t en
 	tell(state, cpu, &tale);
 }
 
-static __always_inline void tell_of_socket(struct sidelane_tale_cpu *state, uint32_t cpu, const struct sock *sock,
-					   uint32_t type, uint32_t seq, int bytes, uint64_t request, uint64_t now_ns)
+static __always_inline struct tale of_socket(struct sidelane_tale_cpu *state, const struct sock *sock, uint32_t type,
+					     uint32_t seq, int bytes, uint64_t request, uint64_t now_ns)
 {
-	struct tale tale = {
+	return (struct tale){
 		.at_ns = now_ns,
 		.type = type,
 		.detail = seq,
@@ -50,13 +50,12 @@ static __always_inline void tell_of_socket(struct sidelane_tale_cpu *state, uint
 		.request = request,
 		.value = bytes,
 	};
-	tell(state, cpu, &tale);
 }
 
-static __always_inline void tell_of_request(struct sidelane_tale_cpu *state, uint32_t cpu, struct connection *conn,
-					    uint32_t type, uint32_t detail, uint64_t value, uint64_t at_ns)
+static __always_inline struct tale of_request(struct sidelane_tale_cpu *state, struct connection *conn, uint32_t type,
+					      uint32_t detail, uint64_t value, uint64_t at_ns)
 {
-	struct tale tale = {
+	return (struct tale){
 		.at_ns = at_ns,
 		.type = type,
 		.detail = detail,
@@ -66,7 +65,12 @@ static __always_inline void tell_of_request(struct sidelane_tale_cpu *state, uin
 		.request = conn->number,
 		.value = value,
 	};
-	tell(state, cpu, &tale);
+}
+
+static __always_inline struct tale of_start(struct sidelane_tale_cpu *state, struct connection *conn)
+{
+	return of_request(state, conn, SIDELANE_TALE_REQUEST_STARTED, conn->peer_port, conn->arrived_ns,
+			  conn->started_ns);
 }
 
 /* The request starts on this CPU, or did so in hindsight. */
@@ -74,9 +78,10 @@ static __always_inline void tale_started(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
-	if (state)
-		tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_STARTED, conn->peer_port, conn->arrived_ns,
-				conn->started_ns);
+	if (!state)
+		return;
+	struct tale start = of_start(state, conn);
+	tell(state, cpu, &start);
 }
 
 /* A thread that ran already when it became the service's was never seen to come, nor was one after a switch that the
@@ -105,31 +110,38 @@ static __always_inline void tale_received(const struct sock *sock, struct tcp_so
 	know_present(state, conn->service);
 	conn->cookie = cookie_of(sock);
 	conn->peer_port = bpf_ntohs(sock->__sk_common.skc_dport);
-	tell_of_socket(state, cpu, sock, SIDELANE_TALE_RECEIVED, tcp->copied_seq, bytes, conn->number, now_ns);
-	if (!conn->handed && conn->started_ns == now_ns)
-		tale_started(conn, cpu);
+	struct tale received =
+		of_socket(state, sock, SIDELANE_TALE_RECEIVED, tcp->copied_seq, bytes, conn->number, now_ns);
+	if (conn->handed || conn->started_ns != now_ns) {
+		tell(state, cpu, &received);
+		return;
+	}
+	struct tale start = of_start(state, conn);
+	tell_both(state, cpu, &received, &start);
 }
 
-static __always_inline void tale_sent(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn, int bytes,
-				      uint32_t cpu, uint64_t now_ns)
+/* A thread of the service is about to be told of. */
+static __always_inline void tale_present(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
-	if (!state)
-		return;
-	know_present(state, conn->service);
-	tell_of_socket(state, cpu, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
+	if (state)
+		know_present(state, conn->service);
 }
 
-/* The request has finished, so far. */
-static __always_inline void tale_finished(struct connection *conn, uint32_t cpu, uint64_t now_ns)
+/* The thread sent a response, or more of one: the request has finished, so far. */
+static __always_inline void tale_answered(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
+					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
 	if (!state)
 		return;
 	tell_of_overlap(state, cpu, conn->number, now_ns);
-	tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_FINISHED, conn->sends, conn->started_ns, now_ns);
+	struct tale sent = of_socket(state, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
+	struct tale finished =
+		of_request(state, conn, SIDELANE_TALE_REQUEST_FINISHED, conn->sends, conn->started_ns, now_ns);
+	tell_both(state, cpu, &sent, &finished);
 }
 
 /* A thread of a service uses a socket that is not at the service's own port: it asks others, or is not asked by
@@ -139,8 +151,11 @@ static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t typ
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
-	if (state && state->service && !is_interrupt(state))
-		tell_of_socket(state, cpu, sock, type, 0, bytes, present_request(state, cpu), bpf_ktime_get_ns());
+	if (!state || !state->service || is_interrupt(state))
+		return;
+	struct tale tale =
+		of_socket(state, sock, type, 0, bytes, present_request(state, cpu), bpf_ktime_get_ns());
+	tell(state, cpu, &tale);
 }
 
 static __always_inline void tale_state(const struct sock *sock, int old, int new)
