@@ -90,12 +90,13 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 		conn->room_until = load_once(conn->taken) + MESSAGES;
 	if (number == conn->room_until) {
 		conn->messages[(number - 1) & (MESSAGES - 1)].end_seq = conn->seen_seq;
+		conn->newest.end_seq = conn->seen_seq;
 		return;
 	}
 	struct message message = {
 		.arrived_ns = now_ns,
 		.end_seq = conn->seen_seq,
-		/* Only lanes ask for that, and it is the service's threads that write it. */
+		/* Lanes alone ask for that, and what it is compared with lies where the service's threads write. */
 		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
 		.queue_len = change_queue(books, 1, 0),
 	};
