@@ -125,7 +125,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 : >"$scratch/verdicts"
-rust_tests workspace cargo test --workspace --no-fail-fast
+# Processes whose parents were killed are buried at once. The init of some containers does that once a second, and many
+# tests wait for it.
+reaper=
+! command -v tini >/dev/null || reaper="tini -s --"
+# shellcheck disable=SC2086 # a command and its options
+rust_tests workspace $reaper cargo test --workspace --no-fail-fast
 # Model checking of the lock-free protocols, as in `make loom`.
 rust_tests loom env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
 java_tests

@@ -200,7 +200,7 @@ fn a_dry_run_says_what_would_be_compared_and_does_nothing() {
 #[test]
 fn ctrl_z_stops_batch_too_and_both_go_on() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let long = ["compare", "--lanes", LANES, "--round", "30s", "--service", &of(&server)];
+    let long = ["compare", "--lanes", LANES, "--round", "10s", "--service", &of(&server)];
     let mut run = Run::with_arguments(&long).start(&BATCH);
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     let batch = batch_processes()[0];

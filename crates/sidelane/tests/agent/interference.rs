@@ -1,6 +1,8 @@
 //! Interference by counters: the kernel's own events stand in for the processor's, so the whole way from the kernel
 //! program to the groups is the real one.
 
+use std::time::Duration;
+
 use tempfile::NamedTempFile;
 
 use crate::common::{lanes_to_ourselves, wait_until};
@@ -33,11 +35,13 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
-/// A quarter of a minute of interference on CPU 0, every 5 ms.
-fn recording() -> NamedTempFile {
+/// Interference on CPU 0 for so long, every 5 ms.
+fn recording(length: Duration) -> NamedTempFile {
+    const STEP: Duration = Duration::from_millis(5);
     let file = NamedTempFile::new().unwrap();
-    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
-    std::fs::write(&file, (0..3_000).map(line).collect::<String>()).unwrap();
+    let line = |at: Duration| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", at.as_nanos());
+    let moments = (0..).map(|number| number * STEP).take_while(|at| *at < length);
+    std::fs::write(&file, moments.map(line).collect::<String>()).unwrap();
     file
 }
 
@@ -53,11 +57,12 @@ fn a_recording_is_told_again_until_its_end() {
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let recording = recording();
+    let recording = recording(Duration::from_secs(3));
     let metric = format!("e = 40\ns = \"50ms\"\n\n[metric]\n{}", replay(&recording));
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-    let daemon = Daemon::start(&file.replace("[metric]\nsource = \"harm\"", &metric), 1, 1);
-    wait_until("batch was paused", || batch.is_frozen());
+    let mut daemon = Daemon::start(&file.replace("[metric]\nsource = \"harm\"", &metric), 1, 1);
+    // The recording may have ended by the time that anybody looks.
+    daemon.run.wait_until_audited("pause", 0);
     wait_until("batch came back after the recording's end", || batch.cpus() == "1" && !batch.is_frozen());
     daemon.end();
     service.must_be_untouched();
@@ -70,7 +75,7 @@ fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_r
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let recording = recording();
+    let recording = recording(Duration::from_secs(15));
     let by = |source: &str| format!("e = 40\ns = \"50ms\"\n\n[metric]\n{source}");
     let holmes = |source: &str| {
         let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
