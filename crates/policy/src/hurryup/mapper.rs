@@ -203,20 +203,18 @@ impl HurryUp {
         outcome
     }
 
-    /// When a request is due, after a look in which some may have been left on little cores.
-    fn next_event(&self, now: Nanos, left: usize) -> Option<Nanos> {
+    /// When a request is due, after a look of this outcome.
+    fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         let on_little = |thread: Thread| self.core_of(thread).is_some_and(|cpu| self.cores.little.contains(cpu));
         let entries = self.table.iter().filter(|entry| on_little(entry.thread));
         let due = entries.map(|entry| entry.since.saturating_add(self.threshold_ns()).saturating_add(1));
-        let rested = self.seats.iter().filter(|_| left > 0);
-        let rested = rested.filter_map(|seat| seat.rested_at(self.config.options.rest_ns));
-        due.chain(rested).filter(|at| *at > now).min()
+        due.chain(outcome.rested).filter(|at| *at > now).min()
     }
 
     fn next(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         match self.config.looks {
             _ if self.config.mapping != Mapping::HurryUp => None,
-            Looks::Events => self.next_event(now, outcome.left),
+            Looks::Events => self.next_event(now, outcome),
             // Without requests it waits for the first one, as the paper's read of its pipe does.
             Looks::Sampling(_) if self.under_way() == 0 => None,
             Looks::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),

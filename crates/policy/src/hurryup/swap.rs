@@ -40,6 +40,8 @@ pub(super) struct Outcome {
     pub(super) moved: usize,
     /// Requests that are long and found no big core.
     pub(super) left: usize,
+    /// When the first of them may move because a rest is over, if one of them only waits for that.
+    pub(super) rested: Option<Nanos>,
 }
 
 impl Round<'_> {
@@ -49,6 +51,7 @@ impl Round<'_> {
         for long in long.iter() {
             let Some((big, leaver)) = self.choose(long, &open, seats) else {
                 outcome.left += 1;
+                outcome.rested = outcome.rested.into_iter().chain(self.rested(long, seats)).min();
                 continue;
             };
             open.remove(big);
@@ -86,13 +89,33 @@ impl Round<'_> {
         self.table.iter().find(|entry| entry.thread == seat.thread).map(|entry| entry.since)
     }
 
-    /// Whether whoever is on a big core may be sent to the little one.
+    /// Whether whoever is on a big core may be sent to the little one now.
     fn may(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
+        self.may_rested(long, leaver, seats) && self.leaver_rested(leaver, seats).is_none_or(|at| at <= self.now)
+    }
+
+    /// The same once it has rested.
+    fn may_rested(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
         let Some(leaver) = leaver else { return true };
         let Some(seat) = seats.of(leaver.thread) else { return true };
         let is_shorter = leaver.since.is_none_or(|since| since > long.since);
-        let rests = leaver.since.is_some() && seat.rests(self.now, self.options.rest_ns);
-        seat.may_be_on(long.little) && !rests && (is_shorter || !self.options.spare_longer)
+        seat.may_be_on(long.little) && (is_shorter || !self.options.spare_longer)
+    }
+
+    /// When the request of whoever is on a big core has rested; a thread between requests needs no rest.
+    fn leaver_rested(&self, leaver: Option<Leaver>, seats: &Seats) -> Option<Nanos> {
+        let leaver = leaver.filter(|leaver| leaver.since.is_some())?;
+        seats.of(leaver.thread)?.rested_at(self.options.rest_ns)
+    }
+
+    /// When a long request that stays may move, if all that it waits for is a rest: its own, or that of another one.
+    fn rested(&self, long: Long, seats: &Seats) -> Option<Nanos> {
+        let seat = seats.of(long.thread)?;
+        let cores = self.cores.big.iter().filter(|big| seat.may_be_on(*big)).map(|big| self.leaver(big, seats));
+        let possible = cores.filter(|leaver| self.may_rested(long, *leaver, seats));
+        let others = possible.map(|leaver| self.leaver_rested(leaver, seats).unwrap_or(0));
+        let own = seat.rested_at(self.options.rest_ns).unwrap_or(0);
+        others.min().map(|other| other.max(own)).filter(|at| *at > self.now)
     }
 
     fn rank(&self, big: usize, leaver: Option<Leaver>, seats: &Seats) -> Rank {

@@ -76,6 +76,8 @@ fn a_request_that_moved_rests_and_then_goes_on() {
     tell(&mut hurryup, 21, began(1, 21));
     // 1 began last; it goes to core 2 and is long there at 72.
     assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 75, Seen::Nothing), []);
+    assert_eq!(hurryup.next_wakeup(), None, "both big cores have longer requests, however long anybody rests");
     assert_eq!(tell(&mut hurryup, 80, Seen::Ended { request: 2 }), [], "1 has just moved");
     assert_eq!(hurryup.next_wakeup(), Some(101 * MS));
     assert_eq!(tell(&mut hurryup, 101, Seen::Nothing), [map(1, 1), map(2, 2)]);

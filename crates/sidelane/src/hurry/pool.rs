@@ -12,7 +12,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
-use sidelane_host::thread::Thread;
+use sidelane_host::thread::{HeldThread, Thread};
 
 use crate::claim::ThreadClaims;
 use crate::undo::guardian::Guardian;
@@ -47,13 +47,34 @@ struct Member {
     pid: u32,
 }
 
+/// A thread that works on requests.
+struct Worker {
+    member: Member,
+    /// Once it was bound.
+    held: Option<HeldThread>,
+}
+
+impl Worker {
+    fn new(member: Member) -> Self {
+        Self { member, held: None }
+    }
+
+    /// `None` if it has ended. Where no more files can be opened, to ask takes longer.
+    fn if_there(&mut self) -> Option<Member> {
+        let thread = self.member.thread;
+        self.held = self.held.take().or_else(|| HeldThread::of(&thread));
+        let is_there = self.held.as_ref().map_or_else(|| thread.is_there(), HeldThread::is_there);
+        is_there.then_some(self.member)
+    }
+}
+
 /// The threads of a service.
 pub struct Pool {
     whose: Whose,
     guardian: Guardian,
     noted: Threads,
     /// Those that work on requests.
-    workers: BTreeMap<u32, Member>,
+    workers: BTreeMap<u32, Worker>,
     /// All numbers of the last look.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
@@ -100,7 +121,7 @@ impl Pool {
                 return Ok(None);
             }
         };
-        self.workers.insert(tid, worker);
+        self.workers.insert(tid, Worker::new(worker));
         self.note(worker)?;
         Ok(self.noted.own_cpus(&worker.thread))
     }
@@ -124,8 +145,7 @@ impl Pool {
     /// # Errors
     /// If it is where it was.
     pub fn bind(&mut self, tid: u32, cpu: u32) -> Result<(), NotMoved> {
-        let worker = self.workers.get(&tid).copied().filter(|worker| worker.thread.is_there());
-        let worker = worker.ok_or(NotMoved::Ended)?;
+        let worker = self.workers.get_mut(&tid).and_then(Worker::if_there).ok_or(NotMoved::Ended)?;
         // What the guardian does not know of is not done.
         self.will_bind(worker, cpu).map_err(|_| NotMoved::Refused)?;
         pin_thread(tid, &[cpu]).map_err(|error| match error.raw_os_error() {
@@ -145,7 +165,7 @@ impl Pool {
 
     /// Gives a thread the CPUs back that it had. One that does not take them has ended, or was moved by its owner.
     pub fn free(&self, tid: u32) {
-        let _ = self.workers.get(&tid).map(|worker| self.noted.give_back(&worker.thread));
+        let _ = self.workers.get(&tid).map(|worker| self.noted.give_back(&worker.member.thread));
     }
 
     /// The service has these processes now. Whoever was born to a bound thread is freed; says which threads have gone.
@@ -208,13 +228,13 @@ impl Pool {
             }
             self.noted.forget(thread, &mut self.guardian).context("cannot tell the guardian")?;
         }
-        self.workers.retain(|_, worker| !ended.contains(&worker.thread));
+        self.workers.retain(|_, worker| !ended.contains(&worker.member.thread));
         Ok(())
     }
 
     /// Threads that work on requests, with the CPUs that each had.
     pub fn workers(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
-        self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.own_cpus(&worker.thread)?)))
+        self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.own_cpus(&worker.member.thread)?)))
     }
 
     /// Processes of the service whose threads another Sidelane moves.
