@@ -37,6 +37,27 @@ fn no_line_of_help_is_wider_than_the_terminal() {
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
+/// Text that is broken by hand as well would end in the middle of some lines.
+#[test]
+fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
+    let goes_on = |line: &str| line.starts_with(char::is_alphanumeric) && !line.ends_with(['.', ':']);
+    let length = |text: &str| text.chars().count();
+    let mut broken = Vec::new();
+    for columns in [60, 100] {
+        for verb in verbs(&Cli::command(), &[]) {
+            let help = help(&verb, columns);
+            let lines: Vec<&str> = help.lines().collect();
+            let pairs = lines.windows(2).filter(|pair| goes_on(pair[0]) && pair[1].starts_with(char::is_alphanumeric));
+            let has_room = |pair: &&[&str]| {
+                let word = pair[1].split(' ').next().unwrap_or_default();
+                length(pair[0]) + 1 + length(word) <= columns
+            };
+            broken.extend(pairs.filter(has_room).map(|pair| format!("{columns}: {}: {}", verb.join(" "), pair[0])));
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 #[test]
 fn every_word_of_help_is_there_at_any_width() {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -27,7 +27,7 @@ impl From<PatienceArgs> for Patience {
 
 /// What a measurement's exit code says.
 pub(super) const EXIT_CODES: &str = "\
-Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their
+Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their \
 95 % intervals contain the bound, and the last line says what would decide it; 125 if nothing could be measured.";
 
 /// The core on which is measured, and what makes it one.

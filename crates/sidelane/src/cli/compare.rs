@@ -21,10 +21,10 @@ Examples:
   sidelane compare --service port:6379 --lanes 0:1 --unmanaged idle -- make -B -j2
   sidelane compare --service port:8080 --slo p99=100ms --work-counter /tmp/done --page worth.html -- ./train.py
 
-The service needs its usual traffic meanwhile. Nothing is changed that lasts. The batch command is started anew for each
+The service needs its usual traffic meanwhile. Nothing is changed that lasts. The batch command is started anew for each \
 run, gets no input, and its output is thrown away. Six rounds at least, two minutes at most unless --rounds says so.
 
-Exit code: 0 if it is worth it, 1 if it is not, 2 for wrong arguments, 3 if that is undecided: the first line says why,
+Exit code: 0 if it is worth it, 1 if it is not, 2 for wrong arguments, 3 if that is undecided: the first line says why, \
 and what would decide it; 125 if sidelane refuses or fails.")]
 pub struct CompareArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH

@@ -20,10 +20,10 @@ Examples:
   sidelane hurry --service port:9200 --percentile 99 --log moves.jsonl
   sidelane hurry --service pid:1234 --big 0,1 --little 2-5 --sampling 25ms --threshold 50ms --paper --stats pipe:/run/hurry
 
-Each thread that works on requests is bound to one core. A request that has been on a little core for longer than the
-threshold changes places with a thread on a big core. Which cores are big is found, and the threshold is learnt. When
+Each thread that works on requests is bound to one core. A request that has been on a little core for longer than the \
+threshold changes places with a thread on a big core. Which cores are big is found, and the threshold is learnt. When \
 sidelane ends, by whatever, all threads have the CPUs back that they had.
-Requests are seen at the service's TCP sockets. A service that emits them (runtime/c/sidelane.h), or that writes lines
+Requests are seen at the service's TCP sockets. A service that emits them (runtime/c/sidelane.h), or that writes lines \
 THREAD;REQUEST;MILLISECONDS to a pipe at each begin and end (--stats), is believed instead.")]
 pub struct HurryArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH

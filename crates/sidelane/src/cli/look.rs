@@ -20,9 +20,9 @@ Examples:
   sidelane requests --of port:6379
   sidelane requests --of comm:memcached --for 1s --log requests.jsonl
 
-Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive
-after a send begins one, the sends that follow are its response. Requests that came together and
-were answered together count as one. A service that emits its requests through runtime/c/sidelane.h
+Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive \
+after a send begins one, the sends that follow are its response. Requests that came together and \
+were answered together count as one. A service that emits its requests through runtime/c/sidelane.h \
 is believed instead.")]
 pub struct RequestsArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH

@@ -27,14 +27,14 @@ Examples:
   sidelane run --service port:6379 --lanes 0:1 --service port:8080 --lanes 2:3 -- make -j2
   sidelane run --service port:6379 --adopt cgroup:/batch.slice/job
 
-Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the
+Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the \
 CPUs, the scheduling class and the groups that it had.
 
-A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
+A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it \
 emits them through runtime/c/sidelane.h and is believed instead.
 
-Exit code: the batch command's own, 128 and the number of the signal that ended it, or 0 if batch was adopted and
-given back; 2 for wrong arguments, 99 if --fail-on-slo and the objective was missed, 125 if sidelane refuses or fails,
+Exit code: the batch command's own, 128 and the number of the signal that ended it, or 0 if batch was adopted and \
+given back; 2 for wrong arguments, 99 if --fail-on-slo and the objective was missed, 125 if sidelane refuses or fails, \
 126 if the command cannot be run, 127 if it is not found.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several

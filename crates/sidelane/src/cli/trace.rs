@@ -18,11 +18,11 @@ Examples:
   sidelane trace --service port:6379 --log trace.log --page trace.html
   sidelane trace --service port:8080 --slo p99=10ms --record /var/tmp
 
-Requests are seen at the service's TCP sockets, without its help. Each request's time, from its first
-segment to the last of its response, is divided among causes; those of slow requests are told with
+Requests are seen at the service's TCP sockets, without its help. Each request's time, from its first \
+segment to the last of its response, is divided among causes; those of slow requests are told with \
 what to do. sidelane report shows a log again.
-A flight recorder (--record) keeps the last 10 s in 32 MB of memory. When the objective breaks, at the
-first slow request, or when too many of 10 s are beyond a percentile, it writes them as a log and a
+A flight recorder (--record) keeps the last 10 s in 32 MB of memory. When the objective breaks, at the \
+first slow request, or when too many of 10 s are beyond a percentile, it writes them as a log and a \
 page, once a minute at most.")]
 pub struct TraceArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
