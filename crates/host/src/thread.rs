@@ -85,6 +85,8 @@ pub fn change_all(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -111,9 +113,11 @@ mod tests {
         drop(end);
         running.join().unwrap();
         // The kernel lets a thread go a moment after it has said that it ends.
-        while held.is_there() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while held.is_there() && Instant::now() < deadline {
             std::thread::yield_now();
         }
+        assert!(!held.is_there());
         assert!(HeldThread::of(&thread).is_none());
     }
 
