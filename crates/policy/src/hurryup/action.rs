@@ -4,9 +4,9 @@ use core::fmt;
 
 use super::seen::Thread;
 
-/// The actions of one observation. Each thread is in it twice at most: when cores went or came, and when it changed
-/// places.
-pub type Actions = crate::Actions<Action, { 2 * super::seats::MAX_THREADS }>;
+/// The actions of one observation. Each thread is in it three times at most: when cores went or came, when it changed
+/// places, and when it was sent ahead.
+pub type Actions = crate::Actions<Action, { 3 * super::seats::MAX_THREADS }>;
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub enum Reason {
     NoneLong,
     /// Requests have been, and moved to big cores.
     Moved,
+    /// None has been, and the threads that are next to take requests were sent to big cores where nobody works.
+    Ahead,
     /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
     /// just moved, or the thread may not run there.
     NoBigCore,
@@ -49,6 +51,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::NoneLong => "no request on a little core is longer than the threshold",
             Self::Moved => "long requests moved to big cores",
+            Self::Ahead => "next to take a request",
             Self::NoBigCore => "no big core is free for a long request",
             Self::Spread => "threads are spread evenly over the cores",
             Self::Fixed => "threads stay where they were put",

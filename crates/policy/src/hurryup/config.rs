@@ -41,20 +41,35 @@ pub struct Options {
     /// A request that has changed its core stays there for so long: caches are cold after a move, so a request that
     /// moves all the time gets slower on any core.
     pub rest_ns: Nanos,
+    /// Where requests move as they start, whoever is next to take one waits on a big core.
+    pub ahead: bool,
     /// One request moves in a round: which cores are big changes with it, so it has to be told anew before the next one.
     pub one_by_one: bool,
 }
 
 impl Options {
     /// Algorithm 1 as printed.
-    pub const PAPER: Self =
-        Self { spare_longer: false, empty_first: false, between_first: false, rest_ns: 0, one_by_one: false };
+    pub const PAPER: Self = Self {
+        spare_longer: false,
+        empty_first: false,
+        between_first: false,
+        rest_ns: 0,
+        ahead: false,
+        one_by_one: false,
+    };
 }
 
 impl Default for Options {
     /// All of them, and a rest that is long beside a move and filling a cache.
     fn default() -> Self {
-        Self { spare_longer: true, empty_first: true, between_first: true, rest_ns: 1_000_000, one_by_one: false }
+        Self {
+            spare_longer: true,
+            empty_first: true,
+            between_first: true,
+            rest_ns: 1_000_000,
+            ahead: true,
+            one_by_one: false,
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! best, the highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
-use super::rehearsal::Rehearsal;
+use super::rehearsal::{Layout, Rehearsal};
 use crate::Nanos;
 
 /// Requests of a batch.
@@ -68,10 +68,10 @@ impl Learner {
         if is_little { passed_ns.saturating_mul(self.how.little_speed_milli.into()) / 1000 } else { passed_ns }
     }
 
-    /// A request was served on a machine with so many big and little cores.
-    pub(super) fn served(&mut self, served: Served, cores: (usize, usize)) {
+    /// A request was served.
+    pub(super) fn served(&mut self, served: Served, layout: Layout) {
         if self.len == SERVED_MAX {
-            return self.rehearse(cores);
+            return self.rehearse(layout);
         }
         self.batch[self.len] = served;
         self.len += 1;
@@ -93,8 +93,8 @@ impl Learner {
     }
 
     /// The next candidate; after the last one the threshold, and a new batch.
-    fn rehearse(&mut self, cores: (usize, usize)) {
-        let rehearsal = Rehearsal::new(&self.batch, self.how, cores);
+    fn rehearse(&mut self, layout: Layout) {
+        let rehearsal = Rehearsal::new(&self.batch, self.how, layout);
         self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);
         self.rehearsed += 1;
         if self.rehearsed == QUANTILES.len() {
@@ -120,10 +120,10 @@ impl Learner {
 mod tests {
     use super::*;
 
-    fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, cores: (usize, usize)) -> Nanos {
+    fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, (big, little): (usize, usize)) -> Nanos {
         let how = Learning { first_ns: 7, percentile_e2: 9000, little_speed_milli: 250, move_ns: 1000 };
-        let mut learner = Learner::new(how);
-        requests.for_each(|(since, work_ns)| learner.served(Served { since, work_ns }, cores));
+        let (mut learner, layout) = (Learner::new(how), Layout { big, little, ahead: false });
+        requests.for_each(|(since, work_ns)| learner.served(Served { since, work_ns }, layout));
         learner.threshold_ns()
     }
 

@@ -1,9 +1,11 @@
 //! The Hurry-up mapper: the loop of Algorithm 1.
 
 use super::action::{Actions, Reason};
+use super::ahead::{Turn, Turns};
 use super::config::{Config, Learning, Looks, Mapping, Threshold};
 use super::learning::{Learner, Served};
 use super::long::ThreadsOnLittle;
+use super::rehearsal::Layout;
 use super::seats::Seats;
 use super::seen::{Cores, Request, Seen, Thread};
 use super::swap::{Outcome, Round};
@@ -19,11 +21,13 @@ pub struct HurryUp {
     table: Table,
     seats: Seats,
     learner: Learner,
+    turns: Turns,
     /// `StartSamplingTime`, once there was a look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: Reason,
     moved: u64,
+    sent_ahead: u64,
 }
 
 impl HurryUp {
@@ -39,10 +43,12 @@ impl HurryUp {
             table: Table::new(),
             seats: Seats::new(),
             learner: Learner::new(learning),
+            turns: Turns::default(),
             started: None,
             wakeup: None,
             why: Reason::default(),
             moved: 0,
+            sent_ahead: 0,
         }
     }
 
@@ -90,6 +96,11 @@ impl HurryUp {
     /// Requests that moved to big cores, without moves that were refused.
     pub fn moved(&self) -> u64 {
         self.moved
+    }
+
+    /// Threads that were sent to big cores before they took requests.
+    pub fn sent_ahead(&self) -> u64 {
+        self.sent_ahead
     }
 
     /// Requests that left the table without an end.
@@ -149,9 +160,10 @@ impl HurryUp {
     }
 
     fn began(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
+        self.turns.begins(thread, since.min(now), &self.seats);
         self.table.begin(now, thread, request, since);
         if let Some(seat) = self.seats.of_mut(thread) {
-            seat.moved = None;
+            (seat.moved, seat.idle_since) = (None, None);
         }
     }
 
@@ -159,10 +171,35 @@ impl HurryUp {
         if self.learns() {
             self.settle(now);
         }
-        let served = self.table.end(request).map(|entry| Served { since: entry.since, work_ns: entry.work_ns });
-        if let Some(served) = served.filter(|_| self.learns()) {
-            self.learner.served(served, (self.cores.big.len(), self.cores.little.len()));
+        let Some(entry) = self.table.end(request) else { return };
+        if let Some(seat) = self.seats.of_mut(entry.thread) {
+            seat.idle_since = Some(now);
         }
+        if self.learns() {
+            let served = Served { since: entry.since, work_ns: entry.work_ns };
+            let ahead = self.config.options.ahead && self.turns.next().is_some();
+            self.learner.served(served, Layout { big: self.cores.big.len(), little: self.cores.little.len(), ahead });
+        }
+    }
+
+    /// Who is next, if threads are sent to big cores before they take requests.
+    fn turn_ahead(&self) -> Option<Turn> {
+        self.turns.next().filter(|_| self.config.options.ahead && self.threshold_ns() == 0)
+    }
+
+    fn send_ahead(&mut self, out: &mut Actions) {
+        let Some(turn) = self.turn_ahead() else { return };
+        let free = self.cores.big.without(&self.working());
+        let sent = turn.place(free, &mut self.seats, |action| out.push(action));
+        self.sent_ahead += sent;
+        if sent > 0 && self.why == Reason::NoneLong {
+            self.why = Reason::Ahead;
+        }
+    }
+
+    /// Whether threads are sent to big cores before they take requests: an end on a big core is then a reason to look.
+    pub fn sends_ahead(&self) -> bool {
+        self.turn_ahead().is_some()
     }
 
     /// Books the work of all requests up to now, since one of them is about to change its core or to end.
@@ -200,6 +237,7 @@ impl HurryUp {
             Outcome { moved: 1.., .. } => Reason::Moved,
             Outcome { .. } => Reason::NoneLong,
         };
+        self.send_ahead(out);
         outcome
     }
 

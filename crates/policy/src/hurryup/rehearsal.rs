@@ -18,6 +18,15 @@ struct Job {
     left_ns: Nanos,
 }
 
+/// The cores of the machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) big: usize,
+    pub(super) little: usize,
+    /// Under a threshold of 0 requests start on big cores, if one of them is idle.
+    pub(super) ahead: bool,
+}
+
 /// One run through the last requests.
 pub(super) struct Rehearsal<'r> {
     /// Those that are still to come, by their begin.
@@ -28,6 +37,7 @@ pub(super) struct Rehearsal<'r> {
     cores: [Option<Job>; CORES_MAX],
     count: usize,
     big: usize,
+    ahead: bool,
     now: Nanos,
     /// The last random number.
     random: u64,
@@ -37,8 +47,8 @@ pub(super) struct Rehearsal<'r> {
 }
 
 impl<'r> Rehearsal<'r> {
-    /// With so many big and little cores.
-    pub(super) fn new(served: &'r [Served], how: Learning, (big, little): (usize, usize)) -> Self {
+    /// Before the first request.
+    pub(super) fn new(served: &'r [Served], how: Learning, Layout { big, little, ahead }: Layout) -> Self {
         let (big, count) = match big + little {
             all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
             all => (big, all),
@@ -50,6 +60,7 @@ impl<'r> Rehearsal<'r> {
             cores: [None; CORES_MAX],
             count,
             big,
+            ahead,
             // Not since the machine's start: times are multiplied.
             now: served.first().map_or(0, |first| first.since),
             random: 1,
@@ -122,8 +133,12 @@ impl<'r> Rehearsal<'r> {
         }
     }
 
-    /// Any idle core, by a generator of Knuth's.
+    /// Any idle core, by a generator of Knuth's, or a big one where whoever is next waits there.
     fn idle_core(&mut self) -> Option<usize> {
+        let big = (0..self.big).find(|core| self.cores[*core].is_none());
+        if self.ahead && self.threshold_ns == 0 && big.is_some() {
+            return big;
+        }
         let idle = self.count - self.jobs().count();
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let chosen = (self.random >> 33) as usize % idle.max(1);
@@ -160,10 +175,10 @@ mod tests {
 
     const HOW: Learning = Learning { first_ns: 0, percentile_e2: 9999, little_speed_milli: 500, move_ns: 0 };
 
-    fn longest(served: &[(Nanos, Nanos)], cores: (usize, usize), threshold_ns: Nanos) -> Nanos {
+    fn longest(served: &[(Nanos, Nanos)], (big, little): (usize, usize), threshold_ns: Nanos) -> Nanos {
         let mut all = [Served::default(); 8];
         all.iter_mut().zip(served).for_each(|(to, (since, work_ns))| *to = Served { since: *since, work_ns: *work_ns });
-        Rehearsal::new(&all[..served.len()], HOW, cores).percentile(threshold_ns)
+        Rehearsal::new(&all[..served.len()], HOW, Layout { big, little, ahead: false }).percentile(threshold_ns)
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub(super) struct Seat {
     before: Option<usize>,
     /// When its request last changed its core.
     pub(super) moved: Option<Nanos>,
-    /// It has this core since its request was long, and this thread left it for that, if one had to.
+    /// When its last request ended, unless it works on one.
+    pub(super) idle_since: Option<Nanos>,
+    /// It was sent to this core to be on a big one, and this thread left it for that, if one had to.
     came: Option<Option<Thread>>,
 }
 
@@ -145,9 +147,15 @@ impl Seats {
         }
     }
 
-    /// A thread's request is long: it goes to a big core, and `leaver`, if there is one, is about to leave that for it.
-    pub(super) fn come(&mut self, thread: Thread, big: usize, leaver: Option<Thread>, now: Nanos) -> Action {
-        let action = self.map(thread, big, Some(now));
+    /// A thread goes to a big core, and `leaver`, if there is one, is about to leave that for it.
+    pub(super) fn come(
+        &mut self,
+        thread: Thread,
+        big: usize,
+        leaver: Option<Thread>,
+        request_moves: Option<Nanos>,
+    ) -> Action {
+        let action = self.map(thread, big, request_moves);
         if let Some(seat) = self.of_mut(thread) {
             seat.came = Some(leaver);
         }
@@ -164,18 +172,19 @@ impl Seats {
     }
 
     /// A thread could not be sent to a core: it is where it was, and is not sent there again. Who was to leave the core for
-    /// it stays. Whether it was to come because its request is long.
+    /// it stays. Whether a request was to come with it.
     pub(super) fn refused(&mut self, thread: Thread, cpu: usize) -> bool {
         let Some(seat) = self.of_mut(thread) else { return false };
         seat.refused.insert(cpu);
         let came = seat.came.filter(|_| seat.cpu == Some(cpu));
+        let with_request = came.is_some() && seat.moved.is_some();
         seat.stay(cpu);
         if let Some(leaver) = came.flatten().and_then(|leaver| self.of_mut(leaver)).filter(|it| it.before == Some(cpu))
             && let Some(little) = leaver.cpu
         {
             leaver.stay(little);
         }
-        came.is_some()
+        with_request
     }
 }
 
@@ -245,7 +254,7 @@ mod tests {
     fn whoever_was_to_leave_stays_if_nobody_comes() {
         let mut seats = seats();
         seats.map(0, 0, Some(5));
-        seats.come(1, 0, Some(0), 7);
+        seats.come(1, 0, Some(0), Some(7));
         seats.map(0, 1, Some(7));
         assert!(seats.refused(1, 0));
         assert_eq!([0, 1].map(|thread| seats.of(thread).unwrap().cpu), [Some(0), Some(1)]);

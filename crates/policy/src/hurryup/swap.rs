@@ -57,7 +57,7 @@ impl Round<'_> {
             open.remove(big);
             outcome.moved += 1;
             // Lines 25 and 26.
-            tell(seats.come(long.thread, big, leaver.map(|leaver| leaver.thread), self.now));
+            tell(seats.come(long.thread, big, leaver.map(|leaver| leaver.thread), Some(self.now)));
             if let Some(leaver) = leaver {
                 tell(seats.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
             }

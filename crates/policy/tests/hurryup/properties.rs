@@ -52,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn config() -> impl Strategy<Value = Config> {
     let flag = any::<bool>;
-    let options = (flag(), flag(), flag(), 0_u64..30, flag());
+    let options = (flag(), flag(), flag(), 0_u64..30, flag(), flag());
     (options, flag(), flag(), 0_u64..40).prop_map(|(options, events, learns, threshold_ns)| Config {
         mapping: Mapping::HurryUp,
         looks: if events { Looks::Events } else { Looks::Sampling(25) },
@@ -65,7 +65,8 @@ fn config() -> impl Strategy<Value = Config> {
             empty_first: options.1,
             between_first: options.2,
             rest_ns: options.3,
-            one_by_one: options.4,
+            ahead: options.4,
+            one_by_one: options.5,
         },
     })
 }

@@ -26,6 +26,8 @@ pub struct Figures {
     pub server: Times,
     /// Requests that moved to big cores.
     pub moved: u64,
+    /// Threads that were sent to big cores before they took requests.
+    pub sent_ahead: u64,
     /// Moves that the system refused.
     pub refused: u64,
     /// The time on a little core after which a request is long, now.
@@ -99,6 +101,7 @@ impl Summary {
         row.put("threads_count", figures.threads as f64);
         row.put("requests_count", figures.requests() as f64);
         row.put("moved_count", figures.moved as f64);
+        row.put("ahead_count", figures.sent_ahead as f64);
         row.put("threshold_ns", figures.threshold_ns as f64);
         for (percentile, name) in PERCENTILES {
             row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
@@ -174,6 +177,13 @@ impl fmt::Display for Summary {
         )?;
         if settings.config.mapping == Mapping::HurryUp {
             writeln!(f, "  {:<12}{}", "threshold", self.threshold())?;
+        }
+        if figures.sent_ahead > 0 {
+            writeln!(
+                f,
+                "  {:<12}{} times a thread was sent to a big core before its request",
+                "ahead", figures.sent_ahead
+            )?;
         }
         let times = PERCENTILES.iter().filter_map(|(percentile, name)| {
             let ns = figures.server.percentile_ns(*percentile)?;

@@ -195,10 +195,11 @@ impl Mapper {
         Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
     }
 
-    /// Whether a long request is on a little core, and can leave it as soon as a big one is free.
+    /// Whether somebody is to be sent to a big core as soon as one is free: a long request on a little core, or whoever is
+    /// next to take one.
     fn waits(&self) -> bool {
         match &self.sizes {
-            Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore,
+            Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore || self.policy.sends_ahead(),
             Sizing::Lanes(..) => {
                 let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
                 !self.policy.working().and(&little).is_empty()
@@ -306,6 +307,7 @@ impl Mapper {
         // An end was told of each of these.
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved();
+        figures.sent_ahead = self.policy.sent_ahead();
         figures
     }
 

@@ -6,8 +6,9 @@
 //! Approach. A look costs what the last ones did, and all looks together take less than a hundredth of a CPU. Looks that
 //! were not needed are saved, some of them: requests come in bursts, and each is to be looked at when it begins. A threshold
 //! that is long beside the time between two looks is a reason for looks by itself: a request that begins after a look is due
-//! no sooner than the threshold after it. Under a short one nothing can be due before a request begins on a little core, and
-//! a long request that found no big core can move when one is free. For both the kernel program wakes who looks.
+//! no sooner than the threshold after it. Under a short one nothing can be due before a request begins on a little core. And
+//! a long request that found no big core, or a thread that is to be sent ahead, can go there when one is free. For both the
+//! kernel program wakes who looks.
 
 use sidelane_policy::hurryup::Looks;
 
@@ -77,7 +78,7 @@ impl Pace {
     }
 
     /// A look begins. For what the bell is to be armed before it, so that nothing is missed in between. `can_ring` says
-    /// for what it can ring, and `waits` that a long request found no big core at the look before.
+    /// for what it can ring, and `waits` that somebody is to be sent to a big core as soon as one is free.
     pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: Bell, waits: bool) -> Bell {
         self.is_early = now_ns < self.open_ns();
         let may = self.looks == Looks::Events && !self.is_early;
@@ -87,7 +88,7 @@ impl Pace {
         self.bell
     }
 
-    /// A long request has found no big core at this look. For what the bell is to be armed before another look at once,
+    /// At this look somebody has begun to wait for a big core. For what the bell is to be armed before another look at once,
     /// if it can ring for that.
     pub fn begins_to_wait(&mut self) -> Option<Bell> {
         let is_new = self.may_end && !self.bell.ends;
@@ -104,8 +105,8 @@ impl Pace {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
-    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked, and `waits` says that a
-    /// long request has found no big core.
+    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked, and `waits` says that
+    /// somebody is to be sent to a big core as soon as one is free.
     pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         match self.looks {
             Looks::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },

@@ -35,6 +35,7 @@ fn options(reader: &Reader) -> Result<Options> {
         spare_longer: reader.flag("spare_longer")?.unwrap_or(usual.spare_longer),
         empty_first: reader.flag("empty_first")?.unwrap_or(usual.empty_first),
         between_first: reader.flag("between_first")?.unwrap_or(usual.between_first),
+        ahead: reader.flag("ahead")?.unwrap_or(usual.ahead),
         rest_ns: reader.number("rest_ms", MILLISECONDS)?.map_or(usual.rest_ns, ms),
         ..usual
     })

@@ -1,0 +1,124 @@
+//! Whoever is next to take a request waits on a big core.
+//!
+//! Problem. Where requests move as they start (a threshold of 0), each that starts on a little core pays for a move, and is
+//! slow until somebody looks. In most pools threads wait in line: the next request goes to the thread that has been idle
+//! longest. After a move that is the one that was sent to the little core, so requests start there again and again, though
+//! a big core is idle.
+//!
+//! Approach. It is counted who takes a request: of the threads that are idle the one that has been so longest, the one
+//! that has been so shortest (the last to come is the first to go), or another one. Where one of the first two is mostly
+//! right, whoever is next changes places, while idle, with a thread on a big core where nobody works. A move of a thread
+//! that sleeps costs the service nothing. Under a higher threshold short requests are to stay on little cores, so nobody
+//! is sent ahead.
+
+use super::action::Action;
+use super::seats::{Seat, Seats};
+use super::seen::Thread;
+use crate::Nanos;
+use crate::cpus::CpuMask;
+
+/// After so many requests older ones count half.
+const BEGINS_MAX: u32 = 64;
+/// Nothing is said before so many.
+const BEGINS_MIN: u32 = 16;
+
+/// Which of the idle threads takes the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    IdleLongest,
+    IdleShortest,
+}
+
+/// Who took the last requests for which several threads were idle.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    begins: u32,
+    longest: u32,
+    shortest: u32,
+}
+
+impl Turns {
+    /// A thread takes a request; it counts as idle until its seat is told.
+    pub(super) fn begins(&mut self, thread: Thread, since: Nanos, seats: &Seats) {
+        let Some(own) = seats.of(thread).and_then(|seat| seat.idle_since) else { return };
+        let others = seats.iter().filter(|seat| seat.thread != thread).filter_map(|seat| seat.idle_since);
+        let (mut count, mut longer, mut shorter) = (0, 0, 0);
+        for other in others.filter(|other| *other < since) {
+            count += 1;
+            longer += u32::from(other < own);
+            shorter += u32::from(other > own);
+        }
+        if count == 0 {
+            return;
+        }
+        if self.begins == BEGINS_MAX {
+            *self = Self { begins: self.begins / 2, longest: self.longest / 2, shortest: self.shortest / 2 };
+        }
+        self.begins += 1;
+        self.longest += u32::from(longer == 0);
+        self.shortest += u32::from(shorter == 0);
+    }
+
+    /// Whose turn is next, if that can be told for three of four requests.
+    pub(super) fn next(&self) -> Option<Turn> {
+        let is_right = |count: u32| self.begins >= BEGINS_MIN && 4 * count >= 3 * self.begins;
+        let turns = [(self.longest, Turn::IdleLongest), (self.shortest, Turn::IdleShortest)];
+        turns.into_iter().filter(|(count, _)| is_right(*count)).max_by_key(|(count, _)| *count).map(|(_, turn)| turn)
+    }
+}
+
+impl Turn {
+    /// The thread that is next after one.
+    fn after(self, last: Option<&Seat>, seats: &Seats) -> Option<Seat> {
+        let key = |seat: &Seat| Some((seat.idle_since?, seat.thread));
+        let last = last.and_then(key);
+        let idle = seats.iter().filter_map(|seat| Some((key(seat)?, *seat)));
+        let seat = match self {
+            Self::IdleLongest => {
+                idle.filter(|(key, _)| last.is_none_or(|last| *key > last)).min_by_key(|(key, _)| *key)
+            }
+            Self::IdleShortest => {
+                idle.filter(|(key, _)| last.is_none_or(|last| *key < last)).max_by_key(|(key, _)| *key)
+            }
+        };
+        seat.map(|(_, seat)| seat)
+    }
+
+    /// Who is on a core and has its turn last. Threads that have served nobody yet have none.
+    fn last_on(self, cpu: usize, seats: &Seats) -> Option<Thread> {
+        let key = |seat: &&Seat| match (self, seat.idle_since) {
+            (_, None) => (2, 0),
+            (Self::IdleLongest, Some(since)) => (1, since),
+            (Self::IdleShortest, Some(since)) => (1, Nanos::MAX - since),
+        };
+        seats.on(cpu).max_by_key(key).map(|seat| seat.thread)
+    }
+
+    /// As many threads as there are big cores where nobody works wait there: those whose turn is next. Says how many were sent.
+    pub(super) fn place(self, mut free: CpuMask, seats: &mut Seats, mut tell: impl FnMut(Action)) -> u64 {
+        let (mut last, mut sent) = (None, 0);
+        while !free.is_empty()
+            && let Some(next) = self.after(last.as_ref(), seats)
+        {
+            last = Some(next);
+            let Some(from) = next.cpu else { continue };
+            if free.contains(from) {
+                free.remove(from);
+                continue;
+            }
+            let may_leave = |big: usize| {
+                let leaver = self.last_on(big, seats);
+                leaver.and_then(|leaver| seats.of(leaver)).is_none_or(|leaver| leaver.may_be_on(from))
+            };
+            let Some(big) = free.iter().find(|big| next.may_be_on(*big) && may_leave(*big)) else { continue };
+            free.remove(big);
+            sent += 1;
+            let leaver = self.last_on(big, seats);
+            tell(seats.come(next.thread, big, leaver, None));
+            if let Some(leaver) = leaver {
+                tell(seats.map(leaver, from, None));
+            }
+        }
+        sent
+    }
+}

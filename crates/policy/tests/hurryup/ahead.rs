@@ -1,0 +1,207 @@
+//! Threads that are sent to big cores before they take requests.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::hurryup::{
+    Action, Actions, Config, Cores, HurryUp, Looks, Options, Reason, Seen, Thread, Threshold,
+};
+
+use crate::paper::map;
+
+fn mask(cpus: &[usize]) -> CpuMask {
+    cpus.iter().copied().collect()
+}
+
+/// Requests move as they start.
+fn config() -> Config {
+    let options = Options { rest_ns: 0, ..Options::default() };
+    Config { looks: Looks::Events, threshold: Threshold::Given(0), options, ..Config::PAPER }
+}
+
+/// A service whose threads have a core each, the first of them big ones, and what each works on.
+struct Service {
+    hurryup: HurryUp,
+    big: usize,
+    now: u64,
+    /// Since when each idle thread is idle.
+    idle: BTreeMap<Thread, u64>,
+    busy: Vec<Thread>,
+    /// The core of each thread, by what was told.
+    core: BTreeMap<Thread, usize>,
+}
+
+impl Service {
+    fn new(config: Config, big: usize, little: usize) -> Self {
+        let all: Vec<usize> = (0..big + little).collect();
+        let cores = Cores { big: mask(&all[..big]), little: mask(&all[big..]) };
+        let mut service = Self {
+            hurryup: HurryUp::new(config),
+            big,
+            now: 1,
+            idle: BTreeMap::new(),
+            busy: Vec::new(),
+            core: BTreeMap::new(),
+        };
+        service.tell(Seen::Cores(cores));
+        for thread in 0..all.len() as Thread {
+            service.tell(Seen::Joined { thread, allowed: mask(&all) });
+            service.idle.insert(thread, u64::from(thread) + 2);
+        }
+        service
+    }
+
+    /// What it answers, carried out.
+    fn tell(&mut self, seen: Seen) -> Vec<Action> {
+        let mut out = Actions::default();
+        self.now += 10;
+        self.hurryup.observe(self.now, &seen, &mut out);
+        let told: Vec<Action> = out.iter().collect();
+        for action in &told {
+            if let Action::Map { thread, cpu } = *action {
+                self.core.insert(thread, cpu);
+            }
+        }
+        told
+    }
+
+    fn begin(&mut self, thread: Thread) -> Vec<Action> {
+        assert!(self.idle.remove(&thread).is_some());
+        self.busy.push(thread);
+        let since = self.now + 10;
+        self.tell(Seen::Began { thread, request: thread.into(), since })
+    }
+
+    fn end(&mut self, thread: Thread) -> Vec<Action> {
+        self.busy.retain(|other| *other != thread);
+        let told = self.tell(Seen::Ended { request: thread.into() });
+        self.idle.insert(thread, self.now);
+        told
+    }
+
+    /// The threads that are idle, the longest first.
+    fn line(&self) -> Vec<Thread> {
+        let mut line: Vec<(u64, Thread)> = self.idle.iter().map(|(thread, since)| (*since, *thread)).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, thread)| thread).collect()
+    }
+
+    /// Requests one after the other; `choose` says which of those in line takes each.
+    fn serve(&mut self, count: usize, choose: impl Fn(usize, &[Thread]) -> Thread) {
+        for number in 0..count {
+            let thread = choose(number, &self.line());
+            self.begin(thread);
+            self.end(thread);
+        }
+    }
+
+    fn is_on_big(&self, thread: Thread) -> bool {
+        self.core[&thread] < self.big
+    }
+}
+
+#[test]
+fn of_threads_that_wait_in_line_the_next_one_waits_on_the_big_core() {
+    let mut service = Service::new(config(), 1, 1);
+    service.serve(18, |_, line| line[0]);
+    let next = service.line()[0];
+    assert!(service.is_on_big(next));
+    assert_eq!(service.begin(next), [], "it is there");
+    // The other one waits on the little core, since the big one works; when it is free, it is the next.
+    let other = service.line()[0];
+    assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
+    assert_eq!(service.hurryup.why(), Reason::Ahead);
+    assert!(service.hurryup.sends_ahead());
+}
+
+#[test]
+fn where_the_last_to_come_goes_first_it_stays_on_the_big_core() {
+    let mut service = Service::new(config(), 1, 3);
+    let all: Vec<Thread> = service.line();
+    // Each has served somebody.
+    all.into_iter().for_each(|thread| service.serve(1, |_, _| thread));
+    service.serve(60, |_, line| line[line.len() - 1]);
+    let last = *service.line().last().unwrap();
+    assert!(service.is_on_big(last) && service.hurryup.sends_ahead());
+    assert_eq!((service.begin(last), service.end(last)), (vec![], vec![]));
+}
+
+#[test]
+fn where_nobody_can_tell_who_is_next_nobody_is_sent() {
+    let anybody = |number: usize, line: &[Thread]| line[number * 7 % line.len()];
+    let second = |_: usize, line: &[Thread]| line[1];
+    for choose in [&anybody as &dyn Fn(usize, &[Thread]) -> Thread, &second] {
+        let mut service = Service::new(config(), 1, 3);
+        service.serve(4, |_, line| line[0]);
+        service.serve(80, choose);
+        assert!(!service.hurryup.sends_ahead());
+        assert_ne!(service.hurryup.why(), Reason::Ahead);
+    }
+}
+
+#[test]
+fn where_short_requests_are_to_stay_on_little_cores_nobody_is_sent() {
+    for config in [
+        Config { threshold: Threshold::Given(1_000), ..config() },
+        Config { options: Options { ahead: false, ..config().options }, ..config() },
+    ] {
+        let mut service = Service::new(config, 1, 1);
+        service.serve(40, |_, line| line[0]);
+        assert!(!service.hurryup.sends_ahead());
+    }
+}
+
+#[test]
+fn a_thread_that_was_refused_the_big_core_stays_and_no_request_is_taken_back() {
+    let mut service = Service::new(config(), 1, 1);
+    service.serve(18, |_, line| line[0]);
+    let (next, other) = (service.line()[0], service.line()[1]);
+    service.begin(next);
+    let moved = service.hurryup.moved();
+    assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
+    service.hurryup.book(service.now, &Seen::Refused { thread: other, cpu: 0 }, &mut Actions::default());
+    assert_eq!([other, next].map(|thread| service.hurryup.core_of(thread)), [Some(1), Some(0)]);
+    assert_eq!(service.hurryup.moved(), moved);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// In line, mostly: one request in eight goes to anybody.
+    #[test]
+    fn whoever_is_sent_ahead_is_idle_and_goes_where_nobody_works(
+        (big, little) in (1_usize..4, 1_usize..5),
+        history in proptest::collection::vec((any::<bool>(), 0_usize..8, 0_usize..8), 40..120),
+    ) {
+        let mut service = Service::new(config(), big, little);
+        for (begins, luck, which) in history {
+            let (before, line) = (service.core.clone(), service.line());
+            let told = match begins {
+                true if line.is_empty() => continue,
+                true => service.begin(if luck == 0 { line[which % line.len()] } else { line[0] }),
+                false if service.busy.is_empty() => continue,
+                false => service.end(service.busy[which % service.busy.len()]),
+            };
+            let works = |thread: &Thread| service.busy.contains(thread);
+            let comes_to_big = told.iter().filter_map(|action| match *action {
+                Action::Map { thread, cpu } if cpu < big && before[&thread] >= big => Some((thread, cpu)),
+                _ => None,
+            });
+            for (thread, cpu) in comes_to_big.filter(|(thread, _)| !works(thread)) {
+                prop_assert!(!service.busy.iter().any(|other| service.core[other] == cpu), "{thread} where one works");
+            }
+            let mut cores: Vec<usize> = service.core.values().copied().collect();
+            cores.sort_unstable();
+            prop_assert!(cores.iter().copied().eq(0..big + little), "each core has its thread");
+            // No big core is idle while a thread whose turn comes first waits on a little one.
+            if service.hurryup.sends_ahead() {
+                let free = (0..big).filter(|core| !service.busy.iter().any(|thread| service.core[thread] == *core));
+                let next: Vec<Thread> = service.line().into_iter().take(free.count()).collect();
+                let served = |thread: &Thread| service.idle[thread] > 20 + u64::from(*thread);
+                prop_assert!(next.iter().filter(|thread| served(thread)).all(|thread| service.is_on_big(*thread)));
+            }
+        }
+    }
+}
