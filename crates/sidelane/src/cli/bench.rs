@@ -1,8 +1,10 @@
 //! Arguments of the verbs that measure: `doctor`, `calibrate`, `demo` and the benches.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 
 use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles, TableArgs};
@@ -223,6 +225,9 @@ pub struct HurryBenchArgs {
     /// How fast the little core is, of 1
     #[arg(long, value_name = "SPEED", default_value_t = LITTLE_SPEED, value_parser = parse_speed)]
     pub speed: f64,
+    /// The mean search on the big core, as in 70ms; runs are longer by as much [default: 12ms, 4ms with --quick]
+    #[arg(long, value_name = "TIME", value_parser = parse_mean)]
+    pub mean: Option<Duration>,
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,
@@ -286,6 +291,13 @@ pub struct SiblingArgs {
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,
+}
+
+/// The time of a mean search. Beyond a second the bench takes days.
+fn parse_mean(text: &str) -> Result<Duration, String> {
+    let mean = parse_time(text).map_err(|error| error.to_string())?;
+    let possible = Duration::from_millis(1)..=Duration::from_secs(1);
+    if possible.contains(&mean) { Ok(mean) } else { Err("a mean search takes 1ms to 1s".into()) }
 }
 
 /// A speed, of 1; `sidelane-lab slow-cpu` makes a CPU no slower than a tenth of what it is.

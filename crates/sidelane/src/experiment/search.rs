@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::place::Place;
 use super::sibling::{Carrier, Sibling};
@@ -38,7 +40,8 @@ pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Sta
     let library = Library::open(&lab, cache, &TERMS)?;
     let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
     words.extend(sibling.iter().flat_map(Sibling::options).map(OsString::from));
-    let stage = put_up(place, lab, &library, &words)?;
+    let mean_service_us = library.mean_service_us(&lab, place.request)?;
+    let stage = put_up(place, lab, &library, mean_service_us, &words)?;
     let sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
     Ok(Stage { sockets, sibling, ..stage })
 }
@@ -49,18 +52,19 @@ pub struct OnCores<'a> {
     pub place: Place,
     /// The one of them that is made slow.
     pub slow: Option<&'a SlowCpu>,
-    /// Each search is done so often.
-    pub repeats: u16,
+    /// So long the mean search is to take: each is done several times for that.
+    pub mean: Duration,
 }
 
 /// Puts such a service up. Searches are as long as they have keywords.
 pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Stage> {
     let library = Library::open(&lab, cache, &KEYWORDS)?;
-    let repeats = on.repeats.to_string();
-    let mut words: Vec<OsString> = ["--workers", "2", "--repeats", &repeats].map(OsString::from).to_vec();
+    let once_us = library.mean_service_us(&lab, on.place.request)?;
+    let repeats = (on.mean.as_secs_f64() * 1e6 / once_us).round().clamp(1.0, f64::from(u16::MAX));
+    let mut words: Vec<OsString> = ["--workers", "2", "--repeats"].map(OsString::from).to_vec();
+    words.push(repeats.to_string().into());
     words.extend(on.slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
-    let stage = put_up(on.place, lab, &library, &words)?;
-    Ok(Stage { mean_service_us: stage.mean_service_us * f64::from(on.repeats), ..stage })
+    put_up(on.place, lab, &library, once_us * repeats, &words)
 }
 
 /// An index and what is asked of it.
@@ -80,13 +84,23 @@ impl Library {
         lab.run(draw)?;
         Ok(Self { index, queries })
     }
+
+    /// What a search takes on a CPU, done once.
+    fn mean_service_us(&self, lab: &Lab, cpu: u32) -> Result<f64> {
+        let (scratch, cpu) = (scratch()?, cpu.to_string());
+        let json = scratch.path().join("service-times.json");
+        let mut measure: Vec<&OsStr> = ["service-times", "--cpu", &cpu].map(OsStr::new).to_vec();
+        measure.extend(["--index".as_ref(), self.index.as_os_str(), "--queries".as_ref(), self.queries.as_os_str()]);
+        measure.extend(["--json".as_ref(), json.as_os_str()]);
+        lab.run(measure)?;
+        let times: Value = serde_json::from_slice(&fs::read(&json)?)?;
+        times["mean_us"].as_f64().context("no mean_us among the service times")
+    }
 }
 
 /// The service, on nobody's stage yet; `words` are further options of it.
-fn put_up(place: Place, lab: Lab, library: &Library, words: &[OsString]) -> Result<Stage> {
+fn put_up(place: Place, lab: Lab, library: &Library, mean_service_us: f64, words: &[OsString]) -> Result<Stage> {
     let Library { index, queries } = library;
-    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let mean_service_us = mean_service_us(&lab, index, queries, scratch.path(), place.request)?;
     let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
     let service = lab.start(first.into_iter().chain(words.iter().map(OsString::as_os_str)))?;
     Ok(Stage {
@@ -98,25 +112,11 @@ fn put_up(place: Place, lab: Lab, library: &Library, words: &[OsString]) -> Resu
         sibling: None,
         sockets: None,
         _service: Box::new(service),
-        scratch,
+        scratch: scratch()?,
         lab,
     })
 }
 
-fn mean_service_us(lab: &Lab, index: &Path, queries: &Path, scratch: &Path, cpu: u32) -> Result<f64> {
-    let json = scratch.join("service-times.json");
-    let cpu = cpu.to_string();
-    lab.run([
-        "service-times".as_ref(),
-        "--index".as_ref(),
-        index.as_os_str(),
-        "--queries".as_ref(),
-        queries.as_os_str(),
-        "--json".as_ref(),
-        json.as_os_str(),
-        "--cpu".as_ref(),
-        cpu.as_ref(),
-    ])?;
-    let times: Value = serde_json::from_slice(&fs::read(&json)?)?;
-    times["mean_us"].as_f64().context("no mean_us among the service times")
+fn scratch() -> Result<TempDir> {
+    tempfile::tempdir().context("cannot make a directory for scratch files")
 }

@@ -127,6 +127,7 @@ fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
         cores: args.cores,
         slow_cpu: args.slow_cpu,
         speed: args.speed,
+        mean: args.mean,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
     show_tables(&result, |_| true, &args.files)

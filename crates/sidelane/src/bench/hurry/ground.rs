@@ -50,7 +50,7 @@ impl Ground {
     pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: Place) -> Result<Self> {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
-        let on = OnCores { place, slow: slow.as_ref(), repeats: plan.repeats };
+        let on = OnCores { place, slow: slow.as_ref(), mean: plan.mean };
         let stage = search::stage_on_cores(&on, lab, &options.cache)?;
         for tid in threads(stage.pid) {
             put_first(tid).context("cannot put the service before other programs on its cores")?;

@@ -1,6 +1,7 @@
 //! The options of `sidelane bench hurry`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
@@ -19,6 +20,8 @@ pub struct HurryOptions {
     pub slow_cpu: Carrier,
     /// `--speed`: how fast it is, of 1.
     pub speed: f64,
+    /// `--mean`: how long a mean search is to take on the big core, if not as long as usual.
+    pub mean: Option<Duration>,
     /// Where the index is kept between runs.
     pub cache: PathBuf,
 }

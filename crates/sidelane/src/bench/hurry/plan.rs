@@ -43,8 +43,8 @@ impl Load {
 pub(super) struct Plan {
     pub(super) quick: bool,
     pub(super) limit: Limit,
-    /// How often each search is done: the paper's take longer, but in a hurry there have to be enough of them.
-    pub(super) repeats: u16,
+    /// How long the mean search is to take on the big core: the paper's take longer, but there have to be enough of them.
+    pub(super) mean: Duration,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
     /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
@@ -57,14 +57,18 @@ impl Plan {
     pub(super) fn of(options: &HurryOptions) -> Self {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
         let limit = |quick, full| options.patience.limit(quick, full);
-        let rounds = Limit { first: 6, rounds: 6, time: s(32) };
+        let usual = if quick { ms(4) } else { ms(12) };
+        let mean = options.mean.unwrap_or(usual);
+        // As many searches of any length.
+        let longer = |time: Duration| time.mul_f64(mean.div_duration_f64(usual));
+        let rounds = Limit { first: 6, rounds: 6, time: longer(s(32)) };
         let pairs = Limit { first: 6, rounds: 12, time: s(5) };
         Self {
             quick,
-            limit: limit(rounds, Limit { first: 6, rounds: 24, time: s(2_400) }),
-            repeats: if quick { 1 } else { 3 },
-            run: if quick { ms(400) } else { s(5) },
-            warm_up: if quick { ms(60) } else { ms(500) },
+            limit: limit(rounds, Limit { first: 6, rounds: 24, time: longer(s(2_400)) }),
+            mean,
+            run: longer(if quick { ms(400) } else { s(5) }),
+            warm_up: longer(if quick { ms(60) } else { ms(500) }),
             learns_everywhere: !quick,
             cost: limit(pairs, Limit { first: 12, rounds: 96, time: s(120) }),
         }
@@ -104,9 +108,26 @@ mod tests {
     use crate::experiment::sibling::Carrier;
 
     fn plan(quick: bool) -> Plan {
+        plan_of(quick, None)
+    }
+
+    fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
         let patience = Patience { quick, rounds: None };
         let (cores, slow_cpu, cache) = ("0:1".to_owned(), Carrier::BuiltIn, "cache".into());
-        Plan::of(&HurryOptions { patience, cores, slow_cpu, speed: 0.31, cache })
+        Plan::of(&HurryOptions { patience, cores, slow_cpu, speed: 0.31, mean, cache })
+    }
+
+    #[test]
+    fn runs_have_as_many_searches_of_any_length() {
+        for quick in [true, false] {
+            let (usual, paper) = (plan(quick), plan_of(quick, Some(Duration::from_millis(70))));
+            let searches = |plan: &Plan| {
+                let measures = Measures { mean_us: plan.mean.as_secs_f64() * 1e6, speed: 0.31 };
+                SWEEP_LOAD.rate_per_s(measures) * plan.run.as_secs_f64()
+            };
+            assert!((searches(&usual) - searches(&paper)).abs() < 1e-3);
+            assert!(paper.limit.time > usual.limit.time && paper.warm_up > usual.warm_up);
+        }
     }
 
     #[test]
