@@ -43,6 +43,17 @@ pub fn cycles() -> u64 {
     unsafe { _rdtsc() }
 }
 
+/// The step in which the counter goes, in cycles: a processor that multiplies a slower clock skips those in between.
+pub fn step() -> u64 {
+    const READS: usize = 1000;
+    let first = ordered_cycles();
+    (0..READS).map(|_| ordered_cycles() - first).fold(0, greatest_common_divisor)
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
 /// One moment on both clocks. An interruption between the two reads separates them, so the closest
 /// of several tries is used.
 fn both() -> (u64, u64) {
@@ -98,6 +109,13 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_step_is_what_all_readings_have_in_common() {
+        let divisor = |(one, other)| greatest_common_divisor(one, other);
+        assert_eq!([(78, 52), (0, 26), (26, 0), (35, 12)].map(divisor), [26, 26, 26, 1]);
+        assert!(step() > 0);
+    }
 
     #[test]
     fn moments_are_found_again_on_the_systems_clock() {

@@ -388,6 +388,10 @@ notes! {
         NoHardwareCounters =>
             "no hardware counters here: rates are of counters in memory",
             "in a virtual machine, ask its host for a virtual PMU to have rates of instructions";
+        CoarseCycles { step: u64 = 26, period: u64 = 2500 } =>
+            "the time stamp counter goes in steps of {step} cycles here: at periods of {period} double-time error \
+             correction discards samples whose readings differ by one step",
+            "look at the longer periods, where a step is less than 1 %";
         NoLz4 =>
             "the source of lz4 could not be had: the cost to a real program was not measured",
             "add deb-src to the sources of apt, and check that the network is there (apt-get source)";

@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use super::subject::{Look, Stage};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::note::Note;
 use crate::observe::observed::Observed;
 use crate::observe::period::Period;
+use sidelane_host::tsc;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
@@ -61,6 +63,12 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
     result.multiples.push(picture(points));
     Ok(())
+}
+
+/// A counter with steps that the correction takes for an error at the shortest period with a bound.
+pub(super) fn coarse_cycles() -> Option<Note> {
+    let step = tsc::step();
+    (step as f64 > TOLERANCE * LONG as f64).then_some(Note::CoarseCycles { step, period: LONG })
 }
 
 /// The share of kept samples, in percent.

@@ -50,6 +50,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     if !result.machine.pmu {
         result.notes.push(Note::NoHardwareCounters.to_string());
     }
+    result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
     patience.advise(&mut result, limit.rounds);
     Ok(result)
 }
