@@ -28,6 +28,13 @@ struct {
 	__type(value, struct sibling_core);
 } sibling_cores SEC(".maps");
 
+static __always_inline struct sibling_core *the_core(void)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_lookup_elem(&sibling_cores, &zero);
+}
+
 /* One switch in this many is timed. */
 #define COST_SAMPLE_EVERY 16
 
@@ -109,30 +116,62 @@ static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct si
 	return thread ? thread->overlap : lane->overlap;
 }
 
-static __always_inline void turn_ends(struct sibling_core *core, struct sibling_lane *lane, int64_t now_ns,
-				      int64_t works_ns, int64_t naps_ns)
-{
-	uint64_t *overlap = overlap_of(core, lane);
+/* A lane of the core, and the other one. */
+struct lanes {
+	struct sibling_lane *own;
+	struct sibling_lane *other;
+	uint32_t number;
+};
 
-	stop(&overlap[SIBLING_WORKS], works_ns);
-	stop(&overlap[SIBLING_NAPS], naps_ns);
-	stop(&lane->both[SIBLING_WORKS], works_ns);
-	stop(&lane->both[SIBLING_NAPS], naps_ns);
-	stop(&lane->spent[SIBLING_WORKS], now_ns);
-	stop(&lane->spent[SIBLING_NAPS], now_ns);
-	stop(&lane->taken, now_ns);
+/* Returns whether the CPU is a lane of the core. */
+static __always_inline bool find_lanes(struct sibling_core *core, uint32_t cpu, struct lanes *lanes)
+{
+	if (cpu != core->cpus[0] && cpu != core->cpus[1])
+		return false;
+	lanes->number = cpu == core->cpus[1];
+	lanes->own = lanes->number ? &core->lanes[1] : &core->lanes[0];
+	lanes->other = lanes->number ? &core->lanes[0] : &core->lanes[1];
+	return true;
 }
 
-static __always_inline void turn_begins(struct sibling_core *core, struct sibling_lane *lane, int64_t now_ns,
-					int64_t works_ns, int64_t naps_ns)
+/* A time, and for how long the other lane has worked and napped by then. */
+struct moment {
+	int64_t at_ns;
+	int64_t works_ns;
+	int64_t naps_ns;
+};
+
+static __always_inline struct moment moment_at(struct sibling_lane *other, int64_t at_ns)
+{
+	return (struct moment){
+		.at_ns = at_ns,
+		.works_ns = shows(&other->spent[SIBLING_WORKS], at_ns),
+		.naps_ns = shows(&other->spent[SIBLING_NAPS], at_ns),
+	};
+}
+
+static __always_inline void turn_ends(struct sibling_core *core, struct sibling_lane *lane, struct moment end)
 {
 	uint64_t *overlap = overlap_of(core, lane);
 
-	start(&lane->spent[SIBLING_WORKS], now_ns);
-	start(&overlap[SIBLING_WORKS], works_ns);
-	start(&overlap[SIBLING_NAPS], naps_ns);
-	start(&lane->both[SIBLING_WORKS], works_ns);
-	start(&lane->both[SIBLING_NAPS], naps_ns);
+	stop(&overlap[SIBLING_WORKS], end.works_ns);
+	stop(&overlap[SIBLING_NAPS], end.naps_ns);
+	stop(&lane->both[SIBLING_WORKS], end.works_ns);
+	stop(&lane->both[SIBLING_NAPS], end.naps_ns);
+	stop(&lane->spent[SIBLING_WORKS], end.at_ns);
+	stop(&lane->spent[SIBLING_NAPS], end.at_ns);
+	stop(&lane->taken, end.at_ns);
+}
+
+static __always_inline void turn_begins(struct sibling_core *core, struct sibling_lane *lane, struct moment begin)
+{
+	uint64_t *overlap = overlap_of(core, lane);
+
+	start(&lane->spent[SIBLING_WORKS], begin.at_ns);
+	start(&overlap[SIBLING_WORKS], begin.works_ns);
+	start(&overlap[SIBLING_NAPS], begin.naps_ns);
+	start(&lane->both[SIBLING_WORKS], begin.works_ns);
+	start(&lane->both[SIBLING_NAPS], begin.naps_ns);
 }
 
 static __always_inline struct sibling_thread *thread_of(struct sibling_core *core, struct task_struct *task)
@@ -141,16 +180,15 @@ static __always_inline struct sibling_thread *thread_of(struct sibling_core *cor
 }
 
 /* A program is switched in: sets its place, if it has one, and starts its stopwatches. */
-static __always_inline void program_begins(struct sibling_core *core, struct sibling_lane *lane, uint32_t number,
-					   struct task_struct *task, int64_t now_ns, int64_t works_ns,
-					   int64_t naps_ns)
+static __always_inline void program_begins(struct sibling_core *core, const struct lanes *lanes,
+					   struct task_struct *task, struct moment begin)
 {
-	lane->place = place_of(core, task->pid);
-	turn_begins(core, lane, now_ns, works_ns, naps_ns);
-	struct sibling_thread *thread = thread_at(core, lane->place);
+	lanes->own->place = place_of(core, task->pid);
+	turn_begins(core, lanes->own, begin);
+	struct sibling_thread *thread = thread_at(core, lanes->own->place);
 
 	if (thread) {
-		store_once(thread->lane, number);
+		store_once(thread->lane, lanes->number);
 		store_once(thread->turns, thread->turns + 1);
 	}
 }
@@ -174,24 +212,44 @@ static __always_inline void note_scheduler_clock(struct sibling_lane *lane, stru
 
 /* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
  * after it is known only now that it goes, too. What the other lane does now it is taken to have done meanwhile. */
-static __always_inline void begin_untold(struct sibling_core *core, struct sibling_lane *lane,
-					 struct sibling_lane *other, uint32_t number, struct task_struct *prev,
-					 int64_t now_ns)
+static __always_inline void begin_untold(struct sibling_core *core, const struct lanes *lanes,
+					 struct task_struct *prev, int64_t now_ns)
 {
+	struct sibling_lane *lane = lanes->own;
+
 	if (!lane->switches)
 		return;
 	if (lane->running == (uint32_t)prev->pid) {
 		note_scheduler_clock(lane, prev);
 		return;
 	}
-	int64_t began_ns = arrived_ns(lane, prev, now_ns);
-	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], began_ns);
-	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], began_ns);
+	struct moment then = moment_at(lanes->other, arrived_ns(lane, prev, now_ns));
 
-	turn_ends(core, lane, began_ns, works_ns, naps_ns);
+	turn_ends(core, lane, then);
 	lane->place = 0;
 	if (prev->pid && !is_real_time(prev))
-		program_begins(core, lane, number, prev, began_ns, works_ns, naps_ns);
+		program_begins(core, lanes, prev, then);
+}
+
+/* Whoever comes to the lane after a turn has ended. */
+static __always_inline void task_comes(struct sibling_core *core, const struct lanes *lanes, struct task_struct *next,
+				       struct moment now)
+{
+	struct sibling_lane *lane = lanes->own;
+
+	if (!next->pid) {
+		lane->waiting = 0;
+	} else if (next->pid == (int)load_once(lane->thief)) {
+		if (lane->waiting) {
+			start(&lane->taken, now.at_ns);
+			turn_begins(core, lane, now);
+		}
+	} else if (!is_real_time(next)) {
+		lane->waiting = 0;
+		program_begins(core, lanes, next, now);
+	} else if (is_holder(next)) {
+		start(&lane->spent[SIBLING_NAPS], now.at_ns);
+	}
 }
 
 /* On another CPU. A thread with a place is told, as it could take the time before for its own. */
@@ -206,44 +264,28 @@ static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	uint32_t zero = 0, cpu = bpf_get_smp_processor_id();
-	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+	struct sibling_core *core = the_core();
+	struct lanes lanes;
 
 	if (!core)
 		return 0;
-	if (cpu != core->cpus[0] && cpu != core->cpus[1]) {
+	if (!find_lanes(core, bpf_get_smp_processor_id(), &lanes)) {
 		goes_on_elsewhere(core, next);
 		return 0;
 	}
-	uint32_t number = cpu == core->cpus[1];
-	struct sibling_lane *lane = number ? &core->lanes[1] : &core->lanes[0];
-	struct sibling_lane *other = number ? &core->lanes[0] : &core->lanes[1];
-	int64_t now_ns = bpf_ktime_get_ns();
-	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], now_ns);
-	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], now_ns);
+	struct sibling_lane *lane = lanes.own;
+	struct moment now = moment_at(lanes.other, bpf_ktime_get_ns());
 
-	begin_untold(core, lane, other, number, prev, now_ns);
-	turn_ends(core, lane, now_ns, works_ns, naps_ns);
+	begin_untold(core, &lanes, prev, now.at_ns);
+	turn_ends(core, lane, now);
 	if (prev->pid && !is_real_time(prev))
 		lane->waiting = was_preempted(preempt, prev) && !lane->place;
 	lane->place = 0;
 	lane->running = next->pid;
-	lane->began_ns = now_ns;
-	if (!next->pid) {
-		lane->waiting = 0;
-	} else if (next->pid == (int)load_once(lane->thief)) {
-		if (lane->waiting) {
-			start(&lane->taken, now_ns);
-			turn_begins(core, lane, now_ns, works_ns, naps_ns);
-		}
-	} else if (!is_real_time(next)) {
-		lane->waiting = 0;
-		program_begins(core, lane, number, next, now_ns, works_ns, naps_ns);
-	} else if (is_holder(next)) {
-		start(&lane->spent[SIBLING_NAPS], now_ns);
-	}
+	lane->began_ns = now.at_ns;
+	task_comes(core, &lanes, next, now);
 	if (++lane->switches % COST_SAMPLE_EVERY == 0) {
-		lane->cost_ns += bpf_ktime_get_ns() - now_ns;
+		lane->cost_ns += bpf_ktime_get_ns() - now.at_ns;
 		lane->cost_samples++;
 	}
 	return 0;
@@ -253,23 +295,16 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 {
-	uint32_t zero = 0;
-	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+	struct sibling_core *core = the_core();
+	struct lanes lanes;
 
-	if (!core || state == NO_IDLE_STATE || (cpu != core->cpus[0] && cpu != core->cpus[1]))
+	if (!core || state == NO_IDLE_STATE || !find_lanes(core, cpu, &lanes) || !lanes.own->running)
 		return 0;
-	uint32_t number = cpu == core->cpus[1];
-	struct sibling_lane *lane = number ? &core->lanes[1] : &core->lanes[0];
-	struct sibling_lane *other = number ? &core->lanes[0] : &core->lanes[1];
+	struct moment now = moment_at(lanes.other, bpf_ktime_get_ns());
 
-	if (!lane->running)
-		return 0;
-	int64_t now_ns = bpf_ktime_get_ns();
-
-	turn_ends(core, lane, now_ns, shows(&other->spent[SIBLING_WORKS], now_ns),
-		  shows(&other->spent[SIBLING_NAPS], now_ns));
-	lane->place = lane->waiting = lane->running = 0;
-	lane->began_ns = now_ns;
+	turn_ends(core, lanes.own, now);
+	lanes.own->place = lanes.own->waiting = lanes.own->running = 0;
+	lanes.own->began_ns = now.at_ns;
 	return 0;
 }
 
@@ -277,8 +312,7 @@ int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sibling_exit, struct task_struct *task)
 {
-	uint32_t zero = 0;
-	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+	struct sibling_core *core = the_core();
 	uint32_t place = core ? place_of(core, task->pid) : 0;
 
 	if (!core || place == 0 || place > SIBLING_THREADS)
