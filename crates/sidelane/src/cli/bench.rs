@@ -216,7 +216,7 @@ pub struct HurryBenchArgs {
     /// How far it goes on
     #[command(flatten)]
     pub patience: PatienceArgs,
-    /// The big core and the little one [default: CPUs 0 and 1]
+    /// The big core and the little one
     #[arg(long, value_name = "BIG:LITTLE", default_value = "0:1")]
     pub cores: String,
     /// Who makes the little core slow; none if it is little by itself
