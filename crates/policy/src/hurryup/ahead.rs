@@ -22,6 +22,11 @@ const BEGINS_MAX: u32 = 64;
 /// Nothing is said before so many.
 const BEGINS_MIN: u32 = 16;
 
+/// Whether threads are sent ahead under this threshold.
+pub(super) fn is_for(threshold_ns: Nanos) -> bool {
+    threshold_ns == 0
+}
+
 /// Which of the idle threads takes the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -106,14 +111,13 @@ impl Turn {
                 free.remove(from);
                 continue;
             }
-            let may_leave = |big: usize| {
-                let leaver = self.last_on(big, seats);
-                leaver.and_then(|leaver| seats.of(leaver)).is_none_or(|leaver| leaver.may_be_on(from))
-            };
-            let Some(big) = free.iter().find(|big| next.may_be_on(*big) && may_leave(*big)) else { continue };
+            let may_go = |leaver: Thread| seats.of(leaver).is_none_or(|leaver| leaver.may_be_on(from));
+            let allowed = free.iter().filter(|big| next.may_be_on(*big));
+            let place =
+                allowed.map(|big| (big, self.last_on(big, seats))).find(|(_, leaver)| leaver.is_none_or(may_go));
+            let Some((big, leaver)) = place else { continue };
             free.remove(big);
             sent += 1;
-            let leaver = self.last_on(big, seats);
             tell(seats.come(next.thread, big, leaver, None));
             if let Some(leaver) = leaver {
                 tell(seats.map(leaver, from, None));

@@ -1,7 +1,7 @@
 //! The Hurry-up mapper: the loop of Algorithm 1.
 
 use super::action::{Actions, Reason};
-use super::ahead::{Turn, Turns};
+use super::ahead::{self, Turn, Turns};
 use super::config::{Config, Learning, Looks, Mapping, Threshold};
 use super::learning::{Learner, Served};
 use super::long::ThreadsOnLittle;
@@ -184,7 +184,7 @@ impl HurryUp {
 
     /// Who is next, if threads are sent to big cores before they take requests.
     fn turn_ahead(&self) -> Option<Turn> {
-        self.turns.next().filter(|_| self.config.options.ahead && self.threshold_ns() == 0)
+        self.turns.next().filter(|_| self.config.options.ahead && ahead::is_for(self.threshold_ns()))
     }
 
     fn send_ahead(&mut self, out: &mut Actions) {

@@ -4,6 +4,7 @@
 //! Whoever is over the threshold on a little core takes an empty big core, or that of the request that began last.
 //! What is left out: threads that are more than cores, cores that a thread may not use, and the rest after a move.
 
+use super::ahead;
 use super::config::Learning;
 use super::learning::{SERVED_MAX, Served};
 use crate::Nanos;
@@ -23,7 +24,7 @@ struct Job {
 pub(super) struct Layout {
     pub(super) big: usize,
     pub(super) little: usize,
-    /// Under a threshold of 0 requests start on big cores, if one of them is idle.
+    /// Requests start on big cores, if one of them is idle, under a threshold for which threads are sent ahead.
     pub(super) ahead: bool,
 }
 
@@ -135,9 +136,9 @@ impl<'r> Rehearsal<'r> {
 
     /// Any idle core, by a generator of Knuth's, or a big one where whoever is next waits there.
     fn idle_core(&mut self) -> Option<usize> {
-        let big = (0..self.big).find(|core| self.cores[*core].is_none());
-        if self.ahead && self.threshold_ns == 0 && big.is_some() {
-            return big;
+        let waits_on_big = self.ahead && ahead::is_for(self.threshold_ns);
+        if let Some(big) = (0..self.big).find(|core| waits_on_big && self.cores[*core].is_none()) {
+            return Some(big);
         }
         let idle = self.count - self.jobs().count();
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
