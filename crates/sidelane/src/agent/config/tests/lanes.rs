@@ -1,0 +1,70 @@
+//! Lanes that are lent.
+
+use super::*;
+
+#[test]
+fn lanes_are_lent_by_what_batch_may_cost() {
+    let lanes = read(GOOD).lanes.unwrap();
+    let slo = Objective { percentile: 99.0, limit_ns: 5_000_000 };
+    assert_eq!(lanes.lending(None).unwrap().policy, PolicyKind::BorrowIdle);
+    assert_eq!(lanes.lending(Some(slo)).unwrap().policy, PolicyKind::Deadline);
+    let idle = LaneGate { policy: Some(PolicyKind::BorrowIdle), ..lanes };
+    assert_eq!(idle.lending(Some(slo)).unwrap().policy, PolicyKind::BorrowIdle);
+}
+
+#[test]
+fn lanes_that_cannot_be_kept() {
+    wrong(
+        "gate = \"holder\"",
+        "gate = \"sched-ext\"",
+        &[
+            "a.toml:22: `lanes.gate` is \"sched-ext\", which is for commands that Sidelane starts; write holder, freezer or \
+           sched-idle",
+        ],
+    );
+    wrong(
+        "gate = \"holder\"",
+        "policy = \"fixed-budget\"",
+        &[
+            "a.toml:1: `kubernetes.slo` is missing, and the policy fixed-budget of [lanes] has to know what batch may \
+             cost; write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]",
+            "a.toml:8: `service.slo` is missing, and the policy fixed-budget of [lanes] has to know what batch may cost; \
+             write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]",
+        ],
+    );
+    wrong(
+        "gate = \"holder\"",
+        "policy = \"borrow-idle\"\nbudget = \"1ms\"",
+        &[
+            "a.toml:23: `lanes.budget` is given, and borrow-idle never runs batch beside a request; leave it out, or choose \
+           another policy, such as deadline",
+        ],
+    );
+    for line in ["policy = \"fixed-budget\"\nbudget = \"1ms\"", "gate = \"freezer\"\n"] {
+        wrong(
+            "gate = \"holder\"",
+            &format!("{line}\nmax_slowdown = \"5%\""),
+            &[
+                "a.toml:24: `lanes.max_slowdown` is given, and only a holder under borrow-idle keeps to it; leave it out, or \
+                 choose gate = \"holder\" and policy = \"borrow-idle\"",
+            ],
+        );
+    }
+    for (value, problem) in [("5", "5"), ("\"five\"", "\"five\", which is no percentage from 0 to 100")] {
+        let told = format!(
+            "a.toml:22: `lanes.max_slowdown` is {problem}; write a percentage with its sign, as in \"5%\", or \"none\""
+        );
+        wrong("gate = \"holder\"", &format!("max_slowdown = {value}"), &[&told]);
+    }
+}
+
+#[test]
+fn what_batch_may_cost_requests_is_bounded_unless_the_file_says_otherwise() {
+    let lanes = |more: &str| read(&GOOD.replace("gate = \"holder\"", more)).lanes.unwrap().max_slowdown;
+    assert_eq!(lanes("gate = \"holder\""), MaxSlowdown::Bound(0.05));
+    assert_eq!(lanes("max_slowdown = \"12.5%\""), MaxSlowdown::Bound(0.125));
+    assert_eq!(lanes("max_slowdown = \"none\""), MaxSlowdown::Any);
+    let config = read(GOOD);
+    let told = config.settings.iter().find(|setting| setting.key == "lanes.max_slowdown").unwrap();
+    assert_eq!(told.value, "\"5%\"");
+}

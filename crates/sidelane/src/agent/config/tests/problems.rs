@@ -1,0 +1,233 @@
+//! What is wrong in a file, and how that is said.
+
+use super::*;
+
+#[test]
+fn all_problems_are_told_at_once() {
+    refused(
+        "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ns = 1\nE = 40\n",
+        &[
+            "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how \
+             it is found",
+            "a.toml:2: `service.name` is 3; write a name for it, as in \"redis\"",
+            "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
+            "a.toml:6: `policy.s` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
+             \"8us\" or \"1.5s\"",
+            "a.toml:7: `policy.E` is not a key here; did you mean `e`? there are `e`, `floor`, `idle`, `kind`, \
+             `reserved`, `s`, `siblings`, `t`",
+            "a.toml: `batch` is missing; name a tree of groups in [[batch]], or write kubernetes = true",
+        ],
+    );
+}
+
+#[test]
+fn unknown_keys() {
+    wrong(
+        "port = 8080",
+        "prot = 8080",
+        &[
+            "a.toml:8: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how \
+             it is found",
+            "a.toml:10: `service.prot` is not a key here; did you mean `port`? there are `cgroup`, `comm`, `cpus`, \
+             `may_be_placed`, `name`, `pod`, `port`, `slo`, `unit`",
+        ],
+    );
+    wrong(
+        "[lanes]",
+        "[lane]",
+        &[
+            "a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `hurry`, `intervals`, \
+           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`",
+        ],
+    );
+    wrong(
+        "cgroup = \"/batch\"",
+        "cgroup = \"/batch\"\nkubernetes = true",
+        &["a.toml:14: `batch.kubernetes` is not a key here; write it above the first table of the file, or as \
+           [kubernetes]"],
+    );
+    wrong("[[batch]]", "[batch]", &["a.toml:12: `batch` is a table; write [[batch]] with two brackets, once for each"]);
+}
+
+#[test]
+fn wrong_units() {
+    wrong(
+        "t = \"80%\"",
+        "t = 80",
+        &[
+            "a.toml:18: `policy.t` is 80, which has no unit; write a percentage from 1 to 99 with its sign, as in \"80%\"",
+        ],
+    );
+    wrong(
+        "t = \"80%\"",
+        "t = \"0.8\"",
+        &["a.toml:18: `policy.t` is \"0.8\"; write a percentage from 1 to 99 with its sign, as in \"80%\""],
+    );
+    wrong(
+        "s = \"1s\"",
+        "s = \"1 min\"",
+        &[
+            "a.toml:17: `policy.s` is \"1 min\", which is not a time; write a number and its unit, one of ns, us, ms, s, \
+           as in \"8us\" or \"1.5s\"",
+        ],
+    );
+    wrong(
+        "slo = \"p99=5ms\"",
+        "slo = \"5ms\"",
+        &[
+            "a.toml:6: `service.slo` is \"5ms\", which is not an objective; write a percentile and a time with its unit, \
+           as in \"p99=5ms\"",
+        ],
+    );
+    wrong(
+        "gate = \"holder\"",
+        "gate = \"holder\"\nmin_idle = 8",
+        &[
+            "a.toml:23: `lanes.min_idle` is 8, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
+           in \"8us\" or \"1.5s\"",
+        ],
+    );
+    let text = format!("{GOOD}\n[intervals]\nlook = \"1us\"\n");
+    refused(&text, &["a.toml:25: `intervals.look` is \"1us\"; it is 1ms at least"]);
+}
+
+#[test]
+fn a_cpu_has_one_role() {
+    wrong(
+        "reserved = \"0-1\"",
+        "reserved = \"0-1,1\"",
+        &[
+            "a.toml:19: `policy.reserved` is \"0-1,1\", which names CPU 1 twice; write how many, as in 4, or which, as in \
+           \"0-3\" or [0, 1]",
+        ],
+    );
+    wrong(
+        "reserved = \"0-1\"",
+        "reserved = [0, 1, 0]",
+        &["a.toml:19: `policy.reserved` names CPU 0 twice; write how many, as in 4, or which, as in \"0-3\" or [0, 1]"],
+    );
+    wrong(
+        "reserved = \"0-1\"",
+        "siblings = [\"0,1\", \"1,2\"]",
+        &[
+            "a.toml:19: `policy.siblings` has \"1,2\", which names CPU 1, which is of another core already; write a list \
+           of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]",
+        ],
+    );
+}
+
+#[test]
+fn a_group_has_one_role() {
+    wrong(
+        "cgroup = \"/batch\"",
+        "cgroup = \"/system.slice/redis-server.service\"",
+        &["a.toml:12: `batch.cgroup` is \"/system.slice/redis-server.service\", which may hold the same groups as \
+           `service.unit` of line 3, \"redis-server.service\"; a group has one role: write patterns of which none can \
+           lie in the other"],
+    );
+    wrong(
+        "port = 8080",
+        "cgroup = \"/batch/web\"",
+        &["a.toml:12: `batch.cgroup` is \"/batch\", which may hold the same groups as `service.cgroup` of line 8, \
+           \"/batch/web\"; a group has one role: write patterns of which none can lie in the other"],
+    );
+    wrong(
+        "cgroup = \"/batch\"",
+        "cgroup = \"/kubepods.slice/*\"",
+        &[
+            "a.toml:12: `batch.cgroup` is \"/kubepods.slice/*\", which may hold the same groups as `kubernetes` of line 1, \
+           /kubepods.slice; a group has one role: write patterns of which none can lie in the other",
+        ],
+    );
+}
+
+#[test]
+fn a_name_and_a_port_are_given_once() {
+    wrong(
+        "name = \"web\"\nport = 8080",
+        "name = \"redis\"\nunit = \"redis-server.service\"",
+        &[
+            "a.toml:8: `service.name` is \"redis\", as `service.name` of line 3 is already; write each once",
+            "a.toml:8: `service.unit` is \"redis-server.service\", which may hold the same groups as `service.unit` of \
+             line 3, \"redis-server.service\"; a group has one role: write patterns of which none can lie in the other",
+        ],
+    );
+    wrong(
+        "port = 8080",
+        "port = 8080\ncomm = \"nginx\"",
+        &[
+            "a.toml:11: `service.comm` is given beside `port`; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which \
+           says how it is found",
+        ],
+    );
+    wrong("port = 8080", "port = 80800", &["a.toml:10: `service.port` is 80800; write a whole number from 1 to 65535"]);
+}
+
+#[test]
+fn paths_that_are_none() {
+    const ADVICE: &str =
+        "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
+    for (path, why) in [
+        ("batch", "does not begin with /"),
+        ("/", "means the root, and so every process of the machine"),
+        ("/a/../b", "has the part `..`, which no path has"),
+    ] {
+        let problem = format!("a.toml:13: `batch.cgroup` is \"{path}\", which {why}; {ADVICE}");
+        wrong("cgroup = \"/batch\"", &format!("cgroup = \"{path}\""), &[&problem]);
+    }
+}
+
+#[test]
+fn keys_of_another_policy() {
+    wrong(
+        "kind = \"holmes\"",
+        "kind = \"perfiso\"",
+        &[
+            "a.toml:17: `policy.s` is for `holmes`, and kind is `perfiso`; leave it out",
+            "a.toml:18: `policy.t` is for `holmes`, and kind is `perfiso`; leave it out",
+            "a.toml:19: `policy.reserved` is for `holmes`, and kind is `perfiso`; leave it out",
+        ],
+    );
+    let unmanaged = GOOD
+        .replace("kind = \"holmes\"\ns = \"1s\"\nt = \"80%\"\nreserved = \"0-1\"", "kind = \"unmanaged\"\nfloor = 1");
+    refused(
+        &unmanaged,
+        &["a.toml:17: `policy.floor` is for `holmes` and `perfiso`, and kind is `unmanaged`; leave it out"],
+    );
+}
+
+#[test]
+fn a_replay_has_its_file_and_no_other_source_has() {
+    let text = format!("{GOOD}\n[metric]\nsource = \"replay\"\n");
+    refused(&text, &["a.toml:24: `metric.replay` is missing; write the file with the recorded counters"]);
+    let text = format!("{GOOD}\n[metric]\nreplay = \"a.jsonl\"\n");
+    refused(&text, &["a.toml:25: `metric.replay` is given, and source is another; write source = \"replay\""]);
+}
+
+#[test]
+fn formulas_have_the_right_form_whatever_their_events() {
+    const ADVICE: &str = "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"";
+    for (formula, why) in [
+        ("stalls", "is not a formula"),
+        ("stalls / (loads, stores)", "is not a formula"),
+        ("a / (b + c + d + e)", "has more events than are counted at the same time"),
+    ] {
+        let text = format!("{GOOD}\n[metric]\nformula = \"{formula}\"\n");
+        refused(&text, &[&format!("a.toml:25: `metric.formula` is \"{formula}\", which {why}; {ADVICE}")]);
+    }
+    let text = format!("{GOOD}\n[metric]\nformula = \"STALLS / (LOADS + STORES)\"\n");
+    assert_eq!(read(&text).metric.formula.as_deref(), Some("STALLS / (LOADS + STORES)"));
+}
+
+#[test]
+fn what_is_no_toml() {
+    let error = Config::parse("a.toml", "a = \nb = \n").unwrap_err();
+    assert_eq!(error.all.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert!(error.to_string().starts_with("a.toml:1: `file` is not TOML: "), "{error}");
+    let gone = Config::load(std::path::Path::new("/nonexistent/a.toml")).unwrap_err().to_string();
+    assert_eq!(
+        gone,
+        "/nonexistent/a.toml: `file` cannot be read: No such file or directory (os error 2); name a file that can be \
+         read; `sidelane agent example` prints one"
+    );
+}
