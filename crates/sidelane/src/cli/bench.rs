@@ -12,6 +12,7 @@ use crate::bench::guard::{Source, Way};
 use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
 use crate::experiment::sibling::Carrier;
+use crate::experiment::store::Store;
 use crate::lane::objective::parse_objective;
 
 /// Arguments of `sidelane doctor`.
@@ -179,6 +180,12 @@ pub struct GuardArgs {
     /// The ways of sharing to measure, besides the stores alone [default: all]
     #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
     pub ways: Option<Vec<Way>>,
+    /// The stores to ask [default: all, or Redis and memcached with --quick]
+    #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
+    pub stores: Option<Vec<Store>>,
+    /// YCSB's mixes to ask for [default: all, or a with --quick]
+    #[arg(long, value_name = "MIX", value_delimiter = ',', value_parser = ["a", "b", "e"])]
+    pub mixes: Option<Vec<String>>,
     /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
     /// harm]
     #[arg(long, value_name = "FROM", value_enum)]

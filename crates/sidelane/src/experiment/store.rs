@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
 use super::load::{Load, Rhythm, Shape};
 use super::place::Place;
@@ -25,15 +26,17 @@ const TRIAL: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The stores there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Store {
     /// `redis-server`
     Redis,
     /// `memcached`, with one thread that serves
     Memcached,
     /// RocksDB, behind the lab's server
+    #[value(name = "rocksdb")]
     RocksDb,
     /// WiredTiger, behind the lab's server
+    #[value(name = "wiredtiger")]
     WiredTiger,
 }
 

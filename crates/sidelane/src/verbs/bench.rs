@@ -103,6 +103,8 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         ways: args.ways,
+        stores: args.stores,
+        mixes: args.mixes,
         source: args.interference,
     };
     let result = bench::guard::run(&options)?;

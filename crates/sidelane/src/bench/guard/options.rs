@@ -4,9 +4,10 @@ use super::agent::Source;
 use super::way::Way;
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
+use crate::experiment::store::Store;
 
 /// The options of a run of `sidelane bench guard`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GuardOptions {
     /// Whether to measure fewer stores and mixes, and the limit of rounds.
     pub patience: Patience,
@@ -16,6 +17,10 @@ pub struct GuardOptions {
     pub sibling: Option<Carrier>,
     /// The ways of sharing; all by default. The stores alone are always among them.
     pub ways: Option<Vec<Way>>,
+    /// The stores; all by default.
+    pub stores: Option<Vec<Store>>,
+    /// The mixes, by YCSB's names; all by default.
+    pub mixes: Option<Vec<String>>,
     /// `--interference`: from what the agent tells it, if it can; by default what stands in for counters, where
     /// somebody makes it.
     pub source: Option<Source>,

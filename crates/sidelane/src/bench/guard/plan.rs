@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::agent::Heard;
 use super::options::GuardOptions;
@@ -75,7 +75,9 @@ impl Plan {
     pub(super) fn of(options: &GuardOptions, lab: &Lab) -> Result<Self> {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
         let mut notes = BTreeSet::new();
-        let groups = groups(quick).into_iter().filter(|group| can_be_put_up(group, lab, &mut notes)).collect();
+        let mut groups = groups(options);
+        ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
+        groups.retain(|group| can_be_put_up(group, lab, &mut notes));
         let is_wanted =
             |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
         let limit = match quick {
@@ -101,11 +103,23 @@ impl Plan {
     }
 }
 
-fn groups(quick: bool) -> Vec<Group> {
-    let both = [Store::Redis, Store::Memcached];
-    if quick {
-        return vec![Group::of(&both, "a")];
+/// Those that were chosen; without a choice all, or with `--quick` the first.
+fn groups(options: &GuardOptions) -> Vec<Group> {
+    let mut groups = all_groups();
+    match (&options.stores, &options.mixes) {
+        (None, None) => groups.truncate(if options.patience.quick { 1 } else { groups.len() }),
+        (stores, mixes) => {
+            groups.retain(|group| mixes.as_ref().is_none_or(|mixes| mixes.iter().any(|mix| mix == group.mix.name)));
+            let is_wanted = |store: &Store| stores.as_ref().is_none_or(|stores| stores.contains(store));
+            groups.iter_mut().for_each(|group| group.stores.retain(is_wanted));
+            groups.retain(|group| !group.stores.is_empty());
+        }
     }
+    groups
+}
+
+fn all_groups() -> Vec<Group> {
+    let both = [Store::Redis, Store::Memcached];
     let mut groups = vec![Group::of(&both, "a"), Group::of(&both, "b"), Group::of(&both[..1], "e")];
     for store in [Store::RocksDb, Store::WiredTiger] {
         groups.extend(["a", "b", "e"].map(|mix| Group::of(&[store], mix)));
@@ -149,13 +163,32 @@ mod tests {
 
     #[test]
     fn the_full_bench_has_every_store_and_mix_that_go_together() {
-        let groups = groups(false);
+        let groups = all_groups();
         let has = |store, mix| groups.iter().any(|group| group.stores.contains(&store) && group.mix.name == mix);
         for store in [Store::Redis, Store::RocksDb, Store::WiredTiger] {
             assert!(["a", "b", "e"].into_iter().all(|mix| has(store, mix)), "{store:?}");
         }
         assert!(has(Store::Memcached, "a") && has(Store::Memcached, "b") && !has(Store::Memcached, "e"));
         assert_eq!(groups[0].name(), "redis and memcached, mix a");
+    }
+
+    #[test]
+    fn whoever_names_stores_or_mixes_has_those_alone() {
+        let names = |quick, stores: &[Store], mixes: &[&str]| {
+            let options = GuardOptions {
+                patience: Patience { quick, rounds: None },
+                stores: (!stores.is_empty()).then(|| stores.to_vec()),
+                mixes: (!mixes.is_empty()).then(|| mixes.iter().map(ToString::to_string).collect()),
+                ..GuardOptions::default()
+            };
+            groups(&options).iter().map(Group::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false, &[], &[]).len(), all_groups().len());
+        assert_eq!(names(true, &[], &[]), ["redis and memcached, mix a"]);
+        assert_eq!(names(false, &[], &["b"]), ["redis and memcached, mix b", "rocksdb, mix b", "wiredtiger, mix b"]);
+        assert_eq!(names(true, &[Store::Memcached], &[]), ["memcached, mix a", "memcached, mix b"]);
+        assert_eq!(names(true, &[Store::RocksDb, Store::Memcached], &["e"]), ["rocksdb, mix e"]);
+        assert!(names(false, &[Store::Memcached], &["e"]).is_empty());
     }
 
     #[test]
