@@ -154,6 +154,10 @@ struct {
 uint64_t trace_count;
 uint32_t trace_on;
 
+/* 1: switches tell something of requests: a thread has answered what another one had received, or one after the other
+ * what it had received together. */
+uint32_t switches_tell;
+
 /* A function that the kernel's verifier checks once, by itself, and not again on each way on which the program comes
  * to it. With loops over partners those ways are many: checked in one piece the switch took most of a second to load.
  * Such a function takes plain numbers, and looks up for itself what belongs to a CPU. */

@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
@@ -28,6 +29,7 @@ struct Scene {
     connection: Connection,
     words: ThreadWords,
     requests: Requests,
+    tracking: ServiceTracking,
     epoll: OwnedFd,
 }
 
@@ -79,7 +81,7 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let wake_ups = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, requests.bell(), epoll::EventData::new_u64(0), wake_ups).unwrap();
-    script(Scene { connection, words, requests, epoll });
+    script(Scene { connection, words, requests, tracking, epoll });
 }
 
 #[test]
@@ -121,5 +123,19 @@ fn a_word_says_what_its_thread_works_on() {
         scene.connection.ask();
         scene.connection.receive();
         assert!(scene.works_on() > Some(first));
+    });
+}
+
+/// How many answers follow is not known before. Of what it sleeps over nothing is known before there was such a case.
+#[test]
+fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
+    on_one_cpu(|mut scene| {
+        scene.connection.ask();
+        scene.connection.ask();
+        scene.connection.1.read_exact(&mut [0; 6]).unwrap();
+        scene.connection.answer();
+        assert!(scene.works_on().is_some(), "the second answer may follow");
+        scene.tracking.tracker().watch_switches().unwrap();
+        wait_until("it has slept", || scene.works_on().is_none());
     });
 }

@@ -76,6 +76,7 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	if (!load_once(books->hands_over)) {
 		store_once(books->hands_over, 1);
 		store_once(requests_are_handed_over, 1);
+		store_once(switches_tell, 1);
 	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
@@ -104,6 +105,8 @@ static __always_inline void begin_next(struct connection *conn, struct request_t
 	works_on(thread, conn->number, conn->arrived_ns, now_ns, true);
 	tale_started(conn, cpu);
 	thread->more = 1;
+	if (!load_once(switches_tell))
+		store_once(switches_tell, 1);
 }
 
 static __always_inline void leave_request(struct connection *conn, struct request_thread *thread,

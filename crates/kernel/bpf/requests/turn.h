@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Context switches, where nobody lends lanes and nobody records: all that requests need to know of them.
+ * Context switches, where nobody lends lanes and nobody records: all that requests need to know of them. Attached only
+ * once they tell something (switches_tell), since they are twice as many as requests.
  */
 #ifndef SIDELANE_REQUEST_TURN_H
 #define SIDELANE_REQUEST_TURN_H

@@ -75,7 +75,7 @@ static __always_inline void show_number(struct sidelane_thread_word *word, uint6
 	if (load_once(word->number) == number)
 		return;
 	store_once(word->since_ns, 0);
-	__sync_lock_test_and_set(&word->number, number);
+	publish(word->number, number);
 }
 
 /* Says what the thread works on now. */

@@ -28,7 +28,8 @@ pub struct Features {
     pub shares: bool,
     /// What happens on the way of requests is recorded: see [`crate::tale`]. Not together with a scheduler.
     pub trace: Option<TraceOptions>,
-    /// Nobody lends lanes of this tracker: their words and books stay empty, and requests cost less to see.
+    /// Nobody lends lanes of this tracker: their words and books stay empty, and requests cost less to see. Whoever asks for
+    /// this without a trace calls [`super::Tracker::watch_switches`].
     pub without_lanes: bool,
     /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
     pub thief: bool,

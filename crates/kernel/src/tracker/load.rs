@@ -45,6 +45,8 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
 const OF_LANES: [&str; 7] =
     ["lane_switch", "lane_timer", "lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
 
+/// Switches, where requests alone are watched.
+pub const REQUEST_TURN: &str = "request_turn";
 /// Who plays the hypervisor.
 pub const THIEVES: &str = "thieves";
 /// Who had each CPU for how long.
@@ -184,7 +186,7 @@ fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: St
     let groups = if features.groups { "" } else { "lane_regroup" };
     let guard = if features.interference { "" } else { "guard_timer" };
     // A trace sees switches by itself, and so do lanes.
-    let turn = if features.without_lanes && features.trace.is_none() { "" } else { "request_turn" };
+    let turn = if features.without_lanes && features.trace.is_none() { "" } else { REQUEST_TURN };
     let of_lanes = if features.without_lanes { &OF_LANES[..] } else { &[] };
     let needless = [woken, exec, timer, groups, guard, turn];
     let needless = |name: &OsStr| needless.iter().chain(of_lanes).any(|needless| name == *needless);

@@ -33,6 +33,7 @@ pub const SERVICE_STRIDE: usize = 64;
 pub(crate) struct Variables {
     pub(crate) trace_count: AtomicU64,
     pub(crate) trace_on: AtomicU32,
+    pub(crate) switches_tell: AtomicU32,
 }
 
 /// Whoever writes the request words where the kernel program does not: the service emits its requests itself.

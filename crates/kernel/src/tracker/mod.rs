@@ -34,7 +34,7 @@ pub use error::TrackerError;
 use error::bpf;
 pub use features::Features;
 pub(crate) use load::array;
-use load::{PROCESSES, lane_count, open_and_load, silence_libbpf};
+use load::{PROCESSES, REQUEST_TURN, lane_count, open_and_load, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
 use roles::roles;
 
@@ -46,6 +46,8 @@ pub struct Tracker {
     pub(crate) object: RefCell<Object>,
     maps: BTreeMap<String, MapHandle>,
     links: RefCell<Vec<Link>>,
+    /// The program of switches where requests alone are watched.
+    turns: RefCell<Option<Link>>,
     rings: RefCell<Vec<(u32, MapHandle)>>,
     memory: Arc<LaneMemory>,
     identities: Arc<Identities>,
@@ -72,6 +74,7 @@ impl Tracker {
             object: RefCell::new(object),
             maps,
             links: RefCell::default(),
+            turns: RefCell::default(),
             rings: RefCell::default(),
             memory: Arc::new(memory),
             identities: Arc::new(Identities::new(identities)),
@@ -89,14 +92,31 @@ impl Tracker {
         }
         let attached = |program: &libbpf_rs::ProgramMut<'_>| program.prog_type() == ProgramType::Tracing;
         let object = self.object.borrow_mut();
-        for program in object.progs_mut().filter(|program| program.autoload() && attached(program)) {
+        let later = |program: &libbpf_rs::ProgramMut<'_>| program.name() == REQUEST_TURN;
+        for program in object.progs_mut().filter(|program| program.autoload() && attached(program) && !later(program)) {
             links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
         }
         Ok(())
     }
 
+    /// Where requests alone are watched ([`Features::without_lanes`]), switches are watched only from when they tell
+    /// something of requests. Whether that is so is seen here, so this has to be called now and then; mostly it is one
+    /// load.
+    pub fn watch_switches(&self) -> Result<(), TrackerError> {
+        let mut turns = self.turns.borrow_mut();
+        if turns.is_some() || self.memory.variables().switches_tell.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let object = self.object.borrow_mut();
+        let mut loaded = object.progs_mut().filter(|program| program.name() == REQUEST_TURN && program.autoload());
+        let attached = loaded.next().map(|program| program.attach()).transpose();
+        *turns = attached.map_err(bpf("attach to the scheduler's tracepoints"))?;
+        Ok(())
+    }
+
     /// Stops tracking; the books stay readable.
     pub fn detach(&self) {
+        self.turns.borrow_mut().take();
         self.links.borrow_mut().clear();
     }
 

@@ -62,6 +62,7 @@ impl Sockets {
 
     /// Tells what was answered since the last call, and what is worked on now.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
+        self.tracking.tracker().watch_switches()?;
         self.working.clear();
         self.working.extend(self.words.iter());
         self.served.clear();
