@@ -79,7 +79,8 @@ impl ServiceTracking {
         let single_places = have_one_place_each(&service.pids);
         let groups = features.groups || service.group.is_some();
         let counters = matches!(lane_use.counters, Some(Ok(_)));
-        let tracker = Rc::new(Tracker::load(Features { single_places, groups, counters, ..features })?);
+        let only_watched = lanes.batch.is_empty();
+        let tracker = Rc::new(Tracker::load(Features { single_places, groups, counters, only_watched, ..features })?);
         Self::start(&tracker, service, lanes, lane_use)
     }
 

@@ -28,8 +28,10 @@ pub struct Features {
     pub shares: bool,
     /// What happens on the way of requests is recorded: see [`crate::tale`]. Not together with a scheduler.
     pub trace: Option<TraceOptions>,
-    /// Nobody lends lanes of this tracker: their words and books stay empty, and requests cost less to see. Whoever asks for
-    /// this without a trace calls [`super::Tracker::watch_switches`].
+    /// Nobody lends lanes of this tracker: that a thread is woken or moved is no news, and nobody looks there.
+    pub only_watched: bool,
+    /// The same, and nobody looks at lanes at all: their words and books stay empty, and requests cost less to see.
+    /// Whoever asks for this without a trace calls [`super::Tracker::watch_switches`].
     pub without_lanes: bool,
     /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
     pub thief: bool,

@@ -42,8 +42,9 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
 ];
 
 /// The programs of lanes.
-const OF_LANES: [&str; 7] =
-    ["lane_switch", "lane_timer", "lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
+const OF_LANES: [&str; 2] = ["lane_switch", "lane_timer"];
+/// Those of lanes that are lent.
+const OF_LENDING: [&str; 5] = ["lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
 
 /// Switches, where requests alone are watched.
 pub const REQUEST_TURN: &str = "request_turn";
@@ -188,8 +189,9 @@ fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: St
     // A trace sees switches by itself, and so do lanes.
     let turn = if features.without_lanes && features.trace.is_none() { "" } else { REQUEST_TURN };
     let of_lanes = if features.without_lanes { &OF_LANES[..] } else { &[] };
+    let of_lending = if features.without_lanes || features.only_watched { &OF_LENDING[..] } else { &[] };
     let needless = [woken, exec, timer, groups, guard, turn];
-    let needless = |name: &OsStr| needless.iter().chain(of_lanes).any(|needless| name == *needless);
+    let needless = |name: &OsStr| needless.iter().chain(of_lanes).chain(of_lending).any(|needless| name == *needless);
     for mut program in open.progs_mut().filter(|program| needless(program.name())) {
         program.set_autoload(false);
     }

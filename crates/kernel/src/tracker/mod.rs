@@ -180,7 +180,12 @@ impl Tracker {
     }
 
     /// These lanes are lent beside the service `number` from now on.
+    ///
+    /// # Panics
+    /// When the tracker was loaded for lanes that nobody lends ([`Features::only_watched`]), and there is one to be lent:
+    /// batch there would leave too late.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
+        assert!(lanes.batch.is_empty() || !self.features.only_watched, "nobody lends lanes of this tracker");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
             self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
         }

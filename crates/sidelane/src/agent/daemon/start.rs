@@ -156,7 +156,8 @@ fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
     let requests = wanted || (bounded && can_track().is_ok());
     let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
     let interference = matches!(told, Some(Told::Counters(_)));
-    Ok(Features { requests, turns, interference, groups: true, shares: true, ..Features::default() })
+    let only_watched = config.lanes.is_none();
+    Ok(Features { requests, turns, interference, only_watched, groups: true, shares: true, ..Features::default() })
 }
 
 fn open_log(path: &Path) -> Result<(CpuLog<BufWriter<File>>, CpuAudit)> {

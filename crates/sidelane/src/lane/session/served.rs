@@ -82,6 +82,7 @@ impl Guest {
             scheduler,
             single_places: guests.iter().all(|guest| guest.beside.has_one_place_a_thread()),
             shares: false,
+            only_watched: false,
             without_lanes: false,
             thief: false,
             trace: None,
