@@ -25,7 +25,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCon
 
 /// CPU time of a request and its answer, service and client together, in pairs.
 pub(super) struct Cost {
-    without_us: Vec<f64>,
+    pub(super) without_us: Vec<f64>,
     pub(super) added_us: Vec<f64>,
 }
 
