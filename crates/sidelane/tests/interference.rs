@@ -4,7 +4,7 @@
 mod common;
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{lab, lanes_to_ourselves, wait_until};
 use sidelane::lab::{Lab, Service};
@@ -128,6 +128,28 @@ fn a_service_whose_turns_are_short_has_hardly_any_tick() {
         wait_until("its counters were read at ten thousand turns", || interference.counted(CPU).reads >= 20_000);
         let counted = interference.counted(CPU);
         assert!(counted.ticks + counted.vain_ticks < counted.reads / 8, "{counted:?}");
+    });
+}
+
+/// To read the counters takes longer than all else that a turn costs.
+#[test]
+fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let mut service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
+    beside(service.pid(), |interference, _| {
+        wait_for_windows(interference, 20);
+        interference.set_tick(CPU, None);
+        let (before, began) = (interference.counted(CPU), Instant::now());
+        wait_for_windows(interference, 100);
+        let (counted, took) = (interference.counted(CPU), began.elapsed());
+        let turns = (counted.reads - before.reads) / 2;
+        assert!(turns <= took.as_millis() as u64 + 2, "{turns} turns in {took:?}: {counted:?}");
+
+        service.ask("fault").unwrap();
+        wait_for_crossing(interference, true);
+        service.ask("rest").unwrap();
+        wait_for_crossing(interference, false);
     });
 }
 

@@ -59,20 +59,29 @@ static __always_inline bool read_counters(struct sidelane_guard_word *word, uint
 	return true;
 }
 
-/* Gives what was counted since the last read to the service, or to the others. */
+/* Who has run on a CPU since its counters were read. */
+enum guard_whose {
+	GUARD_OTHERS,
+	GUARD_SERVICE,
+	GUARD_BOTH, /* what was counted is nobody's */
+};
+
+/* Gives what was counted since the last read to whoever has run. */
 static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
-				      bool to_service)
+				      enum guard_whose whose)
 {
+	store_once(word->away_ns, word->away_ns + (now->away_ns - word->away_seen_ns));
+	if (whose == GUARD_BOTH)
+		return;
 	for (int i = 0; i < SIDELANE_GUARD_EVENTS; i++) {
 		uint64_t counted = now->counts[i] - word->seen[i];
-		uint64_t *sum = to_service ? &word->service[i] : &word->others[i];
+		uint64_t *sum = whose == GUARD_SERVICE ? &word->service[i] : &word->others[i];
 		store_once(*sum, *sum + counted);
 	}
-	store_once(word->away_ns, word->away_ns + (now->away_ns - word->away_seen_ns));
 }
 
-/* Reads the counters of this CPU, on which the service or somebody else has run since the last time. */
-static __always_inline void guard_read(struct sidelane_guard_word *word, uint32_t cpu, bool was_service,
+/* Reads the counters of this CPU. */
+static __always_inline void guard_read(struct sidelane_guard_word *word, uint32_t cpu, enum guard_whose whose,
 				       uint64_t now_ns)
 {
 	struct guard_counts now = {};
@@ -84,8 +93,8 @@ static __always_inline void guard_read(struct sidelane_guard_word *word, uint32_
 	}
 	store_once(word->reads, word->reads + 1);
 	if (word->read_ns) {
-		attribute(word, &now, was_service);
-		if (was_service)
+		attribute(word, &now, whose);
+		if (whose == GUARD_SERVICE)
 			store_once(word->service_ns, word->service_ns + (now_ns - word->read_ns));
 	} else {
 		open_window(word, now_ns);

@@ -8,6 +8,9 @@
  * find nothing new. A service whose turns are short has none, and one whose turns are long now and then has few that are
  * in vain. A turn that lasts where none is paid for is found by the next timer of the kernel's own, a few milliseconds
  * later, and has its ticks then.
+ *
+ * A CPU without ticks is one where nobody can disturb the service. There one of its turns in a millisecond is counted: to
+ * read the counters twice takes as long as all the rest that a switch to it and back costs.
  */
 #ifndef SIDELANE_GUARD_H
 #define SIDELANE_GUARD_H
@@ -22,6 +25,8 @@
 /* Ticks in vain that are paid for by one that is not, and at most. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
+/* Where there are no ticks, turns are spared for so long after a read. */
+#define SPARED_NS 1000000
 
 struct guard_timer {
 	struct bpf_timer timer;
@@ -64,6 +69,15 @@ static __always_inline void guard_forget(uint32_t cpu)
 		word->read_ns = 0;
 }
 
+/* The turn is as old as a tick. */
+static __always_inline void turn_lasts(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
+{
+	guard_read(word, cpu, word->spared ? GUARD_BOTH : GUARD_SERVICE, now_ns);
+	word->spared = 0;
+	pay_for_ticks(word);
+	start_ticking(word, cpu);
+}
+
 /* A switch from `was` to `is`. */
 static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is, uint64_t now_ns)
 {
@@ -73,14 +87,17 @@ static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is
 		word = guard_word(cpu);
 	if (!word)
 		return;
-	guard_read(word, cpu, was == SIDELANE_LC, now_ns);
-	if (is == SIDELANE_LC) {
+	bool begins = is == SIDELANE_LC, was_spared = word->spared;
+	if (begins) {
 		word->turn_since_ns = now_ns;
-		if (word->paid_ticks)
-			start_ticking(word, cpu);
-	} else if (now_ns - word->turn_since_ns >= word->tick_ns && word->paid_ticks < PAID_TICKS) {
-		word->paid_ticks = PAID_TICKS;
+		word->spared = !word->tick_ns && now_ns - word->read_ns < SPARED_NS;
 	}
+	if (!word->spared)
+		guard_read(word, cpu, !begins ? GUARD_SERVICE : was_spared ? GUARD_BOTH : GUARD_OTHERS, now_ns);
+	if (begins && word->paid_ticks)
+		start_ticking(word, cpu);
+	else if (!begins && now_ns - word->turn_since_ns >= word->tick_ns && word->paid_ticks < PAID_TICKS)
+		word->paid_ticks = PAID_TICKS;
 }
 
 static __always_inline bool the_service_is_on(uint32_t cpu)
@@ -117,9 +134,7 @@ static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 		return 0;
 	}
 	store_once(word->ticks, word->ticks + 1);
-	guard_read(word, cpu, true, now_ns);
-	pay_for_ticks(word);
-	start_ticking(word, cpu);
+	turn_lasts(word, cpu, now_ns);
 	return 0;
 }
 
@@ -139,9 +154,7 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	/* Of these two, all but the first time on a CPU, the first one fails and the second one changes nothing. */
 	bpf_timer_init(&tick->timer, &guard_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&tick->timer, guard_tick);
-	guard_read(word, cpu, true, now_ns);
-	pay_for_ticks(word);
-	start_ticking(word, cpu);
+	turn_lasts(word, cpu, now_ns);
 	return 0;
 }
 

@@ -55,7 +55,9 @@ struct sidelane_guard_word {
 	uint64_t service[SIDELANE_GUARD_EVENTS]; /* 256: counted while the service ran */
 	uint64_t others[SIDELANE_GUARD_EVENTS];  /* 288: and while it did not */
 	uint64_t window[SIDELANE_GUARD_EVENTS];  /* 320: `service` at the start of the window */
-	uint64_t reserved3[4];  /* 352 */
+	uint32_t spared;        /* 352: 1: a turn since the last read is not counted */
+	uint32_t reserved3;     /* 356 */
+	uint64_t reserved4[3];  /* 360 */
 };
 
 #endif

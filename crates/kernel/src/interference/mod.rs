@@ -202,8 +202,9 @@ impl Interference {
         self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
     }
 
-    /// From now on, the counters of this CPU are read so often while the service runs on; `None`: only where it comes
-    /// and goes. Ticks are the service's own time, so there need be none where nobody can disturb it.
+    /// From now on, the counters of this CPU are read where the service comes and goes, and so often while it runs on;
+    /// `None`: at one of its turns in a millisecond. To read is the service's own time, so where nobody can disturb it
+    /// there need be no more.
     pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
         let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
         self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);

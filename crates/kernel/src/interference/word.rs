@@ -48,7 +48,9 @@ pub struct GuardWord {
     service: [AtomicU64; EVENTS_MAX],
     others: [AtomicU64; EVENTS_MAX],
     window: [AtomicU64; EVENTS_MAX],
-    reserved3: [u64; 4],
+    spared: AtomicU32,
+    reserved3: u32,
+    reserved4: [u64; 3],
 }
 
 /// What was counted on a CPU since its counters were opened.
@@ -173,7 +175,9 @@ mod tests {
             service,
             others,
             window,
-            reserved3
+            spared,
+            reserved3,
+            reserved4
         );
     }
 }
