@@ -9,8 +9,9 @@
  * in vain. A turn that lasts where none is paid for is found by the next timer of the kernel's own, a few milliseconds
  * later, and has its ticks then.
  *
- * A CPU without ticks is one where nobody can disturb the service. There one of its turns in a millisecond is counted: to
- * read the counters twice takes as long as all the rest that a switch to it and back costs.
+ * A CPU without ticks is one where nobody can disturb the service. There one turn in a millisecond is counted while turns
+ * are shorter than a window: to read the counters twice takes as long as all the rest that a switch to it and back costs.
+ * If batch comes beside a turn that is not counted, what it does is seen in the next one.
  */
 #ifndef SIDELANE_GUARD_H
 #define SIDELANE_GUARD_H
@@ -25,7 +26,7 @@
 /* Ticks in vain that are paid for by one that is not, and at most. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
-/* Where there are no ticks, turns are spared for so long after a read. */
+/* Where there are no ticks, brief turns are spared for so long after a read. */
 #define SPARED_NS 1000000
 
 struct guard_timer {
@@ -90,7 +91,9 @@ static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is
 	bool begins = is == SIDELANE_LC, was_spared = word->spared;
 	if (begins) {
 		word->turn_since_ns = now_ns;
-		word->spared = !word->tick_ns && now_ns - word->read_ns < SPARED_NS;
+		word->spared = word->was_brief && !word->tick_ns && now_ns - word->read_ns < SPARED_NS;
+	} else {
+		word->was_brief = now_ns - word->turn_since_ns < word->window_ns;
 	}
 	if (!word->spared)
 		guard_read(word, cpu, !begins ? GUARD_SERVICE : was_spared ? GUARD_BOTH : GUARD_OTHERS, now_ns);

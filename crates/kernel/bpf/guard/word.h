@@ -56,8 +56,8 @@ struct sidelane_guard_word {
 	uint64_t others[SIDELANE_GUARD_EVENTS];  /* 288: and while it did not */
 	uint64_t window[SIDELANE_GUARD_EVENTS];  /* 320: `service` at the start of the window */
 	uint32_t spared;        /* 352: 1: a turn since the last read is not counted */
-	uint32_t reserved3;     /* 356 */
-	uint64_t reserved4[3];  /* 360 */
+	uint32_t was_brief;     /* 356: 1: the last turn was shorter than a window */
+	uint64_t reserved3[3];  /* 360 */
 };
 
 #endif

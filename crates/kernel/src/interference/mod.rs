@@ -203,8 +203,8 @@ impl Interference {
     }
 
     /// From now on, the counters of this CPU are read where the service comes and goes, and so often while it runs on;
-    /// `None`: at one of its turns in a millisecond. To read is the service's own time, so where nobody can disturb it
-    /// there need be no more.
+    /// `None`: while its turns are shorter than a window at one of them in a millisecond. To read is the service's own
+    /// time, so where nobody can disturb it there need be no more.
     pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
         let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
         self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);

@@ -49,8 +49,8 @@ pub struct GuardWord {
     others: [AtomicU64; EVENTS_MAX],
     window: [AtomicU64; EVENTS_MAX],
     spared: AtomicU32,
-    reserved3: u32,
-    reserved4: [u64; 3],
+    was_brief: AtomicU32,
+    reserved3: [u64; 3],
 }
 
 /// What was counted on a CPU since its counters were opened.
@@ -176,8 +176,8 @@ mod tests {
             others,
             window,
             spared,
-            reserved3,
-            reserved4
+            was_brief,
+            reserved3
         );
     }
 }
