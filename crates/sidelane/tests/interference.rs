@@ -131,7 +131,7 @@ fn a_service_whose_turns_are_short_has_hardly_any_tick() {
     });
 }
 
-/// To read the counters takes longer than all else that a turn costs.
+/// To read the counters is nearly half of what a switch costs it.
 #[test]
 fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
     let Some(_turn) = lanes_to_ourselves() else { return };

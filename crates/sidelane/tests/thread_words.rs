@@ -126,7 +126,7 @@ fn a_word_says_what_its_thread_works_on() {
     });
 }
 
-/// How many answers follow is not known before. Of what it sleeps over nothing is known before there was such a case.
+/// Nobody can know how many answers follow. Switches are watched from the first such request on.
 #[test]
 fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
     on_one_cpu(|mut scene| {

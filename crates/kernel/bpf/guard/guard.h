@@ -10,7 +10,7 @@
  * later, and has its ticks then.
  *
  * A CPU without ticks is one where nobody can disturb the service. There one turn in a millisecond is counted while turns
- * are shorter than a window: to read the counters twice takes as long as all the rest that a switch to it and back costs.
+ * are shorter than a window: to read the counters is nearly half of what a switch to it or back costs.
  * If batch comes beside a turn that is not counted, what it does is seen in the next one.
  */
 #ifndef SIDELANE_GUARD_H
@@ -92,15 +92,16 @@ static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is
 	if (begins) {
 		word->turn_since_ns = now_ns;
 		word->spared = word->was_brief && !word->tick_ns && now_ns - word->read_ns < SPARED_NS;
+		if (word->paid_ticks)
+			start_ticking(word, cpu);
 	} else {
-		word->was_brief = now_ns - word->turn_since_ns < word->window_ns;
+		uint64_t turn_ns = now_ns - word->turn_since_ns;
+		word->was_brief = turn_ns < word->window_ns;
+		if (turn_ns >= word->tick_ns && word->paid_ticks < PAID_TICKS)
+			word->paid_ticks = PAID_TICKS;
 	}
 	if (!word->spared)
 		guard_read(word, cpu, !begins ? GUARD_SERVICE : was_spared ? GUARD_BOTH : GUARD_OTHERS, now_ns);
-	if (begins && word->paid_ticks)
-		start_ticking(word, cpu);
-	else if (!begins && now_ns - word->turn_since_ns >= word->tick_ns && word->paid_ticks < PAID_TICKS)
-		word->paid_ticks = PAID_TICKS;
 }
 
 static __always_inline bool the_service_is_on(uint32_t cpu)
