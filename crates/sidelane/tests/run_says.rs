@@ -9,7 +9,9 @@ use common::agent::SIDELANE;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::redis::traceable_redis;
 use common::{Finished, Footprint, Run, Running, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
+use serde_json::Value;
 use sidelane::bench::subject::RealServer;
+use sidelane_policy::borrow::Reason;
 
 const EXIT_OBJECTIVE_MISSED: i32 = 99;
 const EXIT_OWN_FAILURE: i32 = 125;
@@ -163,10 +165,15 @@ fn requests_are_compared_with_those_without_batch() {
     let before = Footprint::now();
     let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
     run.first_line();
-    ask_until(&server, || run.has_audited("evict", 0) && run.has_audited("restore", 0));
-    let run = run.wait_for_end().must_exit(0).must_say(&["  requests   "]);
-    let why = "batch is kept off, to compare requests without it or to spare them";
-    assert!(run.audit().iter().any(|line| line["action"] == "evict" && line["why"] == why), "{run}");
+    // Batch is sent away for other reasons too: when the machine's host took its CPU away for long, for one.
+    let kept_off = Reason::KeptOff.to_string();
+    let evicted = |audit: &[Value]| audit.iter().position(|line| line["action"] == "evict" && line["why"] == kept_off);
+    let is_back = |audit: &[Value]| audit.iter().any(|line| line["action"] == "restore");
+    ask_until(&server, || {
+        let audit = run.audit();
+        evicted(&audit).is_some_and(|place| is_back(&audit[place..]))
+    });
+    run.wait_for_end().must_exit(0).must_say(&["  requests   "]);
     before.must_come_back();
 }
 
