@@ -7,6 +7,9 @@
 //! It gets numbers whose keys end in their unit. It never makes up a number: a missing number is
 //! shown as missing, and a check of it does not hold.
 
+// These end a program whose output nobody reads any more: `terminal` is what writes.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod chart;
 pub mod check;
 mod csv;

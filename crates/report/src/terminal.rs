@@ -1,7 +1,7 @@
 //! The size and colours of standard output, and text that fits into it.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use crate::grid::fitted;
@@ -34,13 +34,34 @@ pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints text that is laid out already; lines that are longer than the terminal is wide go on below.
-pub fn print_fitted(text: &str) {
-    print!("{}", fitted(text, width()));
+/// Writes to standard output. A reader who has gone is no error: what is asked for is more than what is printed.
+///
+/// # Errors
+/// What it goes to takes no more: a file on a full disk.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        kind => Err(io::Error::new(kind, format!("cannot write to standard output: {error}"))),
+    })
 }
 
-/// As [`print_fitted`], to standard error; programs that read it there get its lines as they are.
+/// Writes to standard error. Where that fails nobody is left to be told, and the work goes on.
+pub fn eprint(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints text that is laid out already; lines that are longer than the terminal is wide go on below.
+///
+/// # Errors
+/// See [`print`].
+pub fn print_fitted(text: &str) -> io::Result<()> {
+    print(&fitted(text, width()))
+}
+
+/// As [`print_fitted`], to standard error; programs that read it there get its lines as they are. See [`eprint`].
 pub fn eprint_fitted(text: &str) {
     let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
-    eprint!("{}", fitted(text, width));
+    eprint(&fitted(text, width));
 }

@@ -1,5 +1,8 @@
 //! Sidelane: batch work in the idle moments of latency-critical services.
 
+// These end a program whose output nobody reads any more: `sidelane_report::terminal` is what writes.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod agent;
 pub mod aside;
 pub mod audit;

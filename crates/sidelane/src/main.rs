@@ -1,5 +1,8 @@
 //! The `sidelane` command.
 
+// These end a program whose output nobody reads any more: `sidelane_report::terminal` is what writes.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -4,6 +4,8 @@ use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sidelane_report::terminal::eprint_fitted;
+
 /// What takes no longer has no line.
 const FIRST_AFTER: Duration = Duration::from_secs(2);
 /// From one line to the next.
@@ -33,7 +35,7 @@ impl ProgressLines {
         if let Some(line) = self.line(more, all, Instant::now())
             && !stderr().is_terminal()
         {
-            eprintln!("{line}");
+            eprint_fitted(&line);
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use sidelane_report::terminal::eprint_fitted;
 
 /// How often the line on a terminal is new.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
@@ -33,7 +34,7 @@ impl WatchProgress {
     pub fn show(&mut self, found: impl FnOnce() -> String) {
         let elapsed = self.began.elapsed();
         if let Some(line) = self.line(elapsed, found) {
-            eprintln!("{line}");
+            eprint_fitted(&line);
         }
     }
 

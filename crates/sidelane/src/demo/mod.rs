@@ -25,6 +25,7 @@ use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Carrier;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
+use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
 
 /// The options of `sidelane demo`.
@@ -92,7 +93,7 @@ struct Run {
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let pace = Pace::of(options.patience);
-    eprintln!("sidelane: building the search index, if it is not there yet");
+    eprint_fitted("sidelane: building the search index, if it is not there yet");
     let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
     let lanes = stage.beside()?.lanes;
     let mut runs = Vec::new();

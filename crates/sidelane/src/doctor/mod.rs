@@ -7,7 +7,6 @@
 //!
 //! The exit code answers one question: would `sidelane run` work here?
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -77,7 +76,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let examined = doctor.examine();
     guardian.finish().context("cannot undo all changes to the machine")?;
     let summary = examined?;
-    doctor.show(&summary.verdict())?;
+    terminal::print(&summary.verdict())?;
     if let Some(path) = &options.json {
         summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
     }
@@ -120,14 +119,14 @@ impl Doctor<'_> {
         let mut summary = Summary { slowdown_percent, ..Summary::default() };
         for examine in [Self::machine, Self::kernel, Self::privileges] {
             let group = examine(self, &summary);
-            self.show(&self.printer.group(&group))?;
+            terminal::print(&self.printer.group(&group))?;
             summary.groups.push(group);
         }
         if let Some(pair) = self.idle {
-            self.show(&self.printer.gates_title(pair))?;
+            terminal::print(&self.printer.gates_title(pair))?;
             summary.gates = self.checked.clone().into_iter().collect();
             summary.gates.extend(gates::measure_all(pair, &self.name, summary.run_works(), &self.effort));
-            self.show(&self.printer.gates(&summary.gates))?;
+            terminal::print(&self.printer.gates(&summary.gates))?;
         }
         Ok(summary)
     }
@@ -158,10 +157,5 @@ impl Doctor<'_> {
         findings.extend(container::findings());
         findings.extend(self.claimed.clone());
         Group { title: "Privileges", findings }
-    }
-
-    fn show(&self, text: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
     }
 }

@@ -48,7 +48,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     let ready = ReadyProxy::new(wanted.proxy.clone())?;
     ready.notes().iter().for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
     let mut proxy = ready.start()?;
-    eprintln!("sidelane: proxy at {}", proxy.address());
+    eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
     let end = wanted.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
         if signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end()) {

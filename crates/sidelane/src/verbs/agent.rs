@@ -18,10 +18,7 @@ pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
     match verb {
         Some(Agent::Check { file }) => check_agent_file(&file),
         Some(Agent::Show(args)) => show_agent_file(&args),
-        Some(Agent::Example) => {
-            print!("{EXAMPLE}");
-            Ok(0)
-        }
+        Some(Agent::Example) => Ok(terminal::print(EXAMPLE).map(|()| 0)?),
         None => match read_agent_file(&file.config) {
             Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
             None => Ok(WRONG_FILE),
@@ -31,7 +28,7 @@ pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
 
 fn check_agent_file(file: &Path) -> Result<u8> {
     let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
-    print_fitted(&format!("{}: {}", file.display(), config.in_words()));
+    print_fitted(&format!("{}: {}", file.display(), config.in_words()))?;
     Ok(0)
 }
 
@@ -40,7 +37,7 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
     let shown = Shown::now(file, &config)?;
-    print!("{}", shown.render(terminal::width(), terminal::color_wanted()));
+    terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
     if let Some(path) = &args.json.file {
         write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
     }

@@ -19,7 +19,7 @@ use crate::cli::{
     ParityArgs, ResultFiles, SiblingArgs, TailArgs,
 };
 use crate::demo::{self, DemoOptions};
-use sidelane_report::{Column, ResultFile};
+use sidelane_report::{Column, ResultFile, terminal};
 
 /// The exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
@@ -54,7 +54,7 @@ pub(super) fn demonstrate(args: DemoArgs) -> Result<u8> {
     };
     let result = demo::run(&options)?;
     let code = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
-    println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
+    terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
     Ok(code)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn find_metric(args: CalibrateArgs) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
     let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
-    let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
+    let calibration = calibrate::run(&options, terminal::eprint_fitted)?;
     let files = ResultFiles { json: args.json, page: None, table: args.table };
     show_tables(&calibration.result, |_| true, &files)?;
     Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })

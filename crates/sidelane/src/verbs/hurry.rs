@@ -31,7 +31,7 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
             eprint_fitted(&format!("{}; Ctrl-C ends it", settings.opening()));
         }
     })?;
-    print_fitted(&summary.to_string());
+    print_fitted(&summary.to_string())?;
     if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }

@@ -14,7 +14,7 @@ use crate::observe::session::{self, ObserveOptions};
 use crate::request::watch::{self, WatchOptions};
 use crate::tale::log::is_trace;
 use sidelane_host::service::Target;
-use sidelane_report::terminal::{self, print_fitted};
+use sidelane_report::terminal::{self, print, print_fitted};
 use sidelane_report::{Detail, table, write_whole};
 
 pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
@@ -22,9 +22,9 @@ pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_table(&args.table)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
-    print_fitted(&summary.text(style.detail));
+    print_fitted(&summary.text(style.detail))?;
     if style.detail == Detail::All {
-        print!("\n{}", table::render_tables(&result, |_| true, style));
+        print(&format!("\n{}", table::render_tables(&result, |_| true, style)))?;
     }
     args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
     args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
@@ -40,7 +40,7 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
     for listing in &listings {
-        print!("{}", listing.render(terminal::width(), terminal::color_wanted()));
+        print(&listing.render(terminal::width(), terminal::color_wanted()))?;
     }
     if let Some(path) = json {
         write_whole(path, &serde_json::to_vec_pretty(&listings)?)?;
@@ -92,9 +92,9 @@ fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
     let style = style(&outputs.files.table);
     let shown = observation.shown(&result, style.width, style.detail);
-    print!("{}", table::render_tables(&shown, |_| true, style));
+    print(&table::render_tables(&shown, |_| true, style))?;
     if style.detail == Detail::All {
-        print!("\n{}", observation.histograms(style.width));
+        print(&format!("\n{}", observation.histograms(style.width)))?;
     }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())

@@ -18,7 +18,7 @@ use crate::proxy;
 use crate::sim::{self, SimOptions};
 use crate::undo::guardian;
 use show::{check_files, check_json, style, write_and_open};
-use sidelane_report::terminal::{eprint_fitted, print_fitted};
+use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Column, table, write_whole};
 use sidelane_sim::Choices;
 
@@ -60,7 +60,7 @@ fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
-    print_fitted(&summary.to_string());
+    print_fitted(&summary.to_string())?;
     if let Some(path) = json {
         write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
     }
@@ -81,7 +81,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
     args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     let shown = |column: &Column| simulated.shows(&column.key);
     args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    print!("{}", table::render_tables(result, shown, style(&args.files.table)));
+    print(&table::render_tables(result, shown, style(&args.files.table)))?;
     write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
     Ok(result.exit_code())
 }

@@ -37,7 +37,7 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         talk: TalkOptions { quiet: args.quiet, status_every: args.status },
     })?;
     if args.dry_run {
-        return Ok(tell_plan(&run.lines()));
+        return tell_plan(&run.lines());
     }
     let (exit_code, summary) = run.run()?;
     if !args.quiet {
@@ -54,15 +54,14 @@ pub(super) fn weigh(mut args: CompareArgs) -> Result<u8> {
     let options = args.options().unwrap_or_else(|error| refuse(&error.to_string()));
     let comparison = Comparison::prepare(options, files.paths())?;
     if dry_run {
-        return Ok(tell_plan(&comparison.lines()));
+        return tell_plan(&comparison.lines());
     }
     show_tables(&comparison.run()?, |column| COLUMNS.contains(&column.key.as_str()), &files)
 }
 
 /// What would be done.
-fn tell_plan(lines: &[String]) -> u8 {
-    lines.iter().for_each(|line| print_fitted(line));
-    0
+fn tell_plan(lines: &[String]) -> Result<u8> {
+    Ok(lines.iter().try_for_each(|line| print_fitted(line)).map(|()| 0)?)
 }
 
 /// Each service with its lanes: those of none, or of all, are named.

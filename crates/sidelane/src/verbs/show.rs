@@ -30,7 +30,7 @@ pub(super) fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened:
     let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
     if opened.is_none_or(|_| !html::open_page(&page)) {
-        println!("\npage: {}", page.display());
+        terminal::print(&format!("\npage: {}\n", page.display()))?;
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, 
     files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
     files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
-    print!("{}", table::render_tables(result, shown, style(&files.table)));
+    terminal::print(&table::render_tables(result, shown, style(&files.table)))?;
     Ok(result.exit_code())
 }
 
@@ -49,7 +49,7 @@ pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, 
 pub(super) fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
     json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    print!("{}", table::render(result, columns, style(table)));
+    terminal::print(&table::render(result, columns, style(table)))?;
     Ok(result.exit_code())
 }
 

@@ -14,7 +14,7 @@ use crate::tale::options::TraceOptions;
 use crate::tale::terminal::{headline, text};
 use crate::tale::told::Told;
 use crate::until::Until;
-use sidelane_report::terminal::{eprint_fitted, print_fitted};
+use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
 
 /// For how long is traced unless the user says otherwise.
@@ -73,11 +73,11 @@ fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
     outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
     let style = style(&outputs.files.table);
     match style.detail {
-        Detail::Quiet => print_fitted(&headline(told)),
-        _ => print!("{}", text(told, style.width)),
+        Detail::Quiet => print_fitted(&headline(told))?,
+        _ => print(&text(told, style.width))?,
     }
     if style.detail == Detail::All {
-        print!("\n{}", table::render_tables(&result, |_| true, style));
+        print(&format!("\n{}", table::render_tables(&result, |_| true, style)))?;
     }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
     Ok(result.exit_code())

@@ -4,6 +4,7 @@ use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Action, Reason};
+use sidelane_report::terminal::print;
 
 use super::Agent;
 use crate::agent::choice::goes_by_interference;
@@ -29,7 +30,7 @@ impl Agent {
         self.note_reaction();
         for action in self.actions.iter().collect::<Vec<_>>() {
             self.keep(action);
-            self.tell(action, now_ns);
+            self.tell(action, now_ns)?;
         }
         self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
         Ok(any_failed)
@@ -79,13 +80,14 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, action: Action, now_ns: Nanos) {
+    fn tell(&mut self, action: Action, now_ns: Nanos) -> Result<()> {
         let (why, seen) = (self.diary.why, self.diary.seen);
         let name = name_of(action, &self.tracked);
         *self.diary.decisions.entry((in_words(action).1, why)).or_default() += 1;
         if self.hands.is_none() {
-            println!("would {}: {why}", sentence(action, &name));
+            print(&format!("would {}: {why}\n", sentence(action, &name)))?;
         }
         self.pen.record(now_ns, CpuLine { action, name, why, seen });
+        Ok(())
     }
 }

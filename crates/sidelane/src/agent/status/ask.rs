@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{SOCKET, Snapshot};
-use sidelane_report::terminal::print_fitted;
+use sidelane_report::terminal::{print, print_fitted};
 
 /// An agent answers between two looks, which come every few milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,8 +23,8 @@ pub struct StatusOptions {
 pub fn run(options: StatusOptions) -> Result<u8> {
     let snapshot = ask()?;
     match options.json {
-        true => println!("{}", serde_json::to_string_pretty(&snapshot)?),
-        false => print_fitted(&snapshot.to_string()),
+        true => print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?,
+        false => print_fitted(&snapshot.to_string())?,
     }
     Ok(0)
 }

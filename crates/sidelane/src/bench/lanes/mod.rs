@@ -38,6 +38,7 @@ use crate::note::written;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_report::ResultFile;
+use sidelane_report::terminal::eprint_fitted;
 
 use super::ladder::{self, Ladder};
 use measured::Measured;
@@ -75,7 +76,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let plan = Plan::of(options)?;
     let place = Place::choose(options.lanes.as_deref())?;
     plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&Lab::find()?))?;
-    eprintln!("sidelane: naps");
+    eprint_fitted("sidelane: naps");
     let ladder = climb(options, &plan)?;
     let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let lanes = search.beside()?.lanes;

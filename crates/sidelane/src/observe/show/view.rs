@@ -156,7 +156,7 @@ impl Live {
         let text = histograms(analysis, names, clock, width);
         let shown = cut(&text, height);
         self.clear();
-        eprint!("{shown}");
+        terminal::eprint(&shown);
         self.lines = shown.lines().count();
     }
 
@@ -164,7 +164,7 @@ impl Live {
     pub fn clear(&mut self) {
         if self.lines > 0 {
             // Moves to its first line, and erases from there.
-            eprint!("\x1b[{}F\x1b[J", self.lines);
+            terminal::eprint(&format!("\x1b[{}F\x1b[J", self.lines));
             self.lines = 0;
         }
     }

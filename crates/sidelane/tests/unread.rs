@@ -1,0 +1,58 @@
+//! What Sidelane does when nobody reads what it prints: it goes on, and says so where a disk is full.
+
+mod common;
+
+use std::fs::File;
+use std::io::pipe;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::agent::SIDELANE;
+use common::lanes::LANES;
+use common::{Footprint, Service, lanes_to_ourselves};
+
+/// A pipe whose reader has gone.
+fn unread() -> Stdio {
+    let (_, writer) = pipe().unwrap();
+    writer.into()
+}
+
+fn sidelane(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SIDELANE);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_is_printed_need_not_be_read() {
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/elfen-fig2.toml");
+    for arguments in [&["agent", "example"][..], &["sim", "--quick", scenario.to_str().unwrap()]] {
+        let output = sidelane(arguments).stdout(unread()).output().unwrap();
+        assert_eq!((output.status.code(), errors(&output).as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = sidelane(&["agent", "example"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = errors(&output);
+    assert!(said.starts_with("sidelane: cannot write to standard output: No space left on device"), "{said}");
+}
+
+#[test]
+fn batch_runs_to_its_end_though_nobody_hears_of_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (before, service) = (Footprint::now(), Service::idle());
+    let target = service.target();
+    let run = ["run", "--lanes", LANES, "--beside", &target, "--status", "10ms", "--"];
+    let batch = ["sh", "-c", "timeout 0.5 sh -c 'while :; do :; done'; exit 7"];
+    let status = sidelane(&[&run[..], &batch].concat()).stdout(unread()).stderr(unread()).status().unwrap();
+    assert_eq!(status.code(), Some(7));
+    before.must_come_back();
+}
