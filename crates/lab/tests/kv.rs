@@ -42,6 +42,13 @@ fn assert_answer(stream: &mut TcpStream, words: &[&str], answer: &str) {
     assert_eq!(ask(stream, words, answer.len()), answer, "{words:?}");
 }
 
+/// What is in the files of tables; logs and what is in memory is not.
+fn table_bytes(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let of_tables = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "sst" || kind == "wt"));
+    of_tables.map(|file| file.metadata().unwrap().len()).sum()
+}
+
 /// Puts records, reads them and scans them in the order of their keys; the same again after a restart.
 fn a_round_trip(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
@@ -54,6 +61,9 @@ fn a_round_trip(engine: &str) {
     assert_answer(&mut stream, &["ZADD", "records", "0", "c:3"], ":1\r\n");
     assert_answer(&mut stream, &["GET", "b"], "$3\r\ntwo\r\n");
     let scan = |start, count| ["ZRANGEBYLEX", "records", start, "+", "LIMIT", "0", count];
+    let before = table_bytes(&folder.path().join(engine));
+    assert_answer(&mut stream, &["SAVE"], "+OK\r\n");
+    assert!(table_bytes(&folder.path().join(engine)) > before, "{engine}");
     assert_answer(&mut stream, &scan("[b", "2"), "*2\r\n$5\r\nb:two\r\n$3\r\nc:3\r\n");
     assert_answer(&mut stream, &scan("[bb", "9"), "*2\r\n$3\r\nc:3\r\n$3\r\nd:4\r\n");
     assert_answer(&mut stream, &scan("[e", "9"), "*0\r\n");

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::path::Path;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use anyhow::{Result, bail};
 
@@ -49,6 +49,7 @@ functions! {
     value: c"rocksdb_iter_value" fn(Handle, *mut usize) -> *const u8;
     iterator_error: c"rocksdb_iter_get_error" fn(Handle, *mut Error);
     destroy_iterator: c"rocksdb_iter_destroy" fn(Handle);
+    compact_range: c"rocksdb_compact_range" fn(Handle, *const u8, usize, *const u8, usize);
 }
 
 /// An open database. It is left as it is when the process is killed: its log has what is missing.
@@ -148,6 +149,12 @@ impl Store for RocksDb {
             (self.functions.destroy_iterator)(iterator);
         }
         self.functions.check(error)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        // SAFETY: an open database; no keys stand for all of them.
+        unsafe { (self.functions.compact_range)(self.database, null(), 0, null(), 0) };
+        Ok(())
     }
 }
 

@@ -20,6 +20,9 @@ pub trait Store {
     /// Up to `count` records in the order of their keys, from the first key that is not less than
     /// `start`: each is passed to `each` as key and value.
     fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
+
+    /// Brings its files up to date, and waits for that: nothing of what was written so far is left to be done later.
+    fn save(&mut self) -> Result<()>;
 }
 
 /// The stores there are.

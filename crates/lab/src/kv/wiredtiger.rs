@@ -44,6 +44,8 @@ struct Session {
         unsafe extern "C" fn(*mut Session, *const c_char, *mut Cursor, *const c_char, *mut *mut Cursor) -> c_int,
     alter: Unused,
     create: unsafe extern "C" fn(*mut Session, *const c_char, *const c_char) -> c_int,
+    between: [Unused; 19],
+    checkpoint: unsafe extern "C" fn(*mut Session, *const c_char) -> c_int,
 }
 
 /// `WT_CURSOR`.
@@ -98,6 +100,7 @@ type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// An open database. It is left as it is when the process is killed: its log has what is missing.
 pub struct WiredTiger {
+    session: *mut Session,
     cursor: *mut Cursor,
     strerror: StrError,
 }
@@ -114,7 +117,7 @@ impl WiredTiger {
         };
         ensure_version(version)?;
         let home = path_for_c(dir)?;
-        let mut store = Self { cursor: null_mut(), strerror };
+        let mut store = Self { session: null_mut(), cursor: null_mut(), strerror };
         let (mut connection, mut session) = (null_mut(), null_mut());
         // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded,
         // and lives until the process ends.
@@ -124,7 +127,7 @@ impl WiredTiger {
             store.check(((*session).create)(session, TABLE.as_ptr(), FORMAT.as_ptr()))?;
             let mut cursor = null_mut();
             store.check(((*session).open_cursor)(session, TABLE.as_ptr(), null_mut(), null(), &mut cursor))?;
-            store.cursor = cursor;
+            (store.session, store.cursor) = (session, cursor);
         }
         Ok(store)
     }
@@ -219,6 +222,11 @@ impl Store for WiredTiger {
             }
         }
         self.reset()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        // SAFETY: an open session.
+        self.check(unsafe { ((*self.session).checkpoint)(self.session, null()) })
     }
 }
 

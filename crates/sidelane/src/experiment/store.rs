@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,9 @@ const TRIAL_PER_S: f64 = 2_000.0;
 const TRIAL_LOAD: f64 = 0.5;
 const TRIAL: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// To write some ten megabytes takes a tenth of a second.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+const SAVED: &[u8; 5] = b"+OK\r\n";
 
 /// The stores there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -61,6 +65,25 @@ impl Store {
                 self.serve(lab, scratch.path(), None, None).map(drop)
             }
         }
+    }
+
+    /// Has one that listens on this port do now what it would do later, at some moment or other, for what was written
+    /// so far: an engine writes from memory to its files. The two servers keep nothing but memory.
+    pub fn settle(self, port: u32) -> Result<()> {
+        if matches!(self, Store::Redis | Store::Memcached) {
+            return Ok(());
+        }
+        let settled = || -> Result<bool> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, u16::try_from(port)?))?;
+            stream.set_read_timeout(Some(SETTLE_TIMEOUT))?;
+            stream.write_all(b"*1\r\n$4\r\nSAVE\r\n")?;
+            let mut answer = [0; SAVED.len()];
+            stream.read_exact(&mut answer)?;
+            Ok(&answer == SAVED)
+        };
+        let settled = settled().with_context(|| format!("cannot ask {} to save", self.name()))?;
+        ensure!(settled, "{} cannot save", self.name());
+        Ok(())
     }
 
     /// The load generator's name of what it speaks.

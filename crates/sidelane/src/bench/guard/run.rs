@@ -16,7 +16,7 @@ use crate::experiment::load::{Load, Rhythm, Shape};
 use crate::experiment::place::Place;
 use crate::experiment::sibling::Sibling;
 use crate::experiment::stage::Stage;
-use crate::experiment::store;
+use crate::experiment::store::{self, Store};
 use crate::lab::Lab;
 use crate::lane::beside::keep_off;
 use crate::note::Note;
@@ -35,6 +35,8 @@ const CALM: Duration = Duration::from_secs(1);
 /// The stores and what batch needs, for all runs of a group.
 pub(super) struct Ground {
     pub(super) stages: Vec<Stage>,
+    /// What each of them is.
+    stores: Vec<Store>,
     workshop: Workshop,
     /// How fast each kind of work is with the batch lane to itself, a second.
     alone_per_s: BTreeMap<&'static str, f64>,
@@ -61,7 +63,9 @@ impl Ground {
         let first = stages.first().context("no store to measure")?;
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
-        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Harm };
+        let stores = group.stores.clone();
+        let mut ground =
+            Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Harm };
         for stay in &plan.stays {
             ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
         }
@@ -152,6 +156,7 @@ impl Ground {
         mut churn: Option<&mut Churn<'_>>,
         agent: Option<&Agent>,
     ) -> Result<Figures> {
+        self.settle()?;
         let before = Used::now(self, churn.as_deref(), agent)?;
         let mut told = Duration::ZERO;
         let rhythm = plan.rhythm(round + 1, plan.run, plan.warm_up);
@@ -175,6 +180,13 @@ impl Ground {
             agent_memory_mib: agent.and_then(Agent::memory_mib),
             metric: agent.and_then(Agent::metric),
         })
+    }
+
+    /// Each run finds stores in the same state. RocksDB writes 64 MiB to a file when so much was written to it, which is
+    /// a tenth of a second of work in one run of six with mix b, whoever decides.
+    fn settle(&self) -> Result<()> {
+        let mut stages = self.stages.iter().zip(&self.stores);
+        stages.try_for_each(|(stage, store)| store.settle(stage.port))
     }
 
     /// Work done between two moments, in seconds of the batch lane.
