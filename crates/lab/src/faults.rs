@@ -5,7 +5,8 @@
 //! the clock:
 //!
 //! - `fault`: begins; answers `onset_ns=N`, the moment before the first fault
-//! - `rest`: ceases; answers `rested_ns=N faults=M`, with the number of pages touched since `fault`
+//! - `rest`: ceases; answers `rested_ns=N faults=M kept_off_ns=FROM:TO,FROM:TO`, with the number of pages touched since
+//!   `fault`, and when since then it was to work and did not get on: the machine's host had its CPU, or another thread
 
 use std::io::{Read, Write, stdin, stdout};
 use std::net::{Ipv4Addr, TcpListener};
@@ -38,12 +39,13 @@ pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
     rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;
-    let mut service = Service { pages: Pages::map()?, faulting: false, line: Vec::new() };
+    let mut service = Service::new()?;
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
     println!("ready pid={} port={}", std::process::id(), door.local_addr()?.port());
     while service.turn(now_ns().saturating_add(args.busy_us.saturating_mul(1000)))? {
         if args.idle_us > 0 {
-            sleep_until(now_ns().saturating_add(args.idle_us.saturating_mul(1000)))?;
+            service.got_on_ns = now_ns().saturating_add(args.idle_us.saturating_mul(1000));
+            sleep_until(service.got_on_ns)?;
         }
     }
     Ok(())
@@ -54,12 +56,26 @@ struct Service {
     faulting: bool,
     /// What was read of the next command.
     line: Vec<u8>,
+    /// When it last looked at the clock, or was to go on after a pause.
+    got_on_ns: Nanos,
+    /// Since `fault`: from when to when it did not get on.
+    kept_off: Vec<(Nanos, Nanos)>,
 }
 
+/// Far longer than to touch all pages, and to answer a command.
+const KEPT_OFF_MIN_NS: Nanos = 100_000;
+/// They are told in one line.
+const KEPT_OFF_MOST: usize = 32;
+
 impl Service {
+    fn new() -> Result<Self> {
+        let (pages, got_on_ns) = (Pages::map()?, now_ns());
+        Ok(Self { pages, faulting: false, line: Vec::new(), got_on_ns, kept_off: Vec::new() })
+    }
+
     /// Works until `end_ns`. Returns false if nobody will send commands any more.
     fn turn(&mut self, end_ns: Nanos) -> Result<bool> {
-        while now_ns() < end_ns {
+        while self.look_at_the_clock() < end_ns {
             if self.faulting {
                 self.pages.touch()?;
             }
@@ -68,6 +84,15 @@ impl Service {
             }
         }
         Ok(true)
+    }
+
+    fn look_at_the_clock(&mut self) -> Nanos {
+        let now_ns = now_ns();
+        if now_ns.saturating_sub(self.got_on_ns) >= KEPT_OFF_MIN_NS && self.kept_off.len() < KEPT_OFF_MOST {
+            self.kept_off.push((self.got_on_ns, now_ns));
+        }
+        self.got_on_ns = now_ns;
+        now_ns
     }
 
     /// Reads what there is of a command, and carries it out. Returns false at the end of the input.
@@ -89,13 +114,15 @@ impl Service {
             b"fault" => {
                 let onset_ns = now_ns();
                 self.pages.touched = 0;
+                self.kept_off.clear();
                 self.pages.touch()?;
                 self.faulting = true;
                 println!("onset_ns={onset_ns}");
             }
             b"rest" => {
                 self.faulting = false;
-                println!("rested_ns={} faults={}", now_ns(), self.pages.touched);
+                let kept_off: Vec<String> = self.kept_off.iter().map(|(from, to)| format!("{from}:{to}")).collect();
+                println!("rested_ns={} faults={} kept_off_ns={}", now_ns(), self.pages.touched, kept_off.join(","));
             }
             _ => ensure!(false, "`{}` is neither `fault` nor `rest`", String::from_utf8_lossy(&command)),
         }

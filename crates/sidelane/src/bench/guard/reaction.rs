@@ -3,6 +3,8 @@
 //!
 //! Page faults stand in for stalls. The kernel program counts them, and rings; the agent asks its policy, and takes the
 //! lane from batch. What is measured is the real path, from the moment before the first fault to the last unit of work.
+//! A service that does not get on is not disturbed, and nobody can see it: where the host, or another thread, kept it off
+//! its CPU for long before batch was off, the onset is left out.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +32,8 @@ pub(super) struct Reactions {
     pub(super) heard: Heard,
     /// How long each took, in nanoseconds, from the shortest to the longest.
     pub(super) sorted_ns: Vec<u64>,
+    /// Onsets that are not among these, since the service did not get on.
+    pub(super) left_out_percent: f64,
     /// What the agent used meanwhile.
     pub(super) agent_cpu_percent: f64,
 }
@@ -63,23 +67,38 @@ pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Rea
         Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn, heard };
     let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
-    let reactions = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
+    let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
     let used_ns = agent.cpu_ns()? - before_ns;
     let agent_cpu_percent = 100.0 * used_ns as f64 / began.elapsed().as_nanos() as f64;
     agent.end()?;
     containers.finish()?;
-    let mut sorted_ns = reactions.with_context(|| format!("under {}", heard.name()))?;
+    let onsets = onsets.with_context(|| format!("under {}", heard.name()))?;
+    let mut sorted_ns: Vec<u64> = onsets.iter().copied().flatten().collect();
     sorted_ns.sort_unstable();
-    Ok(Reactions { heard, sorted_ns, agent_cpu_percent })
+    let left_out_percent = 100.0 * (onsets.len() - sorted_ns.len()) as f64 / onsets.len() as f64;
+    Ok(Reactions { heard, sorted_ns, left_out_percent, agent_cpu_percent })
 }
 
-/// Disturbs the service, waits until batch is off, then until it is back.
-fn react(service: &mut Service, containers: &Containers) -> Result<u64> {
+/// Disturbs the service, waits until batch is off, then until it is back. `None`: the service did not get on meanwhile.
+fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> {
     let onset_ns = number(&service.ask("fault")?, "onset_ns")?;
     let off_ns = wait_until_off(containers)?;
-    let rested_ns = number(&service.ask("rest")?, "rested_ns")?;
+    let rested = service.ask("rest")?;
+    let rested_ns = number(&rested, "rested_ns")?;
     wait_until(containers, "batch comes back", |stamp_ns| stamp_ns > rested_ns)?;
-    Ok(off_ns.saturating_sub(onset_ns))
+    let kept_off = kept_off(&rested).with_context(|| format!("no stretches of time in `{rested}`"))?;
+    let got_on = kept_off.iter().all(|(from_ns, to_ns)| *to_ns <= onset_ns || *from_ns >= off_ns);
+    Ok(got_on.then(|| off_ns.saturating_sub(onset_ns)))
+}
+
+/// From when to when the service did not get on.
+fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
+    let stretches = word(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
+    let stretches = stretches.map(|stretch| {
+        let (from_ns, to_ns) = stretch.split_once(':')?;
+        Some((from_ns.parse().ok()?, to_ns.parse().ok()?))
+    });
+    stretches.collect()
 }
 
 /// Returns when batch did its last unit.
@@ -110,14 +129,25 @@ fn wait_until(containers: &Containers, what: &str, is_so: impl Fn(u64) -> bool) 
 
 /// A number of an answer of the service.
 fn number(answer: &str, key: &str) -> Result<u64> {
-    let value = answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    let value = value.with_context(|| format!("no {key} in `{answer}`"))?;
+    let value = word(answer, key).with_context(|| format!("no {key} in `{answer}`"))?;
     value.parse().with_context(|| format!("{key}={value} is not a number"))
+}
+
+fn word<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
+    answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_has_its_stretches_of_time() {
+        let answer = "rested_ns=90 faults=8 kept_off_ns=";
+        assert_eq!(kept_off(answer), Some(vec![]));
+        assert_eq!(kept_off(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
+        assert_eq!([format!("{answer}10"), "rested_ns=90".to_owned()].map(|answer| kept_off(&answer)), [None, None]);
+    }
 
     #[test]
     fn percentiles_are_nearest_ranks() {

@@ -22,6 +22,7 @@ pub(super) fn of(measured: &Measured) -> Vec<Row> {
         row.put("reaction_p99_us", reactions.percentile_us(99.0));
         row.put("reaction_max_us", reactions.percentile_us(100.0));
         row.put("reactions_count", reactions.sorted_ns.len() as f64);
+        row.put("left_out_percent", reactions.left_out_percent);
         row
     }));
     rows
