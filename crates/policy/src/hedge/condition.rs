@@ -48,9 +48,8 @@ impl Condition {
     }
 
     pub(super) fn rank(&self) -> Rank {
-        let away = [Hazard::Restart, Hazard::Unreachable];
         match () {
-            () if away.iter().any(|hazard| self.hazards.contains(*hazard)) => Rank::Away,
+            () if self.hazards.iter().any(|hazard| !hazard.passes()) => Rank::Away,
             () if !self.hazards.is_empty() => Rank::Slow,
             () if self.warm_until.is_some() => Rank::Cold,
             () => Rank::Well,

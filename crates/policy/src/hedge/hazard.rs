@@ -37,6 +37,11 @@ impl Hazard {
         }
     }
 
+    /// Whether the server goes on afterwards as it was: it is slow, and not away.
+    pub fn passes(self) -> bool {
+        !matches!(self, Self::Restart | Self::Unreachable)
+    }
+
     fn bit(self) -> u32 {
         1 << self as u32
     }

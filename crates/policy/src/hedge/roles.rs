@@ -3,12 +3,16 @@
 //! Problem. A hazard of the active server delays every request that it has, and those that come while it lasts.
 //!
 //! Approach. When a hazard of the active server begins and the backup is better off, they swap, and what the former
-//! active has in flight is sent to the new one, too. Nothing happens when the hazard ends: the former active is the
-//! backup from then on. A server that comes back after a restart is warmed up before it counts as well.
+//! active has in flight is sent to the new one, too. A server that comes back after a restart is warmed up before it
+//! counts as well, and is the backup from then on.
 //!
 //! What is ours: servers are compared by rank, well before cold before slow before away. So nobody swaps to a server
 //! that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
 //! connection can be made is away, and looked for again from time to time.
+//!
+//! When a hazard that passes is over, requests go back. In the thesis nothing happens then, so two servers that collect
+//! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, with
+//! nobody to ask. A server that is only asked while the other one collects hardly ever does so itself.
 
 use core::fmt;
 
@@ -77,6 +81,11 @@ pub enum Action {
         /// What befell the former one.
         because: Hazard,
     },
+    /// New requests go to this server again, for the hazard for which it was left is over.
+    Return {
+        /// The server that was active before.
+        to: Server,
+    },
     /// Requests in flight that are safe to repeat are sent to the other server, too.
     Resend {
         /// The server that has them.
@@ -90,7 +99,7 @@ pub enum Action {
     Probe(Server),
 }
 
-/// All that one event can cause: a swap, a resend, and both servers looked for and warmed up.
+/// All that one event can cause: a swap or return, a resend, and both servers looked for and warmed up.
 pub type Actions = crate::Actions<Action, 6>;
 
 /// Why the active server is the active one.
@@ -100,6 +109,8 @@ pub enum Reason {
     Start,
     /// The other one had this hazard.
     Swapped(Hazard),
+    /// It was left for this hazard, which is over.
+    Returned(Hazard),
     /// It has a hazard, and the other one is no better off.
     NoBetter(Hazard),
 }
@@ -111,6 +122,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Start => f.write_str("it was named as the active server"),
             Self::Swapped(hazard) => write!(f, "hazard of the other server: {hazard}"),
+            Self::Returned(hazard) => write!(f, "the hazard for which it was left is over: {hazard}"),
             Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), and the other server is no better off"),
         }
     }
@@ -123,6 +135,8 @@ pub struct Roles {
     active: Server,
     conditions: [Condition; 2],
     ranks: [Rank; 2],
+    /// The backup was left for this hazard, and requests go back to it when it is well.
+    left_for: Option<Hazard>,
     why: Reason,
 }
 
@@ -130,7 +144,7 @@ impl Roles {
     /// The first server is active, and nothing is known against either.
     pub fn new(config: RolesConfig) -> Self {
         let conditions = [Condition::default(); 2];
-        Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], why: Reason::Start }
+        Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], left_for: None, why: Reason::Start }
     }
 
     /// The server that new requests go to.
@@ -189,7 +203,7 @@ impl Roles {
         }
     }
 
-    /// Swaps and sends again, if the ranks have changed.
+    /// Swaps, or goes back, and sends again, if the ranks have changed.
     fn judge(&mut self, out: &mut Actions) {
         let ranks = Server::BOTH.map(|server| self.rank(server));
         if ranks == self.ranks || !self.config.has_backup {
@@ -200,14 +214,24 @@ impl Roles {
         let hazard = self.conditions[active.index()].worst();
         if ranks[backup.index()] < ranks[active.index()] {
             // A server that is only cold has no hazard any more; it had one that ended it.
-            let because = hazard.unwrap_or(Hazard::Restart);
+            self.swap(backup, hazard.unwrap_or(Hazard::Restart), out);
+        } else if let Some(hazard) = self.left_for.filter(|_| ranks[backup.index()] == Rank::Well) {
+            self.left_for = None;
             self.active = backup;
-            self.why = Reason::Swapped(because);
-            out.push(Action::Swap { to: backup, because });
+            self.why = Reason::Returned(hazard);
+            out.push(Action::Return { to: backup });
         } else if let Some(hazard) = hazard {
             self.why = Reason::NoBetter(hazard);
         }
         self.resend(out);
+    }
+
+    /// A server that was started anew is the backup from then on, as is one that was asked instead of another.
+    fn swap(&mut self, to: Server, because: Hazard, out: &mut Actions) {
+        self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
+        self.active = to;
+        self.why = Reason::Swapped(because);
+        out.push(Action::Swap { to, because });
     }
 
     fn resend(&self, out: &mut Actions) {

@@ -67,14 +67,20 @@ proptest! {
     #[test]
     fn swaps_alternate_and_only_those_of_the_backup_are_sent_again(history in history()) {
         let (mut roles, mut active, mut now) = (Roles::new(config(true)), Server::First, 0);
+        let mut known = Known::default();
         for (after, seen) in history {
             now += after;
             let mut out = Actions::default();
             roles.observe(now, &seen, &mut out);
+            known.note(seen);
             for action in out.iter() {
                 match action {
                     Action::Swap { to, .. } => {
                         prop_assert_eq!(to, active.other());
+                        active = to;
+                    }
+                    Action::Return { to } => {
+                        prop_assert!(to == active.other() && known.is_well(to));
                         active = to;
                     }
                     Action::Resend { from, .. } => prop_assert_eq!(from, active.other()),

@@ -32,23 +32,55 @@ fn resend(from: Server, because: Hazard) -> Action {
     Action::Resend { from, because }
 }
 
+fn back(to: Server) -> Action {
+    Action::Return { to }
+}
+
 fn config() -> RolesConfig {
     RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100 }
 }
 
 #[test]
-fn a_collection_swaps_and_sends_again_and_its_end_changes_nothing() {
+fn a_collection_swaps_and_sends_again_and_when_it_is_over_requests_go_back() {
     let gc = Hazard::JvmGc;
     let roles = play(
         config(),
         [
             (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
             (11, on(First, gc), &[]),
-            (20, off(First), &[]),
-            (30, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+            (20, off(First), &[back(First)]),
+            (30, on(Second, gc), &[resend(Second, gc)]),
         ],
     );
-    assert_eq!((roles.active(), roles.why()), (First, Reason::Swapped(gc)));
+    assert_eq!((roles.active(), roles.why()), (First, Reason::Returned(gc)));
+}
+
+#[test]
+fn whoever_stood_in_and_has_a_hazard_too_is_left_for_good() {
+    let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
+    play(
+        config(),
+        [
+            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (20, on(Second, stopped), &[]),
+            (30, off(First), &[swap(First, stopped), resend(Second, stopped)]),
+            (40, off(Second), &[]),
+        ],
+    );
+}
+
+#[test]
+fn nobody_goes_back_to_a_server_before_it_is_warm() {
+    let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
+    play(
+        config(),
+        [
+            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (20, on(First, restart), &[resend(First, restart)]),
+            (30, off(First), &[Action::WarmUp(First)]),
+            (40, Seen::Warmed(First), &[back(First)]),
+        ],
+    );
 }
 
 #[test]

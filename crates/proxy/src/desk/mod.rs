@@ -176,6 +176,7 @@ impl<O: Clone> Desk<O> {
         for action in actions.iter() {
             match action {
                 Action::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
+                Action::Return { .. } => {}
                 Action::Resend { from, because } => self.resend(now, from, because),
                 Action::WarmUp(server) => {
                     self.counts.warm_ups += 1;
