@@ -29,7 +29,7 @@ pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> R
     line.split_whitespace().next().and_then(|count| count.parse().ok()).context("wrk tells no number of requests")
 }
 
-/// Latencies in nanoseconds, sorted, from when requests were to be sent.
+/// Latencies in nanoseconds, from when requests were to be sent.
 pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
     let each = Duration::from_secs_f64(f64::from(ON_TIME) / per_s);
     let begin = Instant::now() + Duration::from_millis(5);
@@ -47,7 +47,6 @@ pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> R
     for asking in threads {
         all.extend(asking.join().expect("it does not panic")?);
     }
-    all.sort_unstable();
     Ok(all)
 }
 

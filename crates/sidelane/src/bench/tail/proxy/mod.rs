@@ -23,6 +23,8 @@ const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_se
 /// Of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole seconds.
 const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
 const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
+/// At half of it they take turns so often in a round: what the host does for a second makes the p99 of whose turn it is.
+const TURNS: u32 = 10;
 /// Of the requests of the better peer.
 const SPEED_RATIO: f64 = 0.9;
 /// Of the better peer's p99.
@@ -81,18 +83,31 @@ impl Field<'_> {
     /// changes from round to round.
     fn round(&self, round: u64) -> Result<Round> {
         let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None }; 3];
-        let order: Vec<usize> = (0..3).map(|place| (place + round as usize) % 3).collect();
-        for place in &order {
-            (seen[*place].per_s, seen[*place].cpu_us) = self.saturate(&self.proxies[*place])?;
+        for place in (0..3).map(|place| (place + round as usize) % 3) {
+            (seen[place].per_s, seen[place].cpu_us) = self.saturate(&self.proxies[place])?;
         }
         let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
-        let at_half = |at| on_time(self.client_cpu, at, slowest / 2.0, self.time_at_half);
-        for place in &order {
-            let latencies = at_half(self.proxies[*place].address)?;
-            (seen[*place].p50_ns, seen[*place].p99_ns) = (percentile(&latencies, 50.0), percentile(&latencies, 99.0));
+        let latencies = self.at_half(slowest / 2.0, round as usize)?;
+        let percentiles = |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent));
+        for (place, seen) in seen.iter_mut().enumerate() {
+            [seen.p50_ns, seen.p99_ns] = percentiles(place);
         }
-        let direct = at_half(self.server.address)?;
-        Ok(Round { seen, direct_p50_ns: percentile(&direct, 50.0), direct_p99_ns: percentile(&direct, 99.0) })
+        let [direct_p50_ns, direct_p99_ns] = percentiles(seen.len());
+        Ok(Round { seen, direct_p50_ns, direct_p99_ns })
+    }
+
+    /// Latencies of each proxy and of the server itself, sorted.
+    fn at_half(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
+        let [first, second, third] = self.proxies.each_ref().map(|proxy| proxy.address);
+        let places = [first, second, third, self.server.address];
+        let mut latencies = [const { Vec::new() }; 4];
+        for turn in 0..TURNS as usize {
+            for place in (0..places.len()).map(|place| (place + turn + round) % places.len()) {
+                latencies[place].extend(on_time(self.client_cpu, places[place], per_s, self.time_at_half / TURNS)?);
+            }
+        }
+        latencies.iter_mut().for_each(|of_one| of_one.sort_unstable());
+        Ok(latencies)
     }
 
     /// Requests a second, and the proxy's CPU time for one in microseconds.
