@@ -4,7 +4,7 @@
 //!
 //! Approach. When a hazard of the active server begins and the backup is better off, they swap, and what the former
 //! active has in flight is sent to the new one, too. A server that comes back after a restart is warmed up before it
-//! counts as well, and is the backup from then on.
+//! counts as well; if it was left for that, it is the backup from then on.
 //!
 //! What is ours: servers are compared by rank, well before cold before slow before away. So nobody swaps to a server
 //! that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
@@ -226,7 +226,7 @@ impl Roles {
         self.resend(out);
     }
 
-    /// A server that was started anew is the backup from then on, as is one that was asked instead of another.
+    /// A server that is left because it is away is the backup from then on, as is one that was asked instead of another.
     fn swap(&mut self, to: Server, because: Hazard, out: &mut Actions) {
         self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
         self.active = to;
