@@ -11,7 +11,6 @@ use common::redis::traceable_redis;
 use common::{Finished, Footprint, Run, Running, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
 use serde_json::Value;
 use sidelane::bench::subject::RealServer;
-use sidelane_policy::borrow::Reason;
 
 const EXIT_OBJECTIVE_MISSED: i32 = 99;
 const EXIT_OWN_FAILURE: i32 = 125;
@@ -166,7 +165,7 @@ fn requests_are_compared_with_those_without_batch() {
     let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
     run.first_line();
     // Batch is sent away for other reasons too: when the machine's host took its CPU away for long, for one.
-    let kept_off = Reason::KeptOff.to_string();
+    let kept_off = "batch is kept off, to compare requests without it or to spare them";
     let evicted = |audit: &[Value]| audit.iter().position(|line| line["action"] == "evict" && line["why"] == kept_off);
     let is_back = |audit: &[Value]| audit.iter().any(|line| line["action"] == "restore");
     ask_until(&server, || {
