@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::pipe;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -38,9 +38,28 @@ fn what_is_printed_need_not_be_read() {
 
 #[test]
 fn a_full_disk_is_an_error() {
+    must_be_told_of_a_full_disk(&["agent", "example"]);
+}
+
+#[test]
+fn a_result_is_written_though_the_disk_is_full_for_what_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, result) = (dir.path().join("sidelane.toml"), dir.path().join("result.json"));
+    fs::write(&config, "[[service]]\nname = \"a\"\ncomm = \"no-such-service\"\n").unwrap();
+    let (config, own) = (config.to_str().unwrap(), format!("pid:{}", std::process::id()));
+    for verb in [&["list", &own][..], &["agent", "show", "--config", config]] {
+        must_be_told_of_a_full_disk(&[verb, &["--json", result.to_str().unwrap()]].concat());
+        let written = fs::read(&result).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&written).expect("the result is whole");
+        fs::remove_file(&result).unwrap();
+    }
+}
+
+/// That what it prints cannot be written is an error with words.
+fn must_be_told_of_a_full_disk(arguments: &[&str]) {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let output = sidelane(&["agent", "example"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    let output = sidelane(arguments).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     let said = errors(&output);
     assert!(said.starts_with("sidelane: cannot write to standard output: No space left on device"), "{said}");
 }

@@ -76,10 +76,10 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let examined = doctor.examine();
     guardian.finish().context("cannot undo all changes to the machine")?;
     let summary = examined?;
-    terminal::print(&summary.verdict())?;
     if let Some(path) = &options.json {
         summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
     }
+    terminal::print(&summary.verdict())?;
     Ok(summary.exit_code())
 }
 

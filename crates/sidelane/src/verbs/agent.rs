@@ -37,10 +37,10 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
     let shown = Shown::now(file, &config)?;
-    terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
     if let Some(path) = &args.json.file {
         write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
     }
+    terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
     Ok(shown.exit_code())
 }
 

@@ -31,10 +31,10 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
             eprint_fitted(&format!("{}; Ctrl-C ends it", settings.opening()));
         }
     })?;
-    print_fitted(&summary.to_string())?;
     if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
+    print_fitted(&summary.to_string())?;
     Ok(0)
 }
 

@@ -22,12 +22,12 @@ pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_table(&args.table)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
+    args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     print_fitted(&summary.text(style.detail))?;
     if style.detail == Detail::All {
         print(&format!("\n{}", table::render_tables(&result, |_| true, style)))?;
     }
-    args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     Ok(0)
 }
 
@@ -39,11 +39,11 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 /// What can be observed of each process of the target.
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
-    for listing in &listings {
-        print(&listing.render(terminal::width(), terminal::color_wanted()))?;
-    }
     if let Some(path) = json {
         write_whole(path, &serde_json::to_vec_pretty(&listings)?)?;
+    }
+    for listing in &listings {
+        print(&listing.render(terminal::width(), terminal::color_wanted()))?;
     }
     Ok(0)
 }

@@ -60,10 +60,10 @@ fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
-    print_fitted(&summary.to_string())?;
     if let Some(path) = json {
         write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
     }
+    print_fitted(&summary.to_string())?;
     Ok(0)
 }
 
