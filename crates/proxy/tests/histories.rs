@@ -77,7 +77,7 @@ struct World {
 
 impl World {
     fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
-        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100 };
+        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50 };
         let budget = BudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
         let desk = Desk::new(DeskConfig { roles, budget, last: 8, unsafe_stay });
         Self { desk, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }

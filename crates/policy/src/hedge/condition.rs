@@ -11,10 +11,23 @@ pub(super) enum Rank {
     Well,
     /// It was started anew, and still loads and compiles what it needs.
     Cold,
-    /// A hazard that passes: it answers later.
+    /// A hazard that passes, and has just begun: it is likely to answer sooner than one that is cold.
+    Pauses,
+    /// A hazard that passes, and lasts: it answers later.
     Slow,
     /// It does not answer.
     Away,
+}
+
+impl Rank {
+    /// Whether a server of this rank is asked rather than one of the other rank. Of two that have hazards which pass,
+    /// neither is better, since that of either may be over first.
+    pub(super) fn is_better_than(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Cold, Self::Pauses) | (Self::Pauses, Self::Slow) => false,
+            _ => self < other,
+        }
+    }
 }
 
 /// What is known of one server.
@@ -25,11 +38,20 @@ pub(super) struct Condition {
     pub(super) probe_at: Option<Nanos>,
     /// Until when it is warmed up.
     pub(super) warm_until: Option<Nanos>,
+    /// Until when a hazard that passes is a pause.
+    pub(super) pause_until: Option<Nanos>,
 }
 
 impl Condition {
-    /// The watchers' hazards are these now. Whether it has just come back.
-    pub(super) fn set_watched(&mut self, watched: Hazards) -> bool {
+    /// The watchers' hazards are these now; one that passes and has just begun is a pause until then. Whether the server
+    /// has just come back.
+    pub(super) fn set_watched(&mut self, watched: Hazards, pause_until: Nanos) -> bool {
+        let has_passing = |hazards: Hazards| hazards.iter().any(Hazard::passes);
+        match (has_passing(self.hazards), has_passing(watched)) {
+            (false, true) => self.pause_until = Some(pause_until),
+            (_, false) => self.pause_until = None,
+            (true, true) => {}
+        }
         let was_away = self.hazards.contains(Hazard::Restart);
         self.hazards = watched.with(Hazard::Unreachable, self.probe_at.is_some());
         was_away && !watched.contains(Hazard::Restart)
@@ -50,6 +72,7 @@ impl Condition {
     pub(super) fn rank(&self) -> Rank {
         match () {
             () if self.hazards.iter().any(|hazard| !hazard.passes()) => Rank::Away,
+            () if self.pause_until.is_some() => Rank::Pauses,
             () if !self.hazards.is_empty() => Rank::Slow,
             () if self.warm_until.is_some() => Rank::Cold,
             () => Rank::Well,

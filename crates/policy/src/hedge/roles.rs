@@ -8,7 +8,8 @@
 //!
 //! What is ours: servers are compared by rank, well before cold before slow before away. So nobody swaps to a server
 //! that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
-//! connection can be made is away, and looked for again from time to time.
+//! connection can be made is away, and looked for again from time to time. A collection is mostly over before a server
+//! that is cold has answered, so that one is only asked instead if the hazard lasts.
 //!
 //! When a hazard that passes is over, requests go back. In the thesis nothing happens then, so two servers that collect
 //! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, with
@@ -47,12 +48,21 @@ pub struct RolesConfig {
     pub warm_up_ns: Nanos,
     /// A server that cannot be reached is looked for so often.
     pub probe_ns: Nanos,
+    /// A hazard that passes is borne for so long, rather than that a server is asked that is cold.
+    pub pause_ns: Nanos,
 }
 
 impl Default for RolesConfig {
-    /// A backup that hazards swap, ten looks a second, and ten seconds to get warm.
+    /// A backup that hazards swap, ten looks a second, and ten seconds to get warm. The first request of a JVM that was
+    /// just started took 17 ms and more.
     fn default() -> Self {
-        Self { mode: Mode::Hazard, has_backup: true, warm_up_ns: 10_000_000_000, probe_ns: 100_000_000 }
+        Self {
+            mode: Mode::Hazard,
+            has_backup: true,
+            warm_up_ns: 10_000_000_000,
+            probe_ns: 100_000_000,
+            pause_ns: 20_000_000,
+        }
     }
 }
 
@@ -166,7 +176,8 @@ impl Roles {
         let counts = self.config.mode == Mode::Hazard;
         match *seen {
             Seen::Watched(server, hazards) if counts => {
-                let is_back = self.conditions[server.index()].set_watched(hazards);
+                let pause_until = now + self.config.pause_ns;
+                let is_back = self.conditions[server.index()].set_watched(hazards, pause_until);
                 self.warm_up(now, server, is_back, out);
             }
             Seen::Unreachable(server) => {
@@ -191,11 +202,12 @@ impl Roles {
         }
     }
 
-    /// What time brings: an end of warming up, and looks for servers that are away.
+    /// What time brings: an end of warming up or of a pause, and looks for servers that are away.
     fn pass(&mut self, now: Nanos, out: &mut Actions) {
         for server in Server::BOTH {
             let condition = &mut self.conditions[server.index()];
             condition.warm_until = condition.warm_until.filter(|until| now < *until);
+            condition.pause_until = condition.pause_until.filter(|until| now < *until);
             if condition.probe_at.is_some_and(|at| now >= at) {
                 condition.probe_at = Some(now + self.config.probe_ns);
                 out.push(Action::Probe(server));
@@ -212,7 +224,7 @@ impl Roles {
         self.ranks = ranks;
         let (active, backup) = (self.active, self.active.other());
         let hazard = self.conditions[active.index()].worst();
-        if ranks[backup.index()] < ranks[active.index()] {
+        if ranks[backup.index()].is_better_than(ranks[active.index()]) {
             // A server that is only cold has no hazard any more; it had one that ended it.
             self.swap(backup, hazard.unwrap_or(Hazard::Restart), out);
         } else if let Some(hazard) = self.left_for.filter(|_| ranks[backup.index()] == Rank::Well) {
@@ -236,7 +248,7 @@ impl Roles {
 
     fn resend(&self, out: &mut Actions) {
         let from = self.active.other();
-        let is_worse = self.rank(from) >= Rank::Slow && self.rank(self.active) < self.rank(from);
+        let is_worse = self.rank(self.active).is_better_than(self.rank(from));
         let hazard = self.conditions[from.index()].worst().filter(|_| is_worse && self.config.mode == Mode::Hazard);
         out.extend(hazard.map(|because| Action::Resend { from, because }));
     }
@@ -254,7 +266,8 @@ impl Policy for Roles {
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        self.conditions.iter().flat_map(|condition| [condition.probe_at, condition.warm_until]).flatten().min()
+        let times = |condition: &Condition| [condition.probe_at, condition.warm_until, condition.pause_until];
+        self.conditions.iter().flat_map(times).flatten().min()
     }
 
     fn why(&self) -> Reason {

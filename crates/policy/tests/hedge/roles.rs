@@ -37,7 +37,7 @@ fn back(to: Server) -> Action {
 }
 
 fn config() -> RolesConfig {
-    RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100 }
+    RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100, pause_ns: 30 }
 }
 
 #[test]
@@ -91,11 +91,50 @@ fn a_server_that_was_restarted_is_warmed_up_before_it_is_as_good() {
         [
             (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
             (50, off(First), &[Action::WarmUp(First)]),
-            // Cold is better than slow, and not as good as well.
-            (60, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
-            (70, off(Second), &[swap(Second, restart)]),
-            (80, Seen::Warmed(First), &[]),
-            (90, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+            // Cold is better than slow, and not as good as a pause, or as well.
+            (60, on(Second, gc), &[]),
+            (89, Seen::Nothing, &[]),
+            (90, Seen::Nothing, &[swap(First, gc), resend(Second, gc)]),
+            (100, off(Second), &[swap(Second, restart)]),
+            (110, Seen::Warmed(First), &[]),
+            (120, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+        ],
+    );
+}
+
+#[test]
+fn a_pause_is_over_before_a_cold_server_is_asked() {
+    let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
+    let mut roles = play(
+        config(),
+        [
+            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, off(First), &[Action::WarmUp(First)]),
+            (60, on(Second, gc), &[]),
+        ],
+    );
+    assert_eq!((roles.why(), roles.next_wakeup()), (Reason::NoBetter(gc), Some(90)));
+    let mut out = Actions::default();
+    roles.observe(80, &off(Second), &mut out);
+    assert_eq!((out.iter().count(), roles.active(), roles.next_wakeup()), (0, Second, Some(1050)));
+    // Whoever cannot be reached is not waited for.
+    roles.observe(100, &on(Second, gc), &mut out);
+    roles.observe(101, &on(Second, restart), &mut out);
+    assert!(out.iter().eq([swap(First, restart), resend(Second, restart)]));
+}
+
+#[test]
+fn of_two_servers_that_pause_the_one_whose_pause_began_later_is_no_better() {
+    let gc = Hazard::JvmGc;
+    play(
+        config(),
+        [
+            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (35, on(Second, gc), &[]),
+            (40, Seen::Nothing, &[]),
+            (65, Seen::Nothing, &[]),
+            (70, off(Second), &[resend(First, gc)]),
+            (80, off(First), &[back(First)]),
         ],
     );
 }

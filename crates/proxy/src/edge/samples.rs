@@ -13,8 +13,8 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// A request that is safe to repeat was answered.
-    pub(super) fn note(&mut self, request: &[u8]) {
+    /// A request that is safe to repeat was answered. Whether it is the first one.
+    pub(super) fn note(&mut self, request: &[u8]) -> bool {
         self.seen += 1;
         match self.requests.len() {
             len if len < KEPT => self.requests.push(request.to_vec()),
@@ -25,6 +25,7 @@ impl Samples {
             }
             _ => {}
         }
+        self.seen == 1
     }
 
     /// One of them; nothing if there is none.

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     /// Of the marks of requests' numbers.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
+    /// Whoever waits for the first of them.
+    pub(super) sampled: Notify,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
     /// Later answers that are waited for.
@@ -69,6 +71,7 @@ impl Shared {
             pools: Default::default(),
             secret: RandomState::new(),
             samples: RefCell::default(),
+            sampled: Notify::new(),
             clients: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
@@ -120,6 +123,13 @@ impl Shared {
     /// By which the client of a request asks what became of it.
     pub(super) fn number(&self, id: u64) -> Number {
         Number { id, mark: self.secret.hash_one(id) }
+    }
+
+    /// A request that is safe to repeat was answered.
+    pub(super) fn note_sample(&self, request: &[u8]) {
+        if self.samples.borrow_mut().note(request) {
+            self.sampled.notify_waiters();
+        }
     }
 
     /// A connection that nobody uses.

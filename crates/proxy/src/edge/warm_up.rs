@@ -1,6 +1,7 @@
 //! Requests that nobody waits for: they look whether a server is there, and warm it up (Figure 4.9).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use sidelane_policy::hedge::{Seen, Server};
 use tokio::task::spawn_local;
@@ -24,18 +25,35 @@ async fn probe(shared: Rc<Shared>, server: Server) {
     }
 }
 
-/// Sends requests of the last to a server that has just come back, one after the other.
+/// Sends requests of the last to a server that has just come back, one after the other, until it counts as warm anyway.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
+    let time = Duration::from_nanos(shared.config.desk.roles.warm_up_ns);
+    // Whether it ends in time or not, that is all.
+    let _ = timeout(time, send_samples(&shared, server)).await;
+    shared.seen(Seen::Warmed(server));
+}
+
+/// Where no request is known yet, the first ones that come are waited for.
+async fn send_samples(shared: &Rc<Shared>, server: Server) {
     for number in 0..shared.config.warm_up_requests as usize {
-        let request = shared.samples.borrow().get(number);
-        let Some(request) = request else { break };
-        let asked = ask(&shared, server, &request);
+        let request = sample(shared, number).await;
+        let asked = ask(shared, server, &request);
         match timeout(shared.config.limits.answer_time, asked).await {
             Ok(Some(())) => shared.desk.borrow_mut().warmed_with_one(),
             Ok(None) | Err(_) => break,
         }
     }
-    shared.seen(Seen::Warmed(server));
+}
+
+async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
+    loop {
+        let sampled = shared.sampled.notified();
+        let known = shared.samples.borrow().get(number);
+        match known {
+            Some(request) => return request,
+            None => sampled.await,
+        }
+    }
 }
 
 /// Asks once, and drops the answer.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::resp::Repeatable;
 
-use crate::scene::{Proxy, hedged_after, http};
+use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
 use crate::scripted::{read_until, say, server, telling_server};
 
 #[test]
@@ -81,6 +81,26 @@ fn a_server_that_closes_its_connections_is_warmed_up_with_all_requests() {
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
     proxy.tell(Server::First, []);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
+}
+
+#[test]
+fn a_server_that_comes_back_before_anything_was_asked_is_warmed_up_with_what_is_asked_then() {
+    const WARM_UP: u32 = 3;
+    let (address, paths) = telling_server(|stream, _| say(stream, "well"));
+    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let mut config = http(address, Some(backup));
+    config.warm_up_requests = WARM_UP;
+    // Longer than the test: nothing else makes the server warm.
+    config.desk.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
+    let proxy = Proxy::start(config);
+    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
+    proxy.tell(Server::First, []);
+    proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
+    assert!(proxy.get("/first").ends_with("backup"));
+    proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
+    let asked: Vec<String> = paths.iter().take(WARM_UP as usize).collect();
+    assert!(asked.iter().all(|head| head.contains("/first")), "{asked:?}");
 }
 
 #[test]

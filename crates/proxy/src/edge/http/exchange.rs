@@ -81,7 +81,7 @@ impl Exchange<'_> {
         let answered = self.first_answer().await?;
         self.drop_other(answered.by);
         if self.is_repeatable {
-            self.shared.samples.borrow_mut().note(&self.client.request);
+            self.shared.note_sample(&self.client.request);
         }
         relay(self.passage(head.upgrades, true), answered).await
     }

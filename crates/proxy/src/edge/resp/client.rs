@@ -218,7 +218,7 @@ impl Session {
         self.lineup.ask(ticket, to, command, class.is_repeatable);
         self.sides[to.index()].send(&self.shared, to, command);
         if class.is_repeatable {
-            self.shared.samples.borrow_mut().note(command);
+            self.shared.note_sample(command);
         }
         self.input.consume(length);
     }
