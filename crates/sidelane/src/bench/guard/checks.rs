@@ -3,7 +3,7 @@
 use super::agent::Heard;
 use super::cells::{Cells, Figures};
 use super::measured::Measured;
-use super::reaction::percentile_us;
+use super::reaction::{Reactions, percentile_us};
 use super::way::Way;
 use crate::bench::interval::{of_all, of_median};
 use sidelane_report::{Check, Interval, Unit};
@@ -30,13 +30,15 @@ pub(super) fn of(measured: &Measured) -> Vec<Check> {
     let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
     let memory = memory.into_iter().flatten().reduce(f64::max);
     checks.extend(memory.map(|memory| Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count)));
-    let usual = measured.reactions.iter().find(|reactions| reactions.heard == Heard::Bell);
-    let p99_us = usual.map(|reactions| {
-        let title = "onset of interference to batch off, p99";
-        Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us)
-    });
-    checks.extend(p99_us);
+    checks.extend(measured.reactions.iter().flat_map(of_reactions));
     checks
+}
+
+/// The check on how fast batch leaves, in the way in which agents hear of interference unless told otherwise.
+pub(super) fn of_reactions(reactions: &Reactions) -> Option<Check> {
+    let title = "onset of interference to batch off, p99";
+    let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
+    (reactions.heard == Heard::Bell).then(check)
 }
 
 /// In microseconds, over all reactions: each begins after batch is back, so they are independent.

@@ -26,17 +26,19 @@ mod words;
 
 use anyhow::{Context, Result};
 
-use crate::bench::rounds::until_decided;
+use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Emulated, Sibling};
 use crate::lab::Lab;
 use crate::machine;
 use crate::note::written;
+use agent::Heard;
 pub use agent::Source;
 use cells::Cells;
 use measured::Measured;
 pub use options::GuardOptions;
 use plan::{Group, Plan};
+use reaction::Reactions;
 use run::Ground;
 use sidelane_report::ResultFile;
 pub use way::Way;
@@ -106,6 +108,17 @@ fn of_group(
     Ok(cells)
 }
 
+/// Rounds of onsets; where they are checked, until that is decided.
+fn reactions(plan: &Plan, ground: &Ground, heard: Heard) -> Result<Reactions> {
+    let mut reactions = Reactions::of(heard);
+    let first = plan.onset_limit.first;
+    let limit = if heard == Heard::Bell { plan.onset_limit } else { Limit { rounds: first, ..plan.onset_limit } };
+    let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(ground, plan.onsets, reactions);
+    let checks = |reactions: &Reactions| checks::of_reactions(reactions).into_iter().collect();
+    until_decided(&format!("onsets, {}", heard.name()), limit, &mut reactions, round, checks)?;
+    Ok(reactions)
+}
+
 /// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
 fn of_agent(plan: &Plan, ground: &Ground, counts: bool, measured: &mut Measured) -> Result<()> {
     if measured.idle.is_none() {
@@ -113,7 +126,7 @@ fn of_agent(plan: &Plan, ground: &Ground, counts: bool, measured: &mut Measured)
     }
     if measured.reactions.is_empty() && counts {
         for heard in plan.heard {
-            measured.reactions.push(reaction::measure(ground, plan.reactions, *heard).context("reactions")?);
+            measured.reactions.push(reactions(plan, ground, *heard).context("reactions")?);
         }
     }
     Ok(())

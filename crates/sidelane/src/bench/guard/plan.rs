@@ -22,6 +22,9 @@ const BLOCKS_MIN: u64 = 2;
 /// queue: at lower rates the wake-ups of an idle CPU are most of what a request takes, and batch changes little. The
 /// promise on the agent's cost is about 5 000 a second.
 const RATE_PER_S: f64 = 8_000.0;
+/// Rounds of onsets.
+const ONSETS: Limit = Limit { first: 2, rounds: 8, time: Duration::from_secs(240) };
+const ONSETS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(10) };
 /// The load of the request lane with scans, which take far longer.
 const SCAN_LOAD: f64 = 0.25;
 
@@ -38,8 +41,9 @@ pub(super) struct Plan {
     pub(super) learning: Duration,
     /// For how long an idle agent is watched.
     pub(super) idle: Duration,
-    /// How often it is measured how fast batch leaves, with each of these.
-    pub(super) reactions: usize,
+    /// Rounds of so many onsets, to measure how fast batch leaves, with each of these.
+    pub(super) onset_limit: Limit,
+    pub(super) onsets: usize,
     pub(super) heard: &'static [Heard],
     /// The paper's lengths of bursts, and S, are multiplied by it.
     pub(super) scale: f64,
@@ -94,7 +98,8 @@ impl Plan {
             warm_up,
             learning,
             idle: if quick { ms(1_500) } else { s(10) },
-            reactions: if quick { 100 } else { 1_000 },
+            onset_limit: options.patience.limit(ONSETS_QUICK, ONSETS),
+            onsets: if quick { 100 } else { 500 },
             heard: if quick { &Heard::ALL[..1] } else { &Heard::ALL },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),

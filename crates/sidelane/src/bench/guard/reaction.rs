@@ -27,18 +27,41 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
-/// Reactions of an agent.
+/// Reactions of agents that hear of interference in the same way.
 pub(super) struct Reactions {
     pub(super) heard: Heard,
     /// How long each took, in nanoseconds, from the shortest to the longest.
     pub(super) sorted_ns: Vec<u64>,
     /// Onsets that are not among these, since the service did not get on.
-    pub(super) left_out_percent: f64,
-    /// What the agent used meanwhile.
-    pub(super) agent_cpu_percent: f64,
+    left_out: usize,
+    agents_ns: u64,
+    elapsed_ns: u64,
 }
 
 impl Reactions {
+    /// None yet.
+    pub(super) fn of(heard: Heard) -> Self {
+        Self { heard, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
+    }
+
+    fn add(&mut self, onsets: &[Option<u64>], agent_ns: u64, elapsed: Duration) {
+        self.sorted_ns.extend(onsets.iter().flatten());
+        self.sorted_ns.sort_unstable();
+        self.left_out += onsets.iter().filter(|onset| onset.is_none()).count();
+        self.agents_ns += agent_ns;
+        self.elapsed_ns += elapsed.as_nanos() as u64;
+    }
+
+    /// Of all onsets.
+    pub(super) fn left_out_percent(&self) -> f64 {
+        100.0 * self.left_out as f64 / (self.left_out + self.sorted_ns.len()) as f64
+    }
+
+    /// What the agents used meanwhile.
+    pub(super) fn agent_cpu_percent(&self) -> f64 {
+        100.0 * self.agents_ns as f64 / self.elapsed_ns as f64
+    }
+
     /// In microseconds.
     pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
         percentile_us(&self.sorted_ns, percentile)
@@ -51,8 +74,9 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
     sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
 }
 
-/// Disturbs the service so many times, under an agent that hears of it so.
-pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Reactions> {
+/// A round: disturbs a service so many times, under an agent of its own.
+pub(super) fn measure(ground: &Ground, times: usize, reactions: &mut Reactions) -> Result<()> {
+    let heard = reactions.heard;
     let place = ground.stages[0].place;
     let lab = &ground.stages[0].lab;
     let cpu = place.request.to_string();
@@ -68,15 +92,11 @@ pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Rea
     let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
-    let used_ns = agent.cpu_ns()? - before_ns;
-    let agent_cpu_percent = 100.0 * used_ns as f64 / began.elapsed().as_nanos() as f64;
+    let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());
     agent.end()?;
     containers.finish()?;
-    let onsets = onsets.with_context(|| format!("under {}", heard.name()))?;
-    let mut sorted_ns: Vec<u64> = onsets.iter().copied().flatten().collect();
-    sorted_ns.sort_unstable();
-    let left_out_percent = 100.0 * (onsets.len() - sorted_ns.len()) as f64 / onsets.len() as f64;
-    Ok(Reactions { heard, sorted_ns, left_out_percent, agent_cpu_percent })
+    reactions.add(&onsets.with_context(|| format!("under {}", heard.name()))?, used_ns, elapsed);
+    Ok(())
 }
 
 /// Disturbs the service, waits until batch is off, then until it is back. `None`: the service did not get on meanwhile.
@@ -147,6 +167,15 @@ mod tests {
         assert_eq!(kept_off(answer), Some(vec![]));
         assert_eq!(kept_off(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
         assert_eq!([format!("{answer}10"), "rested_ns=90".to_owned()].map(|answer| kept_off(&answer)), [None, None]);
+    }
+
+    #[test]
+    fn rounds_are_taken_together() {
+        let mut reactions = Reactions::of(Heard::Bell);
+        reactions.add(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
+        reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
+        assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);
+        assert_eq!((reactions.left_out_percent(), reactions.agent_cpu_percent()), (25.0, 10.0));
     }
 
     #[test]

@@ -17,12 +17,12 @@ pub(super) fn of(measured: &Measured) -> Vec<Row> {
     }));
     rows.extend(measured.reactions.iter().map(|reactions| {
         let mut row = Row::new(format!("onset_to_off/{}", reactions.heard.name()));
-        row.put("agent_cpu_percent", reactions.agent_cpu_percent);
+        row.put("agent_cpu_percent", reactions.agent_cpu_percent());
         row.put("reaction_p50_us", reactions.percentile_us(50.0));
         row.put("reaction_p99_us", reactions.percentile_us(99.0));
         row.put("reaction_max_us", reactions.percentile_us(100.0));
         row.put("reactions_count", reactions.sorted_ns.len() as f64);
-        row.put("left_out_percent", reactions.left_out_percent);
+        row.put("left_out_percent", reactions.left_out_percent());
         row
     }));
     rows
