@@ -45,7 +45,7 @@ fn a_full_disk_is_an_error() {
 fn a_result_is_written_though_the_disk_is_full_for_what_is_printed() {
     let dir = tempfile::tempdir().unwrap();
     let (config, result) = (dir.path().join("sidelane.toml"), dir.path().join("result.json"));
-    fs::write(&config, "[[service]]\nname = \"a\"\ncomm = \"no-such-service\"\n").unwrap();
+    fs::write(&config, sidelane(&["agent", "example"]).output().unwrap().stdout).unwrap();
     let (config, own) = (config.to_str().unwrap(), format!("pid:{}", std::process::id()));
     for verb in [&["list", &own][..], &["agent", "show", "--config", config]] {
         must_be_told_of_a_full_disk(&[verb, &["--json", result.to_str().unwrap()]].concat());

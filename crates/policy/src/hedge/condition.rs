@@ -12,7 +12,7 @@ pub(super) enum Rank {
     /// It was started anew, and still loads and compiles what it needs.
     Cold,
     /// A hazard that passes, and has just begun: it is likely to answer sooner than one that is cold.
-    Pauses,
+    Paused,
     /// A hazard that passes, and lasts: it answers later.
     Slow,
     /// It does not answer.
@@ -24,7 +24,7 @@ impl Rank {
     /// neither is better, since that of either may be over first.
     pub(super) fn is_better_than(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Cold, Self::Pauses) | (Self::Pauses, Self::Slow) => false,
+            (Self::Cold, Self::Paused) | (Self::Paused, Self::Slow) => false,
             _ => self < other,
         }
     }
@@ -72,7 +72,7 @@ impl Condition {
     pub(super) fn rank(&self) -> Rank {
         match () {
             () if self.hazards.iter().any(|hazard| !hazard.passes()) => Rank::Away,
-            () if self.pause_until.is_some() => Rank::Pauses,
+            () if self.pause_until.is_some() => Rank::Paused,
             () if !self.hazards.is_empty() => Rank::Slow,
             () if self.warm_until.is_some() => Rank::Cold,
             () => Rank::Well,
