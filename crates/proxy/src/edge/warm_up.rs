@@ -28,7 +28,7 @@ async fn probe(shared: Rc<Shared>, server: Server) {
 /// Sends requests of the last to a server that has just come back, one after the other, until it counts as warm anyway.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
     let time = Duration::from_nanos(shared.config.desk.roles.warm_up_ns);
-    // Whether it ends in time or not, that is all.
+    // Out of time, too, the server counts as warm.
     let _ = timeout(time, send_samples(&shared, server)).await;
     shared.seen(Seen::Warmed(server));
 }

@@ -5,13 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::WRONG_FILE;
-use super::show::check_json;
+use super::show::{check_json, write_json};
 use crate::agent::config::{Config, EXAMPLE};
 use crate::agent::show::Shown;
 use crate::agent::{self, AgentOptions};
 use crate::cli::{Agent, AgentArgs, ShowArgs};
 use sidelane_report::terminal::{self, eprint_fitted, print_fitted};
-use sidelane_report::write_whole;
 
 pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
     let AgentArgs { verb, file, dry_run } = args;
@@ -37,9 +36,7 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
     let shown = Shown::now(file, &config)?;
-    if let Some(path) = &args.json.file {
-        write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
-    }
+    write_json(args.json.file.as_deref(), &shown)?;
     terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
     Ok(shown.exit_code())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::show::{check_json, check_outputs, check_table, style, write_and_open};
+use super::show::{check_json, check_outputs, check_table, style, write_and_open, write_json};
 use super::trace::report_trace;
 use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 use crate::list::{Listing, list};
@@ -15,7 +15,7 @@ use crate::request::watch::{self, WatchOptions};
 use crate::tale::log::is_trace;
 use sidelane_host::service::Target;
 use sidelane_report::terminal::{self, print, print_fitted};
-use sidelane_report::{Detail, table, write_whole};
+use sidelane_report::{Detail, table};
 
 pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_json(&args.json)?;
@@ -39,9 +39,7 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 /// What can be observed of each process of the target.
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
-    if let Some(path) = json {
-        write_whole(path, &serde_json::to_vec_pretty(&listings)?)?;
-    }
+    write_json(json, &listings)?;
     for listing in &listings {
         print(&listing.render(terminal::width(), terminal::color_wanted()))?;
     }

@@ -17,9 +17,9 @@ use crate::lane::batch::{self, BatchClass};
 use crate::proxy;
 use crate::sim::{self, SimOptions};
 use crate::undo::guardian;
-use show::{check_files, check_json, style, write_and_open};
+use show::{check_files, check_json, style, write_and_open, write_json};
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
-use sidelane_report::{Column, table, write_whole};
+use sidelane_report::{Column, table};
 use sidelane_sim::Choices;
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
@@ -60,9 +60,7 @@ fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
-    if let Some(path) = json {
-        write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
-    }
+    write_json(json.as_deref(), &summary)?;
     print_fitted(&summary.to_string())?;
     Ok(0)
 }

@@ -1,11 +1,12 @@
 //! What all verbs do with a result: whether its files have a place, and how it is written and shown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use serde::Serialize;
 
 use crate::cli::{JsonFile, Outputs, ResultFiles, TableArgs};
-use sidelane_report::{Column, ResultFile, Style, check_writable, html, table, terminal};
+use sidelane_report::{Column, ResultFile, Style, check_writable, html, table, terminal, write_whole};
 
 pub(super) fn check_json(json: &JsonFile) -> Result<()> {
     Ok(json.file.as_deref().map_or(Ok(()), check_writable)?)
@@ -43,6 +44,12 @@ pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, 
     files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
     terminal::print(&table::render_tables(result, shown, style(&files.table)))?;
     Ok(result.exit_code())
+}
+
+/// Writes what is no table of rows for programs, before anything is printed.
+pub(super) fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
+    let Some(path) = json else { return Ok(()) };
+    Ok(write_whole(path, &serde_json::to_vec_pretty(told)?)?)
 }
 
 /// Writes a result for programs, and prints it for people.
