@@ -4,6 +4,7 @@
 //! kernel program, batch. To [`service`] a service is only a set of processes that a user names.
 
 pub mod accepting;
+pub mod affinity;
 pub mod capabilities;
 pub mod cgroup;
 pub mod clock;

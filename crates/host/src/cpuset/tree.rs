@@ -156,7 +156,7 @@ impl Tree {
 impl Group {
     fn read(dir: &Path, parent: Option<usize>) -> Option<Self> {
         let list = fs::read_to_string(dir.join(LIST)).ok()?.trim().to_owned();
-        let cpus = in_effect(dir).unwrap_or_else(|| list.parse().unwrap_or_default());
+        let cpus = cpus_in_effect(dir).unwrap_or_else(|| list.parse().unwrap_or_default());
         (!cpus.is_empty()).then(|| Self { dir: dir.to_owned(), parent, list, cpus })
     }
 
@@ -201,11 +201,11 @@ impl Found {
 /// The CPUs of the group above the uppermost one. Of a hierarchy's own uppermost group, version 2 shows no list.
 fn above(root: &Path) -> Option<CpuSet> {
     let above = root.parent()?;
-    in_effect(above).or_else(|| fs::read_to_string(above.join(LIST)).ok()?.parse().ok())
+    cpus_in_effect(above).or_else(|| fs::read_to_string(above.join(LIST)).ok()?.parse().ok())
 }
 
-/// What a group has in effect, if the kernel says so.
-fn in_effect(dir: &Path) -> Option<CpuSet> {
+/// The CPUs that a group has in effect, if the kernel says so.
+pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
     let says = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
     says?.parse().ok()
 }

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::cpulist::CpuSet;
+use sidelane_host::affinity::Affinity;
 use sidelane_host::cpuset::{self, Found};
 use sidelane_host::freezer::Freezer;
-use sidelane_host::priority::{ThreadClass, pin_thread};
+use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs;
 use sidelane_host::thread::Thread;
 use sidelane_host::topology::online_cpus;
@@ -25,8 +25,8 @@ pub enum Undo {
     Affinity {
         /// The thread.
         thread: Thread,
-        /// The CPUs that it had.
-        cpus: CpuSet,
+        /// The affinity that it had.
+        affinity: Affinity,
     },
     /// A thread was there before any was changed, and is not changed itself.
     Known {
@@ -99,7 +99,7 @@ impl Undo {
     /// Undoes it. `known` are the threads that have an undo of their own.
     pub fn carry_out(&self, known: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
-            Undo::Affinity { thread, cpus } => give_cpus(thread, cpus),
+            Undo::Affinity { thread, affinity } => affinity.give(thread),
             Undo::Class { thread, class } => give_class(thread, *class),
             Undo::Freezer { dir, frozen } => set_freezer(dir, *frozen),
             Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),
@@ -132,15 +132,6 @@ impl Undo {
             _ => None,
         }
     }
-}
-
-/// Gives a thread its CPUs back. A thread that has them is left alone: the kernel remembers of each thread whether
-/// anybody has ever chosen its CPUs.
-pub(super) fn give_cpus(thread: &Thread, cpus: &CpuSet) -> io::Result<()> {
-    if !thread.is_there() || procfs::thread_cpus(thread.tid, thread.tid).as_ref() == Some(cpus) {
-        return Ok(());
-    }
-    unless_ended(pin_thread(thread.tid, &cpus.iter().collect::<Vec<_>>()))
 }
 
 pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {

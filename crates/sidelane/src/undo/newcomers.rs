@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use sidelane_host::affinity::Affinity;
 use sidelane_host::cgroup::processes;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs::{self, family};
 use sidelane_host::thread::Thread;
 
-use super::change::{give_class, give_cpus};
+use super::change::give_class;
 
 /// A thread forks no faster than it is changed back; this many rounds have never been needed.
 const ROUNDS_MAX: usize = 1000;
@@ -26,8 +27,8 @@ pub struct Newcomers {
     pub confined: CpuSet,
     /// Each of them to one of these alone: whoever has several has chosen them.
     pub alone: bool,
-    /// The CPUs that newcomers get.
-    pub cpus: CpuSet,
+    /// The affinity that newcomers get.
+    pub affinity: Affinity,
     /// The class that newcomers get, if the changed threads were given another one.
     pub class: Option<ThreadClass>,
 }
@@ -51,7 +52,7 @@ impl Newcomers {
 
     /// Gives one thread what newcomers get. Whoever has left with less is no worse off than before.
     pub fn give(&self, thread: &Thread) {
-        let _ = give_cpus(thread, &self.cpus);
+        let _ = self.affinity.give(thread);
         if let Some(class) = self.class.filter(|_| is_idle(thread)) {
             let _ = give_class(thread, class);
         }
@@ -102,7 +103,14 @@ mod tests {
     fn where_each_was_bound_to_one_core_several_were_chosen() {
         let set = |cpus: &str| cpus.parse::<CpuSet>().unwrap();
         let (groups, families) = Default::default();
-        let bound = Newcomers { groups, families, confined: set("0,2"), alone: true, cpus: set("0-3"), class: None };
+        let bound = Newcomers {
+            groups,
+            families,
+            confined: set("0,2"),
+            alone: true,
+            affinity: Affinity::default(),
+            class: None,
+        };
         let inherited = ["0", "2", "1", "0,2", "0-3"].map(|cpus| bound.are_inherited(&set(cpus)));
         assert_eq!(inherited, [true, true, false, false, false]);
         assert!(Newcomers { alone: false, ..bound }.are_inherited(&set("0,2")));
@@ -115,7 +123,8 @@ mod tests {
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
         let families = vec![newcomer, known];
         let (confined, class) = (CpuSet::default(), Some(ordinary));
-        let newcomers = Newcomers { groups: vec![], families, confined, alone: false, cpus: cpus.clone(), class };
+        let affinity = Affinity::new(cpus.clone(), &cpus);
+        let newcomers = Newcomers { groups: vec![], families, confined, alone: false, affinity, class };
         newcomers.give_back(&BTreeSet::from([known]));
         let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
         // To leave SCHED_IDLE may take a privilege.

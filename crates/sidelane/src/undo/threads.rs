@@ -6,11 +6,13 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::thread_cpus;
 use sidelane_host::thread::{Thread, change_all};
 
-use super::change::{Undo, give_cpus};
+use super::change::Undo;
 use super::guardian::Guardian;
 use super::list::Ticket;
 use super::newcomers::Newcomers;
@@ -34,6 +36,7 @@ impl Whose {
 /// The threads of a container or service, with the CPUs that each was found with.
 pub struct Threads {
     found: BTreeMap<Thread, Noted>,
+    cpusets: Cpusets,
     newcomers: Newcomers,
     ticket: Ticket,
     /// What they are confined to, if they are.
@@ -43,7 +46,7 @@ pub struct Threads {
 
 /// How a thread was found.
 struct Noted {
-    cpus: CpuSet,
+    affinity: Affinity,
     /// What undoes its change, or says that it is known.
     ticket: Ticket,
     /// What it was given last.
@@ -61,9 +64,9 @@ enum Changes {
 }
 
 impl Changes {
-    fn undo(self, thread: Thread, cpus: &CpuSet) -> Undo {
+    fn undo(self, thread: Thread, affinity: &Affinity) -> Undo {
         match self {
-            Self::All => Undo::Affinity { thread, cpus: cpus.clone() },
+            Self::All => Undo::Affinity { thread, affinity: affinity.clone() },
             Self::Some => Undo::Known { thread },
         }
     }
@@ -73,7 +76,7 @@ impl Threads {
     /// Notes all threads, and how they are undone. Nothing is changed yet.
     pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
-        threads.newcomers.confined = threads.newcomers.cpus.clone();
+        threads.newcomers.confined = threads.allowed().clone();
         threads.follow(whose, guardian)?;
         Ok(threads)
     }
@@ -88,27 +91,30 @@ impl Threads {
     }
 
     fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
-        let (groups, families, confined, cpus) = Default::default();
+        let (groups, families, confined, affinity) = Default::default();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
-        let newcomers = Newcomers { groups, families, confined, alone: false, cpus, class: None };
+        let newcomers = Newcomers { groups, families, confined, alone: false, affinity, class: None };
+        let cpusets = Cpusets::find();
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
-        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket, changes, confined_to: None };
         let mut found = BTreeMap::new();
         let note = |thread: &Thread| {
-            let cpus = thread_cpus(thread.tid, thread.tid).ok_or(io::ErrorKind::NotFound)?;
-            found.insert(*thread, cpus);
+            let affinity = Affinity::of(thread, &cpusets).ok_or(io::ErrorKind::NotFound)?;
+            found.insert(*thread, affinity);
             Ok(())
         };
         change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
+        let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, ticket, changes, confined_to: None };
+        threads.newcomers.affinity = Affinity::union(found.values());
         threads.add(found, changes, guardian)?;
-        threads.newcomers.cpus = threads.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
         Ok(threads)
     }
 
-    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
-        let tickets = guardian.add(found.iter().map(|(thread, cpus)| changes.undo(*thread, cpus)))?;
+    fn add(&mut self, found: BTreeMap<Thread, Affinity>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
+        let tickets = guardian.add(found.iter().map(|(thread, affinity)| changes.undo(*thread, affinity)))?;
         let noted = found.into_iter().zip(tickets);
-        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket, given: None, changes })));
+        let noted =
+            noted.map(|((thread, affinity), ticket)| (thread, Noted { affinity, ticket, given: None, changes }));
+        self.found.extend(noted);
         Ok(())
     }
 
@@ -125,9 +131,9 @@ impl Threads {
     /// has those that any thread was found with. `None` if it has ended.
     pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
-            let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
-            match self.newcomers.are_inherited(&own) {
-                true => self.add([(thread, self.newcomers.cpus.clone())].into(), Changes::All, guardian)?,
+            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
+            match self.newcomers.are_inherited(&own.cpus) {
+                true => self.add([(thread, self.newcomers.affinity.clone())].into(), Changes::All, guardian)?,
                 false => self.add([(thread, own)].into(), self.changes, guardian)?,
             }
         }
@@ -138,7 +144,7 @@ impl Threads {
     /// ended.
     pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
-            let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
+            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
             self.add([(thread, own)].into(), self.changes, guardian)?;
         }
         Ok(self.own_cpus(&thread))
@@ -146,7 +152,7 @@ impl Threads {
 
     /// The CPUs that a thread was found with, or gets as a newcomer.
     pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
-        self.found.get(thread).map(|noted| &noted.cpus)
+        self.found.get(thread).map(|noted| &noted.affinity.cpus)
     }
 
     /// A thread that was noted is about to be changed.
@@ -154,7 +160,7 @@ impl Threads {
         let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
         match std::mem::replace(&mut noted.changes, Changes::All) {
             Changes::All => Ok(()),
-            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.cpus)),
+            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.affinity)),
         }
     }
 
@@ -170,15 +176,16 @@ impl Threads {
     }
 
     /// Who may run elsewhere than it was given was moved there by its owner since: that is what it gets back.
-    fn note_moved(&mut self, thread: Thread, cpus: CpuSet, guardian: &mut Guardian) -> Result<()> {
+    fn note_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
+        let Some(now) = Affinity::of(&thread, &self.cpusets) else { return Ok(()) };
         match self.found.get_mut(&thread) {
-            Some(noted) if noted.cpus != cpus && noted.given.as_ref().is_some_and(|given| *given != cpus) => {
-                noted.cpus = cpus.clone();
-                let told = guardian.replace(noted.ticket, Undo::Affinity { thread, cpus });
+            Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
+                noted.affinity = now.clone();
+                let told = guardian.replace(noted.ticket, Undo::Affinity { thread, affinity: now });
                 told.context("cannot tell the guardian what to undo")
             }
             Some(_) => Ok(()),
-            None => self.add([(thread, cpus)].into(), self.changes, guardian),
+            None => self.add([(thread, now)].into(), self.changes, guardian),
         }
     }
 
@@ -189,7 +196,7 @@ impl Threads {
 
     /// Gives a thread back what it was found with.
     pub fn give_back(&self, thread: &Thread) -> io::Result<()> {
-        self.found.get(thread).map_or(Ok(()), |noted| give_cpus(thread, &noted.cpus))
+        self.found.get(thread).map_or(Ok(()), |noted| noted.affinity.give(thread))
     }
 
     /// A thread has ended: nothing of it is left to undo.
@@ -200,7 +207,7 @@ impl Threads {
 
     /// The CPUs that any of them was found with.
     pub fn allowed(&self) -> &CpuSet {
-        &self.newcomers.cpus
+        &self.newcomers.affinity.cpus
     }
 
     /// What the guardian was told.
@@ -231,7 +238,9 @@ impl Threads {
         let own = self.note_newcomer(thread, guardian).map_err(io::Error::other)?;
         let Some(own) = own.map(|own| own.intersection(cpus)) else { return Ok(()) };
         let given = if own.is_empty() { cpus.clone() } else { own };
-        give_cpus(&thread, &given)?;
+        if thread_cpus(thread.tid, thread.tid).as_ref() != Some(&given) {
+            pin_thread(thread.tid, &given.iter().collect::<Vec<_>>())?;
+        }
         if let Some(noted) = self.found.get_mut(&thread) {
             noted.given = Some(given);
         }
@@ -241,12 +250,12 @@ impl Threads {
     /// Confines again who may run elsewhere: it has joined them, or was moved by its owner. Returns how many did.
     pub fn keep(&mut self, whose: impl Fn() -> Whose, guardian: &mut Guardian) -> Result<usize> {
         let Some(confined) = self.confined_to.clone() else { return Ok(0) };
-        let cpus_of = |thread: Thread| Some((thread, thread_cpus(thread.tid, thread.tid)?));
-        let all = whose().threads().into_iter().filter_map(cpus_of);
-        let strays: Vec<_> = all.filter(|(_, cpus)| !cpus.is_subset(&confined)).collect();
+        let is_stray =
+            |thread: &Thread| thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| !cpus.is_subset(&confined));
+        let strays: Vec<_> = whose().threads().into_iter().filter(is_stray).collect();
         let count = strays.len();
-        for (thread, cpus) in strays {
-            self.note_moved(thread, cpus, guardian)?;
+        for thread in strays {
+            self.note_moved(thread, guardian)?;
         }
         if count > 0 {
             self.confine(whose, &confined, guardian)?;
@@ -259,14 +268,14 @@ impl Threads {
 mod tests {
     use std::process::{Child, Command};
 
-    use sidelane_host::priority::pin_thread;
+    use sidelane_host::cgroup::{Hierarchy, Leaf};
     use sidelane_host::procfs::own_cpus;
 
     use super::*;
     use crate::undo::guardian::stand_in::one_that_listens;
 
     fn sleeper() -> Child {
-        Command::new("sleep").arg("1000").spawn().unwrap()
+        Command::new("sleep").arg("60").spawn().unwrap()
     }
 
     fn cpus_of(child: &Child) -> CpuSet {
@@ -284,6 +293,56 @@ mod tests {
             return None;
         }
         Some(all.iter().take(1).collect())
+    }
+
+    /// A cpuset with these CPUs, if this machine lets one be made.
+    fn cpuset(name: &str, cpus: &str) -> Option<Leaf> {
+        let all = Hierarchy::all();
+        let has_cpusets = |found: &&Hierarchy| found.controls("cpuset") || found.is_v2();
+        let made = all.iter().filter(has_cpusets).filter_map(|found| Leaf::make(found, name).ok());
+        let made = made.into_iter().find(|leaf| leaf.has("cpuset.cpus"));
+        let made = made.filter(|leaf| leaf.set_cpus(&cpus.parse().unwrap()).is_ok());
+        if made.is_none() {
+            sidelane_skip::skip("needs root and a cpuset".to_owned());
+        }
+        made
+    }
+
+    #[test]
+    fn a_thread_given_back_follows_its_cpuset_when_that_grows() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let name = format!("sidelane-follows-{}", std::process::id());
+        let Some(group) = cpuset(&name, &one.to_string()) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        group.admit(child.id()).unwrap();
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        pin_thread(child.id(), &one.iter().collect::<Vec<_>>()).unwrap();
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        group.set_cpus(&all).unwrap();
+        assert_eq!(cpus_of(&child), all);
+        end(vec![child]);
+        group.remove().unwrap();
+    }
+
+    #[test]
+    fn a_mask_its_cpuset_has_lost_is_replaced_by_the_whole_cpuset() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let name = format!("sidelane-lost-{}", std::process::id());
+        let Some(group) = cpuset(&name, &all.to_string()) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        group.admit(child.id()).unwrap();
+        pin_thread(child.id(), &all.difference(&one).iter().collect::<Vec<_>>()).unwrap();
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        group.set_cpus(&one).unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        group.set_cpus(&all).unwrap();
+        assert_eq!(cpus_of(&child), all, "it is bound to no CPU by Sidelane");
+        end(vec![child]);
+        group.remove().unwrap();
     }
 
     fn end(children: Vec<Child>) {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
-use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::ThreadClass;
-use sidelane_host::procfs::{family, is_alive, is_kernels, thread_cpus};
+use sidelane_host::procfs::{family, is_alive, is_kernels};
 use sidelane_host::service::{ServiceError, Target};
 use sidelane_host::thread::Thread;
 
@@ -185,9 +185,9 @@ impl Adoptee {
         }
     }
 
-    /// The CPUs and the class of its root, for those who are born while it is adopted.
-    pub fn of_root(&self) -> Option<(CpuSet, ThreadClass)> {
-        Some((thread_cpus(self.root.tid, self.root.tid)?, ThreadClass::of(self.root.tid)?))
+    /// The affinity and the class of its root, for processes that are born while it is adopted.
+    pub fn of_root(&self) -> Option<(Affinity, ThreadClass)> {
+        Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?))
     }
 }
 

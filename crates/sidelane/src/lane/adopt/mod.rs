@@ -22,12 +22,13 @@ use crate::undo::groups::Fate;
 use crate::undo::guardian::Guardian;
 use crate::undo::newcomers::Newcomers;
 use crate::undo::{Ticket, Undo};
+use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
-use sidelane_host::procfs::{is_alive, thread_cpus};
+use sidelane_host::procfs::is_alive;
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::BatchTracking;
 
@@ -77,13 +78,14 @@ impl Adopted {
     /// Gets ready: makes the group that is needed, and tells the guardian of all that will be changed. Nothing of
     /// the batch is changed yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
-        let (cpus, class) = adoptee.of_root().context("the batch has ended before it was adopted")?;
+        let (affinity, class) = adoptee.of_root().context("the batch has ended before it was adopted")?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
         let (groups, families) = match &adoptee.members {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
             Members::Family(root) => (leaf.iter().map(|own| own.leaf.dir.clone()).collect(), vec![*root]),
         };
-        let newcomers = Newcomers { groups, families, confined: lanes.clone(), alone: false, cpus, class: Some(class) };
+        let newcomers =
+            Newcomers { groups, families, confined: lanes.clone(), alone: false, affinity, class: Some(class) };
         let cpuset = adoptee.cpuset.clone();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer: one of them
         // may have had the lanes' CPUs before.
@@ -156,7 +158,7 @@ impl Adopted {
         if self.noted.get(&pid).is_some_and(|(noted, _)| *noted == process) {
             return Ok(());
         }
-        let mut changes = Vec::new();
+        let (mut changes, cpusets) = (Vec::new(), Cpusets::find());
         if let Some(own) = &self.leaf
             && let Some(from) = own.hierarchy.dir_of(pid)
         {
@@ -164,8 +166,8 @@ impl Adopted {
         }
         for thread in Thread::all_of(pid) {
             let class = ThreadClass::of(thread.tid).map(|class| Undo::Class { thread, class });
-            let cpus = thread_cpus(pid, thread.tid).map(|cpus| Undo::Affinity { thread, cpus });
-            changes.extend(class.into_iter().chain(cpus));
+            let affinity = Affinity::of(&thread, &cpusets).map(|affinity| Undo::Affinity { thread, affinity });
+            changes.extend(class.into_iter().chain(affinity));
         }
         let tickets = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, tickets));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use proptest::prelude::*;
+use sidelane_host::affinity::Affinity;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::Found;
 use sidelane_host::priority::{ThreadClass, pin_thread};
@@ -150,7 +151,7 @@ fn a_thread_gets_its_cpus_and_its_class_back() {
     let (thread, cpus) = (sleeper.thread(), sleeper.cpus());
     let mut list = UndoList::default();
     let class = ThreadClass::of(thread.tid).unwrap();
-    list.add(Undo::Affinity { thread, cpus: cpus.clone() });
+    list.add(Undo::Affinity { thread, affinity: Affinity::new(cpus.clone(), &cpus) });
     pin_thread(thread.tid, &[cpus.first().unwrap()]).unwrap();
     list.add(Undo::Class { thread, class });
     assert_eq!(list.known(), BTreeSet::from([thread]));
@@ -169,7 +170,7 @@ fn a_thread_that_bears_the_number_of_another_is_left_alone() {
     let other: CpuSet = cpus.iter().skip(1).chain([cpus.first().unwrap()]).take(1).collect();
     let mut list = UndoList::default();
     list.add(Undo::Family { process: before });
-    list.add(Undo::Affinity { thread: before, cpus: other });
+    list.add(Undo::Affinity { thread: before, affinity: Affinity::new(other, &cpus) });
     list.add(Undo::Class { thread: before, class: ThreadClass::IDLE });
     list.carry_out(|_, _| true).1.unwrap();
     assert!(now.is_there());

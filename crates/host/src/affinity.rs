@@ -1,0 +1,124 @@
+//! CPU affinity of threads, in a form that can be given back.
+//!
+//! Since Linux 6.2 the kernel keeps the mask that a thread was last given by `sched_setaffinity` and cuts the thread's
+//! cpuset to it at each later change of that cpuset. A thread that never had a mask of its own must not get one that
+//! lists its CPUs of today: it would stay on these when its cpuset grows. Such a thread gets a mask of all CPUs, which
+//! the kernel cuts to the cpuset now and later.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Hierarchy;
+use crate::cpulist::CpuSet;
+use crate::cpuset::cpus_in_effect;
+use crate::priority::pin_thread;
+use crate::procfs::thread_cpus;
+use crate::thread::Thread;
+use crate::topology::online_cpus;
+
+/// The CPUs of a thread, and whether they are all that its group has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Affinity {
+    /// The CPUs on which it may run.
+    pub cpus: CpuSet,
+    /// They include all online CPUs of its group. A thread that chose exactly these cannot be told from one that chose
+    /// none.
+    pub follows_group: bool,
+}
+
+impl Affinity {
+    /// The affinity that `cpus` is for a thread whose group has `group`.
+    pub fn new(cpus: CpuSet, group: &CpuSet) -> Self {
+        let follows_group = !group.is_empty() && group.is_subset(&cpus);
+        Self { cpus, follows_group }
+    }
+
+    /// The affinity that a thread has now; `None` if it has ended.
+    pub fn of(thread: &Thread, cpusets: &Cpusets) -> Option<Self> {
+        let cpus = thread_cpus(thread.tid, thread.tid)?;
+        let group = cpusets.of(thread.tid);
+        thread.is_there().then(|| Self::new(cpus, &group))
+    }
+
+    /// Gives it to a thread. A thread that has ended needs nothing.
+    ///
+    /// If its group has none of the CPUs any more, the thread gets all that the group has: the mask that it has now would
+    /// bind it again as soon as the group had that CPU.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn give(&self, thread: &Thread) -> io::Result<()> {
+        let has_it = || thread_cpus(thread.tid, thread.tid).as_ref() == Some(&self.cpus);
+        if !thread.is_there() || (!self.follows_group && has_it()) {
+            return Ok(());
+        }
+        let chosen: Vec<u32> = self.cpus.iter().collect();
+        let all: Vec<u32> = (0..libc::CPU_SETSIZE as u32).collect();
+        let first = if self.follows_group { &all } else { &chosen };
+        let given = pin_thread(thread.tid, first).or_else(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => pin_thread(thread.tid, &all),
+            _ => Err(error),
+        });
+        given.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
+    }
+
+    /// What a thread gets that was born to one of several threads: every CPU that any of these had.
+    pub fn union<'found>(all: impl Iterator<Item = &'found Self>) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            cpus: sum.cpus.union(&one.cpus),
+            follows_group: sum.follows_group || one.follows_group,
+        })
+    }
+}
+
+/// The cpusets of this machine, to ask for a thread's.
+#[derive(Clone, Debug)]
+pub struct Cpusets {
+    /// The hierarchy that has them: version 1's of that name, else version 2's.
+    hierarchy: Option<Hierarchy>,
+}
+
+impl Cpusets {
+    /// Finds them.
+    pub fn find() -> Self {
+        let all = Hierarchy::all();
+        let v1 = all.iter().find(|hierarchy| hierarchy.controls("cpuset"));
+        Self { hierarchy: v1.or_else(|| all.iter().find(|hierarchy| hierarchy.is_v2())).cloned() }
+    }
+
+    /// The CPUs of the group that a thread is in; all that are online where no group has a list.
+    fn of(&self, tid: u32) -> CpuSet {
+        let group = || {
+            let hierarchy = self.hierarchy.as_ref()?;
+            let own = hierarchy.dir_of(tid)?;
+            own.ancestors().take_while(|dir| dir.starts_with(&hierarchy.mount)).find_map(cpus_in_effect)
+        };
+        group().or_else(|| online_cpus().ok()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    #[test]
+    fn a_thread_with_all_cpus_of_its_group_follows_the_group() {
+        let follows = |cpus, group| Affinity::new(set(cpus), &set(group)).follows_group;
+        assert!(follows("0-7", "0-3"), "it may use possible CPUs that are offline");
+        assert!(follows("0-3", "0-3"));
+        assert!(!follows("0-2", "0-3"), "it was given some of them");
+        assert!(!Affinity::new(set("0-3"), &CpuSet::default()).follows_group, "nothing is known of its group");
+    }
+
+    #[test]
+    fn a_child_of_several_threads_gets_what_any_of_them_had() {
+        let [pinned, free] = ["0", "0-3"].map(|cpus| Affinity::new(set(cpus), &set("0-3")));
+        assert_eq!(Affinity::union([&pinned, &free].into_iter()), free);
+        assert_eq!(Affinity::union([&pinned].into_iter()), pinned);
+    }
+}
