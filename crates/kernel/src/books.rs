@@ -13,6 +13,7 @@ use crate::histogram::{BUCKETS, Histogram};
 use crate::stolen::StolenFrom;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::promise::Overlap;
 
 /// Looks at a lane's statistics until two in a row agree; a switch takes well under one look.
 const LOOKS_MAX: usize = 8;
@@ -224,6 +225,15 @@ impl Books {
     /// percent.
     pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
+    }
+
+    /// Returns what the overlap promise of these lanes is judged by.
+    pub fn overlap(&self, lanes: &Lanes) -> Overlap {
+        Overlap {
+            service_ns: self.lc_ns(lanes),
+            overlap_ns: self.sum_of(lanes, |lane| lane.overlap_ns),
+            turns: lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_switches).sum(),
+        }
     }
 
     /// Time batch ran beside the service without leave, as a share of the service's own, in percent.

@@ -524,6 +524,28 @@ impl Note {
         })
     }
 
+    /// Returns the note that explains overlap best: where batch escaped or could not be sent off, the surest first.
+    pub fn explaining<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
+        let explaining = notes.into_iter().filter_map(|note| Some((note.overlap_rank()?, note)));
+        explaining.min_by_key(|(rank, _)| *rank).map(|(_, note)| note)
+    }
+
+    fn overlap_rank(&self) -> Option<usize> {
+        Some(match self {
+            Note::SchedulerPutOut { .. } => 0,
+            Note::LeftSchedulerClass => 1,
+            Note::EvictionsFailed { .. } => 2,
+            Note::Leaks { .. } => 3,
+            Note::PromisesBroken { .. } => 4,
+            Note::ExcusesNotBelieved { .. } => 5,
+            Note::BatchLeftGroup => 6,
+            Note::BatchStrays { .. } => 7,
+            Note::NotUrgent { .. } => 8,
+            Note::SwitchesUntold { .. } => 9,
+            _ => return None,
+        })
+    }
+
     /// Whether it says that the requests of the service `of` cannot be seen.
     pub fn is_of_unseen_requests(&self, of: &str) -> bool {
         matches!(self, Note::HarmUnknown { service, .. } | Note::CostUnknown { service, .. } if service == of)

@@ -12,7 +12,7 @@
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
 //! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
 //! a request has lost at most. [`slowdown`] is what batch costs requests however it does, measured in
-//! [`windows`] of time; [`worth`] keeps it under a bound.
+//! [`windows`] of time; [`worth`] keeps it under a bound. [`promise`] judges the overlap that a run came to.
 
 mod action;
 pub mod deadline;
@@ -27,6 +27,7 @@ mod kind;
 mod lane;
 mod latencies;
 mod lending;
+pub mod promise;
 #[cfg(test)]
 mod queue;
 mod refresh;

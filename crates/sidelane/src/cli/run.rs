@@ -34,8 +34,9 @@ A budget or an objective needs to know the service's requests: they are seen at 
 emits them through runtime/c/sidelane.h and is believed instead.
 
 Exit code: the batch command's own, 128 and the number of the signal that ended it, or 0 if batch was adopted and \
-given back; 2 for wrong arguments, 99 if --fail-on-slo and the objective was missed, 125 if sidelane refuses or fails, \
-126 if the command cannot be run, 127 if it is not found.")]
+given back; 2 for wrong arguments; 99, whatever the command's own is, if --fail-on-slo and the objective was missed, or \
+--fail-on-overlap and batch ran beside a service for longer; 125 if sidelane refuses or fails, 126 if the command cannot \
+be run, 127 if it is not found.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several
     #[arg(long = "service", visible_alias = "beside", value_name = "SERVICE", required = true)]
@@ -77,6 +78,10 @@ pub struct RunArgs {
     /// End with exit code 99 if the objective was missed
     #[arg(long, requires = "slo")]
     pub fail_on_slo: bool,
+    /// End with exit code 99 if batch ran beside a service, without leave, for more than this part of the service's time.
+    /// The first line of the summary is judged by it, too [default of that line: 1%]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub fail_on_overlap: Option<f64>,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -15,6 +15,7 @@ pub mod log;
 mod look;
 pub mod objective;
 pub mod plan;
+pub mod promise;
 pub mod refusal;
 pub mod run;
 pub mod session;

@@ -29,6 +29,8 @@ pub struct RunOptions {
     pub grace: Duration,
     /// What to do when batch cannot run.
     pub on_blocked: OnBlocked,
+    /// Bound of the overlap, in millionths of a service's time; `None`: 1 %.
+    pub max_overlap_ppm: Option<u32>,
     /// What is said meanwhile.
     pub talk: TalkOptions,
 }
@@ -48,6 +50,7 @@ pub struct Run {
     audit: Option<(PathBuf, AuditLevel)>,
     grace: Duration,
     on_blocked: OnBlocked,
+    max_overlap_ppm: Option<u32>,
     talk: TalkOptions,
 }
 
@@ -57,13 +60,13 @@ impl Run {
     /// # Errors
     /// All that is in the way, at once.
     pub fn prepare(options: RunOptions) -> Result<Self, Refusal> {
-        let RunOptions { asked, audit, json, grace, on_blocked, talk } = options;
+        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, talk } = options;
         let mut refusal = Refusal::of_privileges();
         let plan = Plan::find(asked, &mut refusal);
         for path in audit.iter().map(|(path, _)| path).chain(&json) {
             refusal.note(check_writable(path));
         }
-        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, talk })
+        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, talk })
     }
 
     /// What is going to happen: a line for each service.
@@ -100,7 +103,7 @@ impl Run {
         }
         let outcome = session.end()?;
         watched?;
-        Ok((outcome.exit_code(), Summary::new(&outcome, lanes)))
+        Ok((outcome.exit_code(), Summary::new(&outcome, lanes, self.max_overlap_ppm)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Map, json};
 
 use super::objective::written as written_objective;
+use super::promise::{Circumstances, Promise, percent_of_bound};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
 use super::terms::{FinalTerms, ObjectiveOutcome};
@@ -17,6 +18,7 @@ use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::stolen::StolenFrom;
+use sidelane_policy::borrow::promise::BOUND_PPM;
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
 
@@ -39,6 +41,10 @@ pub struct Summary {
     pub lent_overlap_percent: Option<f64>,
     /// Each service, in the order in which they were named.
     pub services: Vec<ServiceSummary>,
+    /// Overlap beside each of them, judged.
+    promises: Vec<Promise>,
+    /// Bound of the overlap, in millionths of a service's time.
+    bound_ppm: u32,
     /// How batch got off a lane.
     pub gate: Gate,
     /// What batch that looked for itself did, if it could.
@@ -193,8 +199,19 @@ impl Summary {
         self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_kept())
     }
 
-    /// The figures of `outcome`.
-    pub fn new(outcome: &Outcome, lanes: Lanes) -> Self {
+    /// Whether batch ran beside any service for longer than the bound allows.
+    pub fn breaks_promise(&self) -> bool {
+        self.promises.iter().any(Promise::is_broken)
+    }
+
+    /// The promises that were broken, a line each; empty if there are none.
+    pub fn broken_promises(&self) -> String {
+        let broken = self.promises.iter().filter(|promise| promise.is_broken());
+        broken.map(|promise| format!("sidelane: {promise}\n")).collect()
+    }
+
+    /// The figures of `outcome`. Overlap is judged by `bound_ppm`, or else by 1 %.
+    pub fn new(outcome: &Outcome, lanes: Lanes, bound_ppm: Option<u32>) -> Self {
         let books = &outcome.books;
         let napped_s = seconds(outcome.holders.napped_ns);
         Self {
@@ -205,6 +222,8 @@ impl Summary {
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
             services: outcome.services.iter().map(|service| ServiceSummary::new(service, books)).collect(),
+            promises: promises(outcome, bound_ppm),
+            bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
             looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
@@ -251,6 +270,11 @@ impl Summary {
         settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
+        let broken: Vec<String> =
+            self.promises.iter().filter(|promise| promise.is_broken()).map(Promise::to_string).collect();
+        if !broken.is_empty() {
+            settings.insert("broken_promise".into(), json!(broken));
+        }
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
         for (key, value) in self.figures() {
@@ -266,6 +290,7 @@ impl Summary {
             result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
         }
         result.notes = written(&self.notes);
+        result.checks = self.promises.iter().map(Promise::to_check).collect();
         result
     }
 
@@ -275,7 +300,7 @@ impl Summary {
         terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 30] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 31] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let only = (self.services.len() == 1).then(|| self.services[0].of_terms());
         let [budget, harm, requests, delay_mean, delay_max] = only.unwrap_or_else(|| OF_TERMS.map(|key| (key, None)));
@@ -287,6 +312,7 @@ impl Summary {
             ("lc_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
+            ("overlap_bound_percent", Some(percent_of_bound(self.bound_ppm))),
             ("overlap_a_turn_us", self.overlap_a_turn_us()),
             ("lent_overlap_percent", self.lent_overlap_percent),
             budget,
@@ -381,6 +407,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.broken_promises())?;
         let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
         let pair = match self.lanes.kind {
             PairKind::Smt => "SMT siblings",
@@ -424,6 +451,20 @@ impl fmt::Display for Summary {
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "  note       {note}"))
     }
+}
+
+/// Judges the overlap beside each service.
+fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
+    let circumstances = || Circumstances {
+        gate: outcome.gate.clone(),
+        was_stopped: outcome.was_stopped,
+        note: Note::explaining(&outcome.notes).cloned(),
+    };
+    let judge = |service: &ServiceOutcome| {
+        let overlap = outcome.books.overlap(&service.lanes);
+        Promise::new(service.target.to_string(), overlap, bound_ppm, circumstances())
+    };
+    outcome.services.iter().map(judge).collect()
 }
 
 /// Whether the objective was kept, and what the percentile was.

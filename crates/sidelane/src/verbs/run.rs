@@ -12,8 +12,8 @@ use crate::lane::talk::TalkOptions;
 use sidelane_host::service::Target;
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
-/// The exit code of a run whose objective was missed, if the user asks for one.
-const EXIT_OBJECTIVE_MISSED: u8 = 99;
+/// The exit code of a run whose objective was missed, or whose overlap was over its bound, if the user asks for one.
+const EXIT_PROMISE_BROKEN: u8 = 99;
 
 pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
     let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
@@ -34,19 +34,21 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         json: args.json.file.clone(),
         grace: args.grace,
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
+        max_overlap_ppm: args.fail_on_overlap.map(|percent| (percent * 1e4).round() as u32),
         talk: TalkOptions { quiet: args.quiet, status_every: args.status },
     })?;
     if args.dry_run {
         return tell_plan(&run.lines());
     }
     let (exit_code, summary) = run.run()?;
-    if !args.quiet {
-        eprint_fitted(&summary.to_string());
-    }
+    // A broken promise is an error, which a quiet run says, too.
+    eprint_fitted(&if args.quiet { summary.broken_promises() } else { summary.to_string() });
     if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
-    Ok(if args.fail_on_slo && summary.misses_objective() { EXIT_OBJECTIVE_MISSED } else { exit_code })
+    let fails =
+        args.fail_on_slo && summary.misses_objective() || args.fail_on_overlap.is_some() && summary.breaks_promise();
+    Ok(if fails { EXIT_PROMISE_BROKEN } else { exit_code })
 }
 
 pub(super) fn weigh(mut args: CompareArgs) -> Result<u8> {

@@ -82,6 +82,8 @@ pub struct Outcome {
     pub gate: Gate,
     /// What it came to for each service, in the order in which they were named.
     pub services: Vec<ServiceOutcome>,
+    /// Whether this process was stopped meanwhile, so that no holder ran.
+    pub was_stopped: bool,
     /// What was degraded or went wrong on the way.
     pub notes: Vec<Note>,
 }
@@ -146,6 +148,7 @@ pub struct Session {
     slowdown: Option<SlowdownKeeper>,
     began: Books,
     strays_seen: u64,
+    was_stopped: bool,
     service_looked_at: Instant,
     /// Notes that nobody has been told of.
     news: Vec<Note>,
@@ -219,6 +222,7 @@ impl Session {
             slowdown,
             began,
             strays_seen,
+            was_stopped: false,
             service_looked_at: Instant::now(),
             news: Vec::new(),
             blocked: Blocked { since: Instant::now(), batch_ns: 0, why: None },
@@ -356,7 +360,7 @@ impl Session {
         self.guardian.dismiss().context("cannot send the guardian home")?;
         let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_services).chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { ending, books, holders, gate: self.gate, services, notes })
+        Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 
     fn end_command(&mut self) -> Result<()> {

@@ -186,6 +186,7 @@ impl Session {
             self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
         }
         if !self.guardian.take_frozen().is_empty() {
+            self.was_stopped = true;
             self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
             self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
         }

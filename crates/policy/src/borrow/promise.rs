@@ -1,0 +1,222 @@
+//! The judgement whether batch stayed within its overlap bound, and the likely cause if it did not.
+//!
+//! Problem. Overlap is a measured share, and a short run or one accident of the machine can push it over the bound. A
+//! verdict that accuses batch for 3 ms of one late reaction would be ignored soon.
+//!
+//! Approach. The overlap has to exceed what the bound allows by [`MARGIN_NS`] of time, whatever the share is. Below that
+//! a share over the bound is undecided, so a longer run decides it. In a long run the margin is small against the bound
+//! itself.
+
+use crate::Nanos;
+
+/// The default bound: 1 % of the service's time.
+pub const BOUND_PPM: u32 = 10_000;
+/// Overlap beyond the bound that a single accident explains: two timer ticks of the slowest kernels (100 Hz delays a
+/// switch by 10 ms at most), or one stall of the machine's host.
+pub const MARGIN_NS: Nanos = 10_000_000;
+/// The usual reaction that is promised (p50). Turns of which the bound leaves less break it by prompt reactions alone.
+const USUAL_REACTION_NS: Nanos = 5_000;
+/// The longest reaction that is promised (p99). A mean overlap per turn up to this is no more than prompt reactions.
+const LONG_REACTION_NS: Nanos = 20_000;
+
+/// What was counted of one service over a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overlap {
+    /// CPU time of the service on its request lanes.
+    pub service_ns: Nanos,
+    /// Part of it in which batch ran on a batch lane beside it without leave.
+    pub overlap_ns: Nanos,
+    /// Context switches to the service.
+    pub turns: u64,
+}
+
+/// The judgement of an overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Within the bound.
+    Kept,
+    /// Over the bound by less than [`MARGIN_NS`], or no time of the service to compare with.
+    Undecided,
+    /// Over the bound by more than a single accident explains.
+    Broken,
+}
+
+/// The kind of overlap, as far as the counts alone tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Batch left promptly, but turns of the service are too short for that: their mean length.
+    ShortTurns(Nanos),
+    /// Batch stayed longer than turns of this length explain: the mean overlap per turn.
+    Stayed(Nanos),
+}
+
+impl Overlap {
+    /// Returns the judgement under a bound in millionths of the service's time.
+    pub fn standing(&self, bound_ppm: u32) -> Standing {
+        let allowed_ns = u128::from(self.service_ns) * u128::from(bound_ppm) / 1_000_000;
+        let beyond_ns = u128::from(self.overlap_ns).saturating_sub(allowed_ns);
+        match beyond_ns {
+            0 if self.service_ns > 0 => Standing::Kept,
+            _ if beyond_ns <= u128::from(MARGIN_NS) => Standing::Undecided,
+            _ => Standing::Broken,
+        }
+    }
+
+    /// Returns the share of the service's time, in millionths. `None` without any such time.
+    pub fn share_ppm(&self) -> Option<u32> {
+        let ppm = (u128::from(self.overlap_ns) * 1_000_000).checked_div(u128::from(self.service_ns))?;
+        Some(ppm.min(u128::from(u32::MAX)) as u32)
+    }
+
+    /// Returns the kind of overlap that broke this bound.
+    pub fn kind(&self, bound_ppm: u32) -> Kind {
+        let turns = self.turns.max(1);
+        let (turn_ns, each_ns) = (self.service_ns / turns, self.overlap_ns / turns);
+        let allowed_ns = u128::from(turn_ns) * u128::from(bound_ppm) / 1_000_000;
+        if each_ns <= LONG_REACTION_NS && allowed_ns < u128::from(USUAL_REACTION_NS) {
+            Kind::ShortTurns(turn_ns)
+        } else {
+            Kind::Stayed(each_ns)
+        }
+    }
+
+    /// Returns what was counted after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            service_ns: self.service_ns.saturating_sub(earlier.service_ns),
+            overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
+            turns: self.turns.saturating_sub(earlier.turns),
+        }
+    }
+
+    /// Returns both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            service_ns: self.service_ns + other.service_ns,
+            overlap_ns: self.overlap_ns + other.overlap_ns,
+            turns: self.turns + other.turns,
+        }
+    }
+}
+
+/// Spans of [`RecentOverlap`].
+const SPANS: usize = 6;
+/// Length of a span.
+const SPAN_NS: Nanos = 10_000_000_000;
+
+/// The overlap of the last minute, for a service that runs for months: a share of all its time would hide a promise
+/// that is broken now.
+#[derive(Clone, Copy, Debug)]
+pub struct RecentOverlap {
+    spans: [Overlap; SPANS],
+    /// Span that is being filled.
+    at: usize,
+    began: Nanos,
+    counted: Overlap,
+}
+
+impl RecentOverlap {
+    /// Begins at `now`, with the counters at `counted`.
+    pub fn new(now: Nanos, counted: Overlap) -> Self {
+        Self { spans: [Overlap::default(); SPANS], at: 0, began: now, counted }
+    }
+
+    /// Takes in the counters of `now`. They may restart when lanes change: a counter that went back is a new start.
+    pub fn note(&mut self, now: Nanos, counted: Overlap) {
+        let restarted = counted.service_ns < self.counted.service_ns || counted.turns < self.counted.turns;
+        let added = if restarted { Overlap::default() } else { counted.since(&self.counted) };
+        self.counted = counted;
+        let passed = now.saturating_sub(self.began) / SPAN_NS;
+        for _ in 0..passed.min(SPANS as u64) {
+            self.at = (self.at + 1) % SPANS;
+            self.spans[self.at] = Overlap::default();
+        }
+        self.began += passed * SPAN_NS;
+        self.spans[self.at] = self.spans[self.at].plus(&added);
+    }
+
+    /// Returns what was counted in the last minute: 50 to 60 s, or since the start.
+    pub fn recent(&self) -> Overlap {
+        self.spans.iter().fold(Overlap::default(), |sum, span| sum.plus(span))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const S: Nanos = 1_000 * MS;
+
+    fn overlap(service_ns: Nanos, overlap_ns: Nanos) -> Overlap {
+        Overlap { service_ns, overlap_ns, turns: 1_000 }
+    }
+
+    #[test]
+    fn a_bound_is_passed_by_more_than_the_margin() {
+        // 1 % of 10 s is 100 ms; the margin is 10 ms.
+        for (overlap_ms, standing) in [
+            (0, Standing::Kept),
+            (100, Standing::Kept),
+            (101, Standing::Undecided),
+            (110, Standing::Undecided),
+            (111, Standing::Broken),
+            (5_500, Standing::Broken),
+        ] {
+            assert_eq!(overlap(10 * S, overlap_ms * MS).standing(BOUND_PPM), standing, "{overlap_ms} ms");
+        }
+        assert_eq!(overlap(10 * S, 111 * MS).standing(20_000), Standing::Kept, "2 % of 10 s are 200 ms");
+        assert_eq!(overlap(10 * S, 11 * MS).standing(0), Standing::Broken);
+    }
+
+    #[test]
+    fn a_run_that_is_too_short_accuses_nothing() {
+        // 8 ms of 20 ms are 40 %, and one late reaction.
+        assert_eq!(overlap(20 * MS, 8 * MS).standing(BOUND_PPM), Standing::Undecided);
+        assert_eq!(overlap(20 * MS, 18 * MS).standing(BOUND_PPM), Standing::Broken);
+        assert_eq!(Overlap::default().standing(BOUND_PPM), Standing::Undecided, "nothing was counted");
+        assert_eq!((Overlap::default().share_ppm(), overlap(S, 550 * MS).share_ppm()), (None, Some(550_000)));
+    }
+
+    #[test]
+    fn counters_near_their_end_do_not_overflow() {
+        assert_eq!(overlap(u64::MAX, u64::MAX).standing(BOUND_PPM), Standing::Broken);
+        assert_eq!(overlap(u64::MAX, u64::MAX).share_ppm(), Some(1_000_000));
+        assert_eq!(overlap(1, u64::MAX).share_ppm(), Some(u32::MAX));
+    }
+
+    #[test]
+    fn short_turns_are_told_from_batch_that_stays() {
+        // A Redis with 21 655 turns of 24 µs, and 5.3 µs of overlap in each.
+        let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
+        assert_eq!((redis.standing(BOUND_PPM), redis.kind(BOUND_PPM)), (Standing::Broken, Kind::ShortTurns(24_474)));
+        let stays = Overlap { service_ns: 2 * S, overlap_ns: S, turns: 200 };
+        assert_eq!(stays.kind(BOUND_PPM), Kind::Stayed(5 * MS));
+        // Each 20th turn of 1 ms is never left: 15 µs of each on average, and 1 % of a turn is time enough to leave.
+        let some_turns = Overlap { service_ns: 10 * S, overlap_ns: 150 * MS, turns: 10_000 };
+        assert_eq!(some_turns.kind(BOUND_PPM), Kind::Stayed(15_000));
+        let one_turn = Overlap { turns: 0, ..stays };
+        assert_eq!(one_turn.kind(BOUND_PPM), Kind::Stayed(S), "a turn that began before the count");
+    }
+
+    #[test]
+    fn a_minute_later_nothing_of_it_is_left() {
+        let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
+        recent.note(3 * S, overlap(7 * S, 5 * S));
+        assert_eq!(recent.recent(), Overlap { service_ns: 2 * S, overlap_ns: S, turns: 0 });
+        recent.note(59 * S, overlap(8 * S, 5 * S));
+        assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (3 * S, S));
+        recent.note(60 * S, overlap(9 * S, 5 * S));
+        assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (2 * S, 0), "the first span is over");
+        recent.note(500 * S, overlap(9 * S, 5 * S));
+        assert_eq!(recent.recent(), Overlap::default());
+    }
+
+    #[test]
+    fn counters_that_restart_count_from_there() {
+        let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
+        recent.note(S, overlap(0, 0));
+        recent.note(2 * S, overlap(S, 100 * MS));
+        assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (S, 100 * MS));
+    }
+}

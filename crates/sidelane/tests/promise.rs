@@ -1,0 +1,62 @@
+//! The overlap promise of `sidelane run`: a broken one is the first line, a field of the result and an exit code.
+
+mod common;
+
+use common::{Finished, Run, SPIN, Service, lanes_to_ourselves};
+use sidelane_report::Verdict;
+
+const EXIT_PROMISE_BROKEN: i32 = 99;
+const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
+
+/// Batch that spins for a second beside a service that is never idle, and that no holder keeps off. Its own exit code
+/// is 124.
+fn unheld(options: &[&str]) -> Finished {
+    let service = Service::busy();
+    let run = Run::beside(service.target()).and(&["--gate", "sched-idle"]).and(options);
+    run.complete(&["timeout", "1", "sh", "-c", SPIN])
+}
+
+/// The first line of the summary: lines before it have a time of day.
+fn first_line(run: &Finished) -> &str {
+    let has_time = |line: &&str| line.as_bytes().get(10).is_some_and(u8::is_ascii_digit);
+    run.stderr.lines().find(|line| !has_time(line)).unwrap_or("")
+}
+
+#[test]
+fn a_broken_promise_is_the_first_line_and_in_the_result() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = unheld(&[]).must_exit(124);
+    let line = first_line(&run);
+    assert!(line.starts_with(BROKEN) && line.contains("bound 1.0 %): the gate sched-idle is one to compare"), "{run}");
+    let result = run.result();
+    assert_eq!(result.settings["broken_promise"][0], line["sidelane: ".len()..], "{result:?}");
+    let check = &result.checks[0];
+    assert_eq!((check.verdict, check.wanted.as_str()), (Verdict::Missed, "≤ 1"), "{result:?}");
+    assert_eq!(run.figure("overlap_bound_percent"), 1.0);
+}
+
+#[test]
+fn a_broken_promise_ends_a_run_with_99_if_that_was_asked() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = unheld(&["--fail-on-overlap", "1%"]).must_exit(EXIT_PROMISE_BROKEN);
+    assert!(first_line(&run).starts_with(BROKEN), "{run}");
+    let quiet = unheld(&["--fail-on-overlap", "2%", "--quiet"]).must_exit(EXIT_PROMISE_BROKEN);
+    assert!(quiet.stderr.starts_with(BROKEN) && quiet.stderr.contains("bound 2.0 %"), "{quiet}");
+    assert_eq!(quiet.stderr.lines().count(), 1, "{quiet}");
+}
+
+#[test]
+fn a_bound_that_is_not_passed_changes_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let allowed = unheld(&["--fail-on-overlap", "100%"]).must_exit(124);
+    // Batch that hardly runs cannot break the promise on any machine.
+    let service = Service::in_bursts();
+    let run = Run::beside(service.target()).and(&["--fail-on-overlap", "1%"]);
+    let sleeps = run.complete(&["sh", "-c", "sleep 0.5; exit 7"]).must_exit(7);
+    for run in [allowed, sleeps] {
+        assert!(!run.stderr.contains("promise broken"), "{run}");
+        let result = run.result();
+        assert!(!result.settings.contains_key("broken_promise"), "{result:?}");
+        assert!(result.checks.len() == 1 && result.checks[0].verdict != Verdict::Missed, "{result:?}");
+    }
+}
