@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
+use crate::audit::AuditState;
 use sidelane_host::service::Target;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::Verdict;
@@ -243,6 +244,9 @@ notes! {
         NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
             "the flight recorder of {service} has ended: {why}",
             "see what sidelane trace says of this service, and have the agent read its file again";
+        RecordingUnwritten { service: String = "redis".to_owned(), why: String = "No space left on device".to_owned() } =>
+            "a recording of {service} could not be written and is lost: {why}",
+            "make room for recordings: the recorder goes on, and writes the next one";
         NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "long requests of {service} do not move to big cores: {why}",
             "see what sidelane hurry says of this service, and have the agent read its file again";
@@ -289,6 +293,12 @@ notes! {
             "name events with --events, as in --events 'r140014a3 / (r81d0 + r82d0)'";
 
         // Of a log.
+        AuditFails { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
+            "the log {log} cannot be written ({error}): its lines are counted and lost, and all else goes on",
+            "make room for it, or mend its disk: the log is tried again every 2 s";
+        AuditLinesLost { log: String = "/tmp/log".to_owned(), lines: u64 = 12 } =>
+            "{lines} lines of the log {log} could not be written and are lost",
+            "keep room on its disk, or name a file on another one";
         PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
             "pauses of the runtime are not told: {error}",
             "see sidelane list pid:{pid}";
@@ -544,6 +554,23 @@ impl Note {
             Note::SwitchesUntold { .. } => 9,
             _ => return None,
         })
+    }
+
+    /// Says that an audit log cannot be written now.
+    pub fn of_failing_audit(log: &str, state: &AuditState) -> Option<Self> {
+        let error = state.error.clone()?;
+        Some(Note::AuditFails { log: log.to_owned(), error })
+    }
+
+    /// Says what became of an audit log: that it cannot be written, and how many lines are lost.
+    pub fn of_audit(log: &str, state: &AuditState) -> impl Iterator<Item = Self> {
+        let lost = Note::AuditLinesLost { log: log.to_owned(), lines: state.lost_lines };
+        Self::of_failing_audit(log, state).into_iter().chain((state.lost_lines > 0).then_some(lost))
+    }
+
+    /// Whether it is about an audit log.
+    pub fn is_of_audit(&self) -> bool {
+        matches!(self, Note::AuditFails { .. } | Note::AuditLinesLost { .. })
     }
 
     /// Whether it says that the requests of the service `of` cannot be seen.

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use common::agent::batch_processes;
 use common::lanes::BATCH_LANE;
-use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until};
+use common::{
+    Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until,
+};
 use sidelane_signal::HoldState;
 
 #[test]
@@ -22,6 +24,28 @@ fn the_exit_code_is_the_batch_commands_own() {
     assert_eq!(code_of(&["sh", "-c", "kill -TERM $$"]), Some(128 + libc::SIGTERM));
     assert_eq!(code_of(&["no-such-command-of-sidelane"]), Some(127));
     assert_eq!(code_of(&["/etc/passwd"]), Some(126));
+}
+
+/// The log of a run is a diary, and no part of its work.
+#[test]
+fn a_full_disk_under_the_audit_log_leaves_batch_its_exit_code() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let run = |audit: &str| {
+        let arguments = ["run", "--lanes", common::lanes::LANES, "--audit", audit, "--beside"];
+        Run::with_arguments(&arguments).and(&[service.target()]).complete(&["sh", "-c", "sleep 1; exit 7"])
+    };
+    run("/dev/full").must_exit(7).must_say(&["cannot be written (No space left", "lines of the log /dev/full"]);
+    let Some(disk) = Disk::mount() else { return };
+    disk.fill();
+    let path = disk.path("audit.jsonl");
+    run(path.to_str().unwrap()).must_exit(7).must_say(&["cannot be written (No space left"]);
+    let json = disk.path("result.json");
+    let figures =
+        Run::with_arguments(&["run", "--lanes", common::lanes::LANES, "--json", json.to_str().unwrap(), "--beside"]);
+    let figures = figures.and(&[service.target()]).complete(&["sh", "-c", "exit 7"]);
+    figures.must_exit(7).must_say(&["result.json", "No space left"]);
+    run("/nowhere/audit.jsonl").must_exit(125).must_say(&["/nowhere"]);
 }
 
 #[test]

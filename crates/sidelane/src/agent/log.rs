@@ -6,13 +6,11 @@ use serde_json::{Map, Value, json};
 use sidelane_policy::cpus::{Action, Observation, Reason};
 
 use super::tracked::Tracked;
-use crate::audit::{Audit, AuditLog, Line};
+use crate::audit::{Audit, Line};
 use crate::cpu_mask::set;
 
 /// The pen of the agent.
 pub type CpuAudit = Audit<CpuLine>;
-/// The log of the agent.
-pub type CpuLog<W> = AuditLog<W, CpuLine>;
 
 /// One decision.
 #[derive(Clone, Debug)]

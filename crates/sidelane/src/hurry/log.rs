@@ -4,14 +4,12 @@ use serde_json::{Map, Value, json};
 use sidelane_policy::hurryup::{Action, Reason};
 
 use super::pool::NotMoved;
-use crate::audit::{Audit, AuditLog, Decision, Seen, Weight};
+use crate::audit::{Audit, Decision, Seen, Weight};
 
 /// What was decided for one thread.
 pub type ThreadDecision = Decision<AtWork, Action, Reason>;
 /// The pen.
 pub type ThreadAudit = Audit<ThreadDecision>;
-/// The log.
-pub type ThreadLog<W> = AuditLog<W, ThreadDecision>;
 
 /// A thread when it was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,6 @@
 //! request waits for a big core.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,12 +19,13 @@ use sidelane_host::topology::online_cpus;
 
 use super::figures::{Figures, Summary};
 use super::finder::Finder;
-use super::log::{ThreadAudit, ThreadLog};
+use super::log::ThreadAudit;
 use super::mapper::Mapper;
 use super::pace::Next;
 use super::pool::Pool;
 use super::settings::Settings;
 use super::work::WorkSource;
+use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::note::Note;
 use crate::until::Until;
 
@@ -59,7 +58,7 @@ struct Session {
     settings: Settings,
     source: WorkSource,
     mapper: Mapper,
-    log: Option<ThreadLog<BufWriter<File>>>,
+    log: Option<AuditLog>,
     online: CpuSet,
     energy: Result<Energy, EnergyError>,
     began_ns: u64,
@@ -174,7 +173,16 @@ impl Session {
         }
         self.use_online(now_ns)?;
         self.must_be_there(&pids);
-        self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")
+        self.look_at_log();
+        Ok(())
+    }
+
+    /// Has the log written. Threads are mapped on whatever becomes of it.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        let failing = Note::of_failing_audit(log.path(), &log.state());
+        self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
     }
 
     /// The service's processes now: those that were found, and whom they have started since.
@@ -226,7 +234,11 @@ impl Session {
         let pids = self.source.processes(&known);
         self.mapper.end(&pids)?;
         heard?;
-        self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")?;
+        if let Some(log) = &mut self.log {
+            let state = log.end();
+            self.notes.retain(|note| !note.is_of_audit());
+            self.notes.extend(Note::of_audit(log.path(), &state));
+        }
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();
         Ok(Summary { settings: self.settings, source, figures, energy_of, notes: self.notes })
@@ -238,9 +250,10 @@ fn finder_of(target: &Target, service: &Service) -> Result<Finder> {
     Finder::start(&service.pids, move || target.find().ok())
 }
 
-fn open_log(settings: &Settings) -> Result<(Option<ThreadLog<BufWriter<File>>>, ThreadAudit)> {
+fn open_log(settings: &Settings) -> Result<(Option<AuditLog>, ThreadAudit)> {
     let Some(path) = &settings.log else { return Ok((None, ThreadAudit::default())) };
-    let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
-    let (log, audit) = ThreadLog::new(BufWriter::new(file));
+    let file = AuditFile::create(path.clone()).with_context(|| format!("cannot write the log {}", path.display()))?;
+    let (audit, lines) = Audit::ring();
+    let log = AuditLog::start(file, AuditLevel::All, vec![lines]).context("cannot start the thread of the log")?;
     Ok((Some(log), audit))
 }

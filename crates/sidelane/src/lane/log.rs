@@ -3,14 +3,12 @@
 use serde_json::{Map, Value, json};
 use sidelane_policy::borrow::{Action, Observation, Reason};
 
-use crate::audit::{Audit, AuditLog, Decision, Seen, Weight};
+use crate::audit::{Audit, Decision, Seen, Weight};
 
 /// What was decided for one batch lane.
 pub type LaneDecision = Decision<Observation, Action, Reason>;
 /// The pen of a lane's decider.
 pub type LaneAudit = Audit<LaneDecision>;
-/// The log of a session.
-pub type LaneLog<W> = AuditLog<W, LaneDecision>;
 
 /// `action` for the batch lane `cpu`.
 pub fn decision(cpu: u32, action: Action, why: Reason, seen: Observation) -> LaneDecision {

@@ -1,6 +1,5 @@
 //! `sidelane run`: a batch command, or batch that is there already, in the idle moments of a service.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use super::refusal::Refusal;
 use super::session::{Session, SessionOptions};
 use super::summary::Summary;
 use super::talk::{Talk, TalkOptions};
-use crate::audit::AuditLevel;
+use crate::audit::{AuditFile, AuditLevel};
 use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_host::topology::PairKind;
 use sidelane_report::check_writable;
@@ -107,8 +106,9 @@ impl Run {
     }
 }
 
-fn create((path, level): (PathBuf, AuditLevel)) -> Result<(File, AuditLevel)> {
-    let file = File::create(&path).with_context(|| format!("cannot write the audit log {}", path.display()))?;
+fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel)> {
+    let failed = format!("cannot write the audit log {}", path.display());
+    let file = AuditFile::create(path).context(failed)?;
     Ok((file, level))
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::show::check_json;
+use super::show::{FirstError, check_json};
 use crate::cli::HurryArgs;
 use crate::hurry::{self, Sizes};
 use crate::until::Until;
@@ -31,11 +31,10 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
             eprint_fitted(&format!("{}; Ctrl-C ends it", settings.opening()));
         }
     })?;
-    if let Some(path) = args.json.file {
-        summary.to_result().write_json(&path)?;
-    }
-    print_fitted(&summary.to_string())?;
-    Ok(0)
+    let mut failed = FirstError::default();
+    failed.of(args.json.file.map_or(Ok(()), |path| summary.to_result().write_json(&path)));
+    failed.of(print_fitted(&summary.to_string()));
+    failed.or(0)
 }
 
 /// Which cores are big, and how fast a little one is, if that is known.

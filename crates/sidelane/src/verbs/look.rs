@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::show::{check_json, check_outputs, check_table, style, write_and_open, write_json};
+use super::show::{FirstError, check_json, check_outputs, check_table, style, write_and_open, write_json};
 use super::trace::report_trace;
 use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 use crate::list::{Listing, list};
@@ -22,13 +22,14 @@ pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_table(&args.table)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
-    args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    print_fitted(&summary.text(style.detail))?;
+    let mut failed = FirstError::default();
+    failed.of(args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.of(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.of(print_fitted(&summary.text(style.detail)));
     if style.detail == Detail::All {
-        print(&format!("\n{}", table::render_tables(&result, |_| true, style)))?;
+        failed.of(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
-    Ok(0)
+    failed.or(0)
 }
 
 pub(super) fn list_of(args: ListArgs) -> Result<u8> {
@@ -85,15 +86,16 @@ pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
 /// What was observed, for people and for programs.
 fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
-    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
-    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let mut failed = FirstError::default();
+    failed.of(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path)));
+    failed.of(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
     let shown = observation.shown(&result, style.width, style.detail);
-    print(&table::render_tables(&shown, |_| true, style))?;
+    failed.of(print(&table::render_tables(&shown, |_| true, style)));
     if style.detail == Detail::All {
-        print(&format!("\n{}", observation.histograms(style.width)))?;
+        failed.of(print(&format!("\n{}", observation.histograms(style.width))));
     }
-    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
-    Ok(result.exit_code())
+    failed.of(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html")));
+    failed.or(result.exit_code())
 }

@@ -17,7 +17,7 @@ use crate::lane::batch::{self, BatchClass};
 use crate::proxy;
 use crate::sim::{self, SimOptions};
 use crate::undo::guardian;
-use show::{check_files, check_json, style, write_and_open, write_json};
+use show::{FirstError, check_files, check_json, style, write_and_open, write_json};
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Column, table};
 use sidelane_sim::Choices;
@@ -60,9 +60,10 @@ fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
-    write_json(json.as_deref(), &summary)?;
-    print_fitted(&summary.to_string())?;
-    Ok(0)
+    let mut failed = FirstError::default();
+    failed.of(write_json(json.as_deref(), &summary));
+    failed.of(print_fitted(&summary.to_string()));
+    failed.or(0)
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {
@@ -76,10 +77,11 @@ fn simulate(args: SimArgs) -> Result<u8> {
         }
     };
     let result = &simulated.result;
-    args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    let mut failed = FirstError::default();
+    failed.of(args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     let shown = |column: &Column| simulated.shows(&column.key);
-    args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    print(&table::render_tables(result, shown, style(&args.files.table)))?;
-    write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
-    Ok(result.exit_code())
+    failed.of(args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.of(print(&table::render_tables(result, shown, style(&args.files.table))));
+    failed.of(write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html")));
+    failed.or(result.exit_code())
 }

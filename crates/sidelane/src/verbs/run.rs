@@ -43,8 +43,10 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
     let (exit_code, summary) = run.run()?;
     // A broken promise is an error, which a quiet run says, too.
     eprint_fitted(&if args.quiet { summary.broken_promises() } else { summary.to_string() });
-    if let Some(path) = args.json.file {
-        summary.to_result().write_json(&path)?;
+    // Batch has done its work: its exit code stands, whatever becomes of the figures.
+    let written = args.json.file.map_or(Ok(()), |path| summary.to_result().write_json(&path));
+    if let Err(error) = written {
+        eprint_fitted(&format!("sidelane: {:#}", anyhow::Error::from(error)));
     }
     let fails =
         args.fail_on_slo && summary.misses_objective() || args.fail_on_overlap.is_some() && summary.breaks_promise();

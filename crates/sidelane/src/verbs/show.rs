@@ -36,14 +36,33 @@ pub(super) fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened:
     Ok(())
 }
 
+/// The first error of several outputs: an output that fails, as on a full disk, costs no other one.
+#[derive(Default)]
+pub(super) struct FirstError(Option<anyhow::Error>);
+
+impl FirstError {
+    /// Remembers the error of an output, unless an earlier one failed.
+    pub(super) fn of<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
+        if let Err(error) = output {
+            self.0.get_or_insert(error.into());
+        }
+    }
+
+    /// `done`, unless an output failed.
+    pub(super) fn or<T>(self, done: T) -> Result<T> {
+        self.0.map_or(Ok(done), Err)
+    }
+}
+
 /// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
 /// table for each kind of its rows.
 pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
-    files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
-    terminal::print(&table::render_tables(result, shown, style(&files.table)))?;
-    Ok(result.exit_code())
+    let mut failed = FirstError::default();
+    failed.of(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.of(files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.of(files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path)));
+    failed.of(terminal::print(&table::render_tables(result, shown, style(&files.table))));
+    failed.or(result.exit_code())
 }
 
 /// Writes what is no table of rows for programs, before anything is printed.
@@ -54,10 +73,11 @@ pub(super) fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<(
 
 /// Writes a result for programs, and prints it for people.
 pub(super) fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
-    json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
-    terminal::print(&table::render(result, columns, style(table)))?;
-    Ok(result.exit_code())
+    let mut failed = FirstError::default();
+    failed.of(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.of(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.of(terminal::print(&table::render(result, columns, style(table))));
+    failed.or(result.exit_code())
 }
 
 /// How results are shown on this terminal, or in this pipe.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::show::{check_outputs, style, write_and_open};
+use super::show::{FirstError, check_outputs, style, write_and_open};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
 use crate::tale;
 use crate::tale::bound::Bound;
@@ -68,17 +68,18 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
 /// What was traced, for people and for programs.
 fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
     let result = told.to_result();
-    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path))?;
-    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let mut failed = FirstError::default();
+    failed.of(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path)));
+    failed.of(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
-    match style.detail {
-        Detail::Quiet => print_fitted(&headline(told))?,
-        _ => print(&text(told, style.width))?,
-    }
+    failed.of(match style.detail {
+        Detail::Quiet => print_fitted(&headline(told)),
+        _ => print(&text(told, style.width)),
+    });
     if style.detail == Detail::All {
-        print(&format!("\n{}", table::render_tables(&result, |_| true, style)))?;
+        failed.of(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
-    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
-    Ok(result.exit_code())
+    failed.of(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
+    failed.or(result.exit_code())
 }

@@ -76,9 +76,20 @@ impl Daemon {
     pub fn launch(file: &File, run: Run) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = dir.path().join("sidelane.toml");
+        let audit = run.audit_path();
+        Self::launch_in(dir, config, file, run, &audit)
+    }
+
+    /// Starts it with its audit log there.
+    pub fn launch_auditing(file: &File, audit: &Path) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = dir.path().join("sidelane.toml");
+        Self::launch_in(dir, config, file, Run::with_arguments(&[]), audit)
+    }
+
+    fn launch_in(dir: tempfile::TempDir, config: PathBuf, file: &File, run: Run, audit: &Path) -> Self {
         let run = if run.has_arguments() { run } else { run.and(&["agent"]) };
         let run = run.and(&[OsStr::new("--config"), config.as_os_str()]);
-        let audit = run.audit_path();
         file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&config);
         Self { run: run.start_as_is(), config, _dir: dir }
     }

@@ -7,7 +7,8 @@ use serde_json::Value;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 
-use crate::common::{Footprint, Run, lanes_to_ourselves, process, wait_until};
+use crate::common::disk::lines;
+use crate::common::{Disk, Footprint, Run, lanes_to_ourselves, process, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
@@ -345,4 +346,80 @@ fn what_the_file_does_not_ask_for_any_more_is_given_back() {
     assert_eq!(status()["containers"][0]["state"], "as found");
     daemon.end();
     service.must_be_untouched();
+}
+
+fn lost_lines() -> Option<u64> {
+    status()["agent"]["audit_lost_lines"].as_u64()
+}
+
+fn notes_of_the_log() -> Vec<String> {
+    let notes = status()["notes"].as_array().cloned().unwrap_or_default();
+    let notes = notes.iter().filter_map(|note| note["note"].as_str().map(str::to_owned));
+    notes.filter(|note| note.contains("audit.jsonl")).collect()
+}
+
+/// What the log says of lost lines is what the status says, and each line is whole.
+#[track_caller]
+fn the_log_must_tell_of(lost: u64, path: &std::path::Path) {
+    let told: u64 = lines(path).iter().filter_map(|line| line["lost_entries_count"].as_u64()).sum();
+    assert_eq!(told, lost);
+}
+
+#[test]
+fn a_full_disk_under_the_audit_log_does_not_end_the_agent() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(disk) = Disk::mount() else { return };
+    let path = disk.path("audit.jsonl");
+    disk.fill();
+    let mut daemon = Daemon::launch_auditing(&File::of_nobody(), &path);
+    daemon.wait_for(0, 0);
+    wait_until("the status told of lost lines", || lost_lines() > Some(0));
+    assert!(status()["agent"]["audit_error"].as_str().is_some_and(|error| error.contains("No space left")));
+    wait_until("a note told of it", || notes_of_the_log().iter().any(|note| note.contains("cannot be written")));
+    let before = lost_lines().unwrap();
+    daemon.run.signal(libc::SIGHUP);
+    wait_until("one more line was lost", || lost_lines() > Some(before));
+    disk.make_room();
+    wait_until("the log went on", || status()["agent"]["audit_error"].is_null() && !lines(&path).is_empty());
+    let lost = lost_lines().unwrap();
+    the_log_must_tell_of(lost, &path);
+    wait_until("a note told what is lost", || notes_of_the_log().iter().any(|note| note.contains("are lost")));
+    daemon.end().must_say(&["cannot be written (No space left", &format!("{lost} lines of the log")]);
+    assert_eq!(lines(&path).last().expect("it was written")["action"], "end");
+}
+
+#[test]
+fn an_audit_log_that_loses_its_place_goes_on_when_it_has_one() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(disk) = Disk::mount() else { return };
+    let (folder, old) = (disk.path("logs"), disk.path("audit.jsonl.1"));
+    let path = folder.join("audit.jsonl");
+    fs::create_dir(&folder).unwrap();
+    let mut daemon = Daemon::launch_auditing(&File::of_nobody(), &path);
+    daemon.wait_for(0, 0);
+    let reload = || daemon.run.signal(libc::SIGHUP);
+    wait_until("the log was begun", || !lines(&path).is_empty());
+    // Rotation by rename.
+    fs::rename(&path, &old).unwrap();
+    reload();
+    wait_until("it went on under its name", || lines(&path).iter().any(|line| line["action"] == "reload"));
+    assert!(lines(&old).iter().all(|line| line["action"] != "reload"));
+    // The directory is removed.
+    fs::remove_dir_all(&folder).unwrap();
+    reload();
+    wait_until("the loss was counted", || lost_lines() > Some(0));
+    fs::create_dir(&folder).unwrap();
+    wait_until("it went on in a new file", || !lines(&path).is_empty());
+    the_log_must_tell_of(lost_lines().unwrap(), &path);
+    daemon.end();
+}
+
+#[test]
+fn an_audit_log_at_a_wrong_path_is_an_error_at_the_start() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::launch_auditing(&File::of_nobody(), &dir.path().join("none/audit.jsonl"));
+    let ended = daemon.run.wait_for_end();
+    assert_ne!(ended.code, Some(0));
+    ended.must_say(&["cannot write the audit log", "No such file or directory"]);
 }

@@ -20,6 +20,7 @@
 //! - `client`: traffic for a service
 //! - `connection`: both ends of a connection, under a test's control
 //! - `deadline`: waiting for conditions
+//! - `disk`: a small disk that can be filled
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
@@ -28,6 +29,7 @@ pub mod c_program;
 pub mod client;
 pub mod connection;
 pub mod deadline;
+pub mod disk;
 pub mod footprint;
 pub mod hurrying;
 pub mod job;
@@ -46,6 +48,7 @@ pub mod words;
 pub use agent::{Finished, Run, Running};
 pub use busy::Busy;
 pub use deadline::{TIMEOUT, holds_within, wait_until};
+pub use disk::Disk;
 pub use footprint::Footprint;
 pub use hurrying::Hurrying;
 pub use job::Job;

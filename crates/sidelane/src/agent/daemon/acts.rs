@@ -1,6 +1,6 @@
 //! What a decision of the policy leads to: acts, and words about them.
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Action, Reason};
@@ -10,6 +10,7 @@ use super::Agent;
 use crate::agent::choice::goes_by_interference;
 use crate::agent::log::{CpuLine, Seen, in_words, name_of, sentence};
 use crate::agent::tracked::Given;
+use crate::audit::AuditLog;
 use crate::claim::ClaimError;
 use crate::note::Note;
 
@@ -32,7 +33,7 @@ impl Agent {
             self.keep(action);
             self.tell(action, now_ns)?;
         }
-        self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
+        self.log.iter().for_each(AuditLog::drain);
         Ok(any_failed)
     }
 

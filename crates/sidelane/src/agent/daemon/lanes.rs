@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use anyhow::Result;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Lanes;
@@ -10,7 +9,7 @@ use sidelane_policy::borrow::Lending;
 
 use super::Agent;
 use crate::agent::discover::FoundService;
-use crate::agent::lanes::{KeptLanes, LaneGates, lanes_of};
+use crate::agent::lanes::{KeptLanes, lanes_of};
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::tracked::Served;
 use crate::note::Note;
@@ -94,7 +93,7 @@ impl Agent {
     }
 
     /// Looks after what is not decided lane by lane.
-    pub(super) fn look_after_lanes(&mut self) -> Result<()> {
+    pub(super) fn look_after_lanes(&mut self) {
         let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
         self.drop_lanes(&gone);
@@ -108,7 +107,6 @@ impl Agent {
                 kept.terms.keep();
             }
         }
-        self.gates.as_mut().map_or(Ok(()), LaneGates::drain)
     }
 
     /// All lanes that are kept.

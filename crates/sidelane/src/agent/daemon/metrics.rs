@@ -158,12 +158,15 @@ impl Agent {
             kind: Kind::Histogram,
             values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
         };
+        let lost = ("audit_lost_lines", None, Kind::Counter, "Lines of the audit log that could not be written");
+        let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
         vec![
             reaction,
             Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
             Family::of(repaired, one(Some(self.diary.repaired as f64))),
+            Family::of(lost, one(lost_lines)),
         ]
     }
 }

@@ -20,8 +20,7 @@ mod start;
 mod waiting;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,12 +38,13 @@ use super::config::{Config, OnMachine};
 use super::cost::Cost;
 use super::discover::{Container, Finder, FoundService};
 use super::lanes::LaneGates;
-use super::log::{CpuAudit, CpuLog, Seen};
+use super::log::{CpuAudit, Seen};
 use super::metric::Metric;
 use super::modules::{Flights, Hurries, Proxies};
 use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
+use crate::audit::AuditLog;
 use crate::claim::Claim;
 use crate::cpu_mask::mask;
 use crate::lane::slowdown::SlowdownKeeper;
@@ -98,7 +98,7 @@ pub struct Agent {
     actions: Box<Actions>,
     /// The CPUs of the cores that batch may use, as the kernel program was told; `None`: it is to be told anew.
     beside_batch: Option<CpuMask>,
-    log: Option<CpuLog<BufWriter<File>>>,
+    log: Option<AuditLog>,
     pen: CpuAudit,
     doors: Doors,
     /// Keeps batch lanes, where the file says so.
@@ -314,9 +314,7 @@ impl Agent {
         *times += 1;
         if *times == 1 {
             eprint_fitted(&format!("sidelane: {what}"));
-            if let Some(log) = &mut self.log {
-                let _ = log.note(now_ns(), "note", &what);
-            }
+            self.log_note("note", &what);
         }
     }
 
@@ -333,9 +331,10 @@ impl Agent {
         let finished = given_back.and(self.close_doors()).and(self.end_modules());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         self.tracked.tracker().detach();
-        self.gates.as_mut().map_or(Ok(()), LaneGates::drain)?;
         if let Some(log) = &mut self.log {
-            log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found")?;
+            log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");
+            let state = log.end();
+            Note::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
         // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
         drop((self.owners, self.claim));

@@ -9,11 +9,14 @@ use crate::agent::choice::{choose, goes_by_interference, moves_containers, place
 use crate::agent::config::{Config, OnMachine};
 use crate::agent::metric::Metric;
 use crate::agent::tracked::Given;
+use crate::audit::AuditLog;
 use crate::note::Note;
 
 impl Agent {
     /// Reads the file again. With a bad one everything goes on as before.
     pub(super) fn reload(&mut self) {
+        // Rotation by rename: another file may have its name now.
+        self.log.iter().for_each(AuditLog::open_again);
         let (config, here) = match self.read_again() {
             Ok(read) => read,
             Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),

@@ -1,5 +1,6 @@
 //! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Error, Result};
@@ -39,7 +40,8 @@ impl Agent {
         self.look_at_requests();
         self.look_at_modules();
         self.heed()?;
-        self.look_after_lanes()?;
+        self.look_after_lanes();
+        self.look_at_log();
         self.find_measured(now_ns);
         self.keep_off_services();
         self.look_at_counters(now_ns);
@@ -371,10 +373,21 @@ impl Agent {
     }
 
     pub(super) fn log_note(&mut self, action: &str, why: &str) {
-        if let Some(log) = &mut self.log {
-            // A log that cannot be written is told of at the next decision.
-            let _ = log.note(now_ns(), action, why).and_then(|()| log.drain());
-        }
+        self.log.iter().for_each(|log| log.note(now_ns(), action, why));
+    }
+
+    /// Has the audit log written, and says what is lost of it. It never ends anything.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        let now: BTreeSet<Note> = Note::of_audit(log.path(), &log.state()).collect();
+        // While it fails, status and metrics have the count.
+        let is_failing = now.iter().any(|note| matches!(note, Note::AuditFails { .. }));
+        let is_worth_a_note = |note: &Note| !is_failing || matches!(note, Note::AuditFails { .. });
+        let now: BTreeSet<Note> = now.into_iter().filter(is_worth_a_note).collect();
+        self.diary.notes.retain(|note, _| !note.is_of_audit() || now.contains(note));
+        let new: Vec<Note> = now.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
+        new.into_iter().for_each(|note| self.note(note));
     }
 }
 

@@ -13,6 +13,7 @@ use crate::agent::status::{
     SlowerStatus, Snapshot,
 };
 use crate::agent::tracked::{Contained, Served};
+use crate::audit::AuditLog;
 use crate::cpu_mask::set;
 use crate::lane::slowdown::SlowdownOutcome;
 use crate::note::Slo;
@@ -45,6 +46,7 @@ impl Agent {
             Kind::PerfIso { .. } => "perfiso",
             Kind::Unmanaged => "unmanaged",
         };
+        let audit = self.log.as_ref().map(AuditLog::state);
         AgentStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -61,6 +63,8 @@ impl Agent {
             cpu_percent: self.cost.recent().map(|share| share * 100.0),
             cpu_s: self.cost.cpu_ns() as f64 / 1e9,
             resident_bytes: resident_bytes(),
+            audit_lost_lines: audit.as_ref().map(|audit| audit.lost_lines),
+            audit_error: audit.and_then(|audit| audit.error),
         }
     }
 

@@ -1,7 +1,6 @@
 //! How the agent starts.
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -23,14 +22,16 @@ use crate::agent::cost::Cost;
 use crate::agent::daemon::doors::Doors;
 use crate::agent::discover::Finder;
 use crate::agent::lanes::LaneGates;
-use crate::agent::log::{CpuAudit, CpuLog};
+use crate::agent::log::CpuAudit;
 use crate::agent::metric::Metric;
 use crate::agent::modules::{Flights, Hurries, Proxies};
 use crate::agent::owners::{Owners, be_the_agent};
 use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
+use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::claim::Claim;
 use crate::lane::beside::settle;
+use crate::lane::log::LaneAudit;
 use crate::note::Note;
 use crate::request::can_track;
 use crate::undo::guardian::Guardian;
@@ -47,7 +48,7 @@ impl Agent {
         tracker.attach()?;
         let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;
-        let (log, pen) = config.audit.as_deref().map(open_log).transpose()?.unzip();
+        let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
         let (hands, doors, usable) = match &claim {
             Some(claim) => {
@@ -60,8 +61,7 @@ impl Agent {
         let mut tracked = Tracked::new(tracker);
         tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
-        let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
-        let gates = gates.transpose()?;
+        let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         let began_ns = now_ns();
@@ -71,7 +71,7 @@ impl Agent {
             finder: Finder::new(&config),
             tracked,
             times: Times::since(began_ns),
-            pen: pen.unwrap_or_else(CpuAudit::default),
+            pen,
             options,
             config,
             here,
@@ -160,15 +160,23 @@ fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
     Ok(Features { requests, turns, interference, only_watched, groups: true, shares: true, ..Features::default() })
 }
 
-fn open_log(path: &Path) -> Result<(CpuLog<BufWriter<File>>, CpuAudit)> {
-    let (mut log, pen) = CpuLog::new(BufWriter::new(append(path)?));
-    log.note(now_ns(), "start", "the agent has started").context("cannot write the audit log")?;
-    Ok((log, pen))
+/// The audit log, with a pen for each kind of decision.
+#[derive(Default)]
+struct Log {
+    log: Option<AuditLog>,
+    pen: CpuAudit,
+    lane_pen: LaneAudit,
 }
 
-fn append(path: &Path) -> Result<File> {
-    let file = File::options().append(true).create(true).open(path);
-    file.with_context(|| format!("cannot write the audit log {}", path.display()))
+/// A wrong path is an error of the file; a full disk is not, or a restart would leave services unprotected.
+fn open_log(path: &Path) -> Result<Log> {
+    let file = AuditFile::append(path.to_owned());
+    let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;
+    let ((pen, lines), (lane_pen, lane_lines)) = (Audit::ring(), Audit::ring());
+    let log = AuditLog::start(file, AuditLevel::All, vec![lines, lane_lines]);
+    let log = log.context("cannot start the thread of the audit log")?;
+    log.note(now_ns(), "start", "the agent has started");
+    Ok(Log { log: Some(log), pen, lane_pen })
 }
 
 /// Claims the CPUs, and starts the guardian, who holds the claims, too.

@@ -6,8 +6,6 @@ mod book;
 mod pairs;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::BufWriter;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -24,7 +22,7 @@ pub use pairs::lanes_of;
 use super::config::LaneGate;
 use crate::lane::gate::{Gate, LaneKeeper, keepers};
 use crate::lane::holder::{Evictor, HolderBooks, Means};
-use crate::lane::log::{LaneAudit, LaneLog};
+use crate::lane::log::LaneAudit;
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::lane::terms::{LendingError, TermsKeeper};
 
@@ -33,20 +31,17 @@ pub struct LaneGates {
     gate: Gate,
     config: LaneGate,
     book: Arc<Book>,
-    log: Option<LaneLog<BufWriter<File>>>,
     pen: LaneAudit,
 }
 
 impl LaneGates {
-    /// As the file says. `audit` is the agent's own log, which these decisions go to, too.
-    pub fn new(config: &LaneGate, audit: Option<File>) -> Result<Self> {
-        let (log, pen) = audit.map(|file| LaneLog::new(BufWriter::new(file))).unzip();
+    /// As the file says. `pen` writes these decisions into the agent's own log.
+    pub fn new(config: &LaneGate, pen: LaneAudit) -> Result<Self> {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
             config: config.clone(),
             book: Arc::new(Book::new().context("cannot make a bell for the lanes' keepers")?),
-            log,
-            pen: pen.unwrap_or_default(),
+            pen,
         })
     }
 
@@ -79,11 +74,6 @@ impl LaneGates {
             _ => keepers::hold(&lanes, tracker, lending, &means)?,
         };
         Ok(KeptLanes { keepers, beside, terms })
-    }
-
-    /// Writes what the keepers have decided.
-    pub fn drain(&mut self) -> Result<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")
     }
 }
 

@@ -104,7 +104,13 @@ impl Flight {
     fn look(&mut self, service: &str) -> Vec<News> {
         let events: Vec<Event> = self.recorder.events().collect();
         events.iter().for_each(|event| self.note(event));
-        let mut news: Vec<News> = events.iter().map(|event| News::Said(event.to_string())).collect();
+        let as_news = |event: &Event| match event {
+            Event::Unwritten(why) => {
+                News::Noted(Note::RecordingUnwritten { service: service.to_owned(), why: why.clone() })
+            }
+            event => News::Said(event.to_string()),
+        };
+        let mut news: Vec<News> = events.iter().map(as_news).collect();
         if let Some(error) = self.recorder.why_ended() {
             let why = format!("{error:#}");
             self.state = State::Ended { why: why.clone() };

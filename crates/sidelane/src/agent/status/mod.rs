@@ -76,6 +76,12 @@ pub struct AgentStatus {
     /// Its memory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_bytes: Option<u64>,
+    /// Lines of the audit log that could not be written and are lost; missing without an audit log.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub audit_lost_lines: Option<u64>,
+    /// Why the audit log cannot be written now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub audit_error: Option<String>,
 }
 
 /// One CPU.

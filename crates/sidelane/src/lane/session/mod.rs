@@ -12,8 +12,6 @@ mod work;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufWriter;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sidelane_policy::borrow::{Lending, Reason};
 
-use crate::audit::AuditLevel;
+use crate::audit::{AuditFile, AuditLevel, AuditLog};
 use crate::claim::{Claim, Claimant};
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
@@ -29,7 +27,6 @@ use crate::lane::beside::{Beside, keep_off};
 use crate::lane::cage::Cage;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
-use crate::lane::log::LaneLog;
 use crate::lane::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::lane::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
 use crate::note::Note;
@@ -62,7 +59,7 @@ pub struct SessionOptions {
     /// How batch gets off a lane.
     pub gate: Gate,
     /// Where the audit log goes.
-    pub audit: Option<(File, AuditLevel)>,
+    pub audit: Option<(AuditFile, AuditLevel)>,
     /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
     /// not ask for requests itself; `None`: that is not looked at.
     pub max_slowdown: Option<f64>,
@@ -143,7 +140,7 @@ pub struct Session {
     work: Work,
     guardian: Guardian,
     claims: Vec<Claim>,
-    log: Option<LaneLog<BufWriter<File>>>,
+    log: Option<AuditLog>,
     notes: BTreeSet<Note>,
     slowdown: Option<SlowdownKeeper>,
     began: Books,
@@ -354,7 +351,10 @@ impl Session {
         self.keepers.clear();
         self.tracker.detach();
         if let Some(log) = &mut self.log {
-            log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
+            log.note(now_ns(), "end", &why);
+            let state = log.end();
+            self.notes.retain(|note| !note.is_of_audit());
+            self.notes.extend(Note::of_audit(log.path(), &state));
         }
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
@@ -388,8 +388,8 @@ impl Session {
 
     /// Notes something once, however often it is seen.
     fn note(&mut self, what: Note) {
-        if let Some(log) = self.log.as_mut().filter(|_| !self.notes.contains(&what)) {
-            let _ = log.note(now_ns(), "note", &what.to_string());
+        if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
+            log.note(now_ns(), "note", &what.to_string());
         }
         if self.notes.insert(what.clone()) {
             self.news.push(what);

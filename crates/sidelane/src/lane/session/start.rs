@@ -1,8 +1,7 @@
 //! How batch is started: the guardian, the changes to the machine, and then the command, in that order.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -15,9 +14,9 @@ use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::SessionOptions;
 use super::served::Served;
 use super::work::Work;
-use crate::audit::AuditLevel;
+use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::claim::Claim;
-use crate::lane::log::{LaneAudit, LaneLog};
+use crate::lane::log::LaneAudit;
 use crate::undo::Undo;
 use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
@@ -145,7 +144,7 @@ fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what:
     Ok((Kept { keepers, scheduler }, log))
 }
 
-type Log = Option<LaneLog<BufWriter<File>>>;
+type Log = Option<AuditLog>;
 
 fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
     let Gate::Instrumented { library } = gate else { return Ok(None) };
@@ -154,20 +153,17 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
 }
 
 /// The audit log, beginning with what was done to the machine so far.
-fn open_log(
-    (file, level): (File, AuditLevel),
-    stage: &Stage<'_>,
-    what: &str,
-) -> Result<(LaneLog<BufWriter<File>>, LaneAudit)> {
-    let (mut log, pen) = LaneLog::at_level(BufWriter::new(file), level);
-    let mut note = |what, why: &str| log.note(now_ns(), what, why).context("cannot write the audit log");
+fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &str) -> Result<(AuditLog, LaneAudit)> {
+    let (pen, lines) = Audit::ring();
+    let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
+    let note = |what, why: &str| log.note(now_ns(), what, why);
     for beside in stage.served.iter().map(|served| &served.beside) {
         let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());
         if beside.pin_service {
             let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
-            note("pin", &why)?;
+            note("pin", &why);
         }
-        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", beside.target))?;
+        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", beside.target));
     }
     Ok((log, pen))
 }

@@ -30,9 +30,7 @@ const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 impl Session {
     /// Looks after everything that is not decided lane by lane; to be called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
-        if let Some(log) = &mut self.log {
-            log.drain().context("cannot write the audit log")?;
-        }
+        self.look_at_log();
         self.keep_terms()?;
         self.keep_slowdown();
         self.look_at_blocked();
@@ -52,6 +50,15 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Has the audit log written. A run never ends because of it.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        if let Some(note) = Note::of_failing_audit(log.path(), &log.state()) {
+            self.note(note);
+        }
     }
 
     /// Learns from the requests that have finished, and agrees new terms.

@@ -29,6 +29,8 @@ pub enum Event {
         /// For `sidelane report`.
         log: PathBuf,
     },
+    /// A recording could not be written, and nothing is left of it; why. The recorder goes on.
+    Unwritten(String),
     /// That was the last recording: so many are written, no more.
     Full(u32),
     /// It has ended, and nothing was written.
@@ -51,6 +53,9 @@ impl fmt::Display for Event {
             }
             Self::Broken(how) | Self::Diagnosed(how) => f.write_str(how),
             Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
+            Self::Unwritten(why) => {
+                write!(f, "the recording could not be written: {why}; make room, the next one is written as usual")
+            }
             Self::Full(recordings) => {
                 write!(f, "that was recording {recordings}; no more are written, to spare the disk")
             }

@@ -10,7 +10,7 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Error, Result, ensure};
 
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
@@ -96,6 +96,8 @@ struct Flight<'o> {
     due: Option<Due>,
     writing: Option<Writing>,
     recordings: u32,
+    /// A recording could not be written.
+    has_failed: bool,
     waiting_seen_ns: u64,
     /// All is there up to here.
     now_ns: u64,
@@ -123,6 +125,7 @@ impl<'o> Flight<'o> {
             due: None,
             writing: None,
             recordings: 0,
+            has_failed: false,
             waiting_seen_ns: 0,
             now_ns: 0,
         }
@@ -144,7 +147,8 @@ impl<'o> Flight<'o> {
         if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
             self.write(known)?;
         }
-        self.look_at_writing()
+        self.look_at_writing();
+        Ok(())
     }
 
     /// Looks at the requests that the builder gives out when `go_on` is done with it.
@@ -177,12 +181,15 @@ impl<'o> Flight<'o> {
         if self.recordings >= self.options.recordings {
             return Ok(());
         }
-        self.finish_writing()?;
+        self.finish_writing();
         self.recordings += 1;
         (self.tell)(Event::Broken(in_words(broken, self.options.bound)));
         let recording = self.recording(from_ns, known());
         let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
-        self.writing = Some(writing.context("cannot write the recording")?);
+        match writing {
+            Ok(writing) => self.writing = Some(writing),
+            Err(error) => self.is_unwritten(&error),
+        }
         if self.recordings == self.options.recordings {
             (self.tell)(Event::Full(self.recordings));
         }
@@ -205,20 +212,31 @@ impl<'o> Flight<'o> {
     }
 
     /// A recording that cannot be written is told now, not at the next one.
-    fn look_at_writing(&mut self) -> Result<()> {
-        if self.writing.as_ref().is_some_and(Writing::is_over) { self.finish_writing() } else { Ok(()) }
+    fn look_at_writing(&mut self) {
+        if self.writing.as_ref().is_some_and(Writing::is_over) {
+            self.finish_writing();
+        }
     }
 
-    fn finish_writing(&mut self) -> Result<()> {
-        self.writing.take().map_or(Ok(()), Writing::join)
+    fn finish_writing(&mut self) {
+        if let Some(Err(error)) = self.writing.take().map(Writing::join) {
+            self.is_unwritten(&error);
+        }
+    }
+
+    /// A disk may have room again at the next break: it does not end the recorder.
+    fn is_unwritten(&mut self, error: &Error) {
+        self.recordings -= 1;
+        self.has_failed = true;
+        (self.tell)(Event::Unwritten(format!("{error:#}")));
     }
 
     /// No record comes any more: what breaks the objective yet is written.
     fn end(mut self, known: Known<'_>) -> Result<()> {
         self.look(Builder::finish);
         self.write(known)?;
-        self.finish_writing()?;
-        if self.recordings == 0 {
+        self.finish_writing();
+        if self.recordings == 0 && !self.has_failed {
             (self.tell)(Event::Unbroken);
         }
         Ok(())

@@ -74,15 +74,24 @@ impl Recording {
     }
 
     fn write(self, name: &Path, tell: &Tell) -> Result<()> {
-        let Files { log, page: (page, mut page_file) } = Files::claim(name)?;
+        let Files { log, page: (page, page_file) } = Files::claim(name)?;
         let path = log.0.clone();
+        let written = self.write_both(log, &page, page_file, tell);
+        match &written {
+            Ok(()) => tell(Event::Written { page, log: path }),
+            // A part of a recording would take the room that the next one needs.
+            Err(_) => [page, path].iter().for_each(|file| drop(remove_file(file))),
+        }
+        written
+    }
+
+    fn write_both(self, log: (PathBuf, File), page: &Path, mut page_file: File, tell: &Tell) -> Result<()> {
         let late = self.late();
         let told = self.study(log)?;
         let html = html::page(&told.to_result());
         page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
         let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
         tell(Event::Diagnosed(headline(&told) + &late));
-        tell(Event::Written { page, log: path });
         Ok(())
     }
 

@@ -119,15 +119,25 @@ fn what_belongs_to_the_break_is_written_before_it_makes_room() {
     assert!(times_ns[0] < last_ns, "the request is in the recording");
 }
 
+/// As on a full disk, which has room again at the next break.
 #[test]
-fn a_recording_that_cannot_be_written_is_told_soon() {
+fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
-    let (options, (tell, _)) = (options(&dir.path().join("nowhere")), heard());
+    let later = dir.path().join("later");
+    let (options, (tell, events)) = (options(&later), heard());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
     let mut records = until_one_is_slow();
     let (mut now_ns, began) = (records.last().unwrap().at_ns, Instant::now());
-    while flight.take(&mut records, now_ns, &Default::default).is_ok() {
+    let is_told =
+        || matches!(events.lock().unwrap().last(), Some(Event::Unwritten(why)) if why.contains("No such file"));
+    while !is_told() {
         assert!(began.elapsed() < DEADLINE, "it was not told");
+        flight.take(&mut records, now_ns, &Default::default).unwrap();
         now_ns += AFTER_NS;
     }
+    std::fs::create_dir(&later).unwrap();
+    flight.due = Some(Due { at_ns: now_ns, from_ns: now_ns, broken: Break::Request(2_000_001) });
+    flight.end(&Default::default).unwrap();
+    let events = events.lock().unwrap();
+    assert!(log_of(&events).is_some() && !events.contains(&Event::Unbroken), "{events:?}");
 }

@@ -1,0 +1,302 @@
+//! The file of an audit log: whole lines, and an exact count of those that are lost.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An audit log's file. It may be missing for now.
+pub struct AuditFile {
+    path: PathBuf,
+    lines: Lines<File>,
+    /// Why it is missing.
+    error: Option<io::Error>,
+}
+
+impl AuditFile {
+    /// Empties the file at `path`, or creates it.
+    ///
+    /// # Errors
+    /// If the path itself is wrong: no directory, no permission. A full or failing disk is no error here: the file is
+    /// opened later.
+    pub fn create(path: PathBuf) -> io::Result<Self> {
+        Self::begin(path, OpenOptions::new().write(true).create(true).truncate(true))
+    }
+
+    /// Opens the file at `path` to write below what is in it, or creates it.
+    ///
+    /// # Errors
+    /// As those of [`AuditFile::create`].
+    pub fn append(path: PathBuf) -> io::Result<Self> {
+        Self::begin(path, OpenOptions::new().append(true).create(true))
+    }
+
+    fn begin(path: PathBuf, options: &OpenOptions) -> io::Result<Self> {
+        let (file, error) = match options.open(&path) {
+            Ok(file) => (Some(file), None),
+            Err(error) if may_pass(&error) => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let mut lines = Lines::to(file);
+        lines.is_torn = ends_within_a_line(&path);
+        Ok(Self { path, lines, error })
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens what is at the path now, such as after a rename of the old file.
+    pub(super) fn open_again(&mut self) -> io::Result<()> {
+        let opened = OpenOptions::new().append(true).create(true).open(&self.path);
+        let known = self.lines.out.as_ref().and_then(identity);
+        self.error = None;
+        match opened {
+            Ok(file) if known.is_some() && identity(&file) == known => Ok(()),
+            Ok(file) => {
+                self.lines.go_on_in(Some(file));
+                self.lines.is_torn = ends_within_a_line(&self.path);
+                Ok(())
+            }
+            Err(error) => {
+                self.lines.go_on_in(None);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes sure that lines reach a file that has a name: one that was removed is made anew.
+    pub(super) fn must_be_there(&mut self) -> io::Result<()> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let is_there = self.lines.out.as_ref().is_some_and(|file| file.metadata().is_ok_and(|file| file.nlink() > 0));
+        if is_there { Ok(()) } else { self.open_again() }
+    }
+
+    pub(super) fn lines(&mut self) -> &mut Lines<File> {
+        &mut self.lines
+    }
+}
+
+/// Whether the error says nothing against the path: it is one of the disk or of the machine, and may pass.
+fn may_pass(error: &io::Error) -> bool {
+    !matches!(
+        error.raw_os_error(),
+        None | Some(
+            libc::ENOENT
+                | libc::ENOTDIR
+                | libc::EISDIR
+                | libc::EACCES
+                | libc::EPERM
+                | libc::ELOOP
+                | libc::ENAMETOOLONG
+                | libc::EINVAL
+        )
+    )
+}
+
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Whether an earlier writer could not finish its last line.
+fn ends_within_a_line(path: &Path) -> bool {
+    let last = || -> io::Result<u8> {
+        let mut file = File::open(path)?;
+        let mut byte = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut byte)?;
+        Ok(byte[0])
+    };
+    // Nothing is read of a pipe or a device.
+    path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0) && last().is_ok_and(|byte| byte != b'\n')
+}
+
+/// Lines on their way to `W`, which may fail at any byte.
+pub(super) struct Lines<W> {
+    out: Option<W>,
+    /// The rest of a line of which the beginning is written.
+    rest: Vec<u8>,
+    /// What is written already ends within a line that is not ours to finish.
+    is_torn: bool,
+    /// Lost since the log last told of it.
+    untold: u64,
+    /// Lost in all.
+    lost: u64,
+}
+
+impl<W: Write> Lines<W> {
+    fn to(out: Option<W>) -> Self {
+        Self { out, rest: Vec::new(), is_torn: false, untold: 0, lost: 0 }
+    }
+
+    /// Lines that are lost, in all.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Counts lines as lost.
+    pub(super) fn lose(&mut self, lines: u64) {
+        self.untold += lines;
+        self.lost += lines;
+    }
+
+    /// Lines go there from now on. A line that was begun elsewhere is lost.
+    fn go_on_in(&mut self, out: Option<W>) {
+        self.out = out;
+        if !std::mem::take(&mut self.rest).is_empty() {
+            self.lose(1);
+        }
+    }
+
+    /// Finishes the line that was begun, and tells of lost lines with the line that `tell` makes of their count.
+    pub(super) fn catch_up(&mut self, tell: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
+        if std::mem::take(&mut self.is_torn) {
+            self.rest.insert(0, b'\n');
+        }
+        let rest = std::mem::take(&mut self.rest);
+        let (written, result) = self.write(&rest);
+        self.rest = rest[written..].to_vec();
+        result?;
+        if self.untold == 0 {
+            return Ok(());
+        }
+        let line = tell(self.untold);
+        let (written, result) = self.write(&line);
+        if written > 0 {
+            self.untold = 0;
+            self.rest = line[written..].to_vec();
+        }
+        result
+    }
+
+    /// Writes whole lines, and counts those as lost of which nothing could be written.
+    pub(super) fn put(&mut self, text: &[u8]) -> io::Result<()> {
+        let (written, result) = self.write(text);
+        let is_within = written > 0 && text[written - 1] != b'\n';
+        let rest = &text[written..];
+        let end =
+            if is_within { rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1) } else { 0 };
+        self.rest = rest[..end].to_vec();
+        self.lose(rest[end..].iter().filter(|byte| **byte == b'\n').count() as u64);
+        result
+    }
+
+    /// How many bytes were written, and why no more.
+    fn write(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let Some(out) = &mut self.out else { return (0, Err(ErrorKind::NotFound.into())) };
+        let mut written = 0;
+        while written < bytes.len() {
+            match out.write(&bytes[written..]) {
+                Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A disk on which there is room for so many bytes more.
+    #[derive(Default)]
+    struct Disk {
+        text: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            if taken == 0 {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            self.text.extend_from_slice(&bytes[..taken]);
+            self.room -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    proptest! {
+        /// Whatever room there is at each write, lines are whole, in order, and written or counted.
+        #[test]
+        fn each_line_is_whole_or_counted_as_lost(rooms in prop::collection::vec(0..40_usize, 1..60)) {
+            let mut lines = Lines::to(Some(Disk::default()));
+            for (number, room) in rooms.iter().enumerate() {
+                lines.out.as_mut().unwrap().room = *room;
+                let text = format!("line {number}\nalso {number}\n");
+                match lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()) {
+                    Ok(()) => drop(lines.put(text.as_bytes())),
+                    Err(_) => lines.lose(2),
+                }
+            }
+            lines.out.as_mut().unwrap().room = usize::MAX;
+            lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
+            let text = String::from_utf8(lines.out.as_ref().unwrap().text.clone()).unwrap();
+            let told: u64 = text.lines().filter_map(|line| line.strip_prefix("lost ")?.parse::<u64>().ok()).sum();
+            let written = text.lines().filter(|line| !line.starts_with("lost ")).count() as u64;
+            prop_assert_eq!((told, told + written), (lines.lost(), 2 * rooms.len() as u64));
+            let whole = |line: &str| matches!(line.split_once(' '), Some(("line" | "also" | "lost", number)) if number.parse::<u64>().is_ok());
+            prop_assert!(text.ends_with('\n') && text.lines().all(whole), "{}", text);
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_begun_in_a_file_that_is_gone_is_lost() {
+        let mut lines = Lines::to(Some(Disk { room: 3, ..Disk::default() }));
+        assert!(lines.put(b"line 1\nline 2\n").is_err());
+        assert_eq!((lines.lost(), lines.rest.as_slice()), (1, &b"e 1\n"[..]));
+        lines.go_on_in(Some(Disk { room: 100, ..Disk::default() }));
+        lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
+        assert_eq!((lines.lost(), lines.out.unwrap().text.as_slice()), (2, &b"lost 2\n"[..]));
+    }
+
+    #[test]
+    fn a_wrong_path_is_an_error_and_a_full_disk_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for wrong in [dir.path().join("none/log"), dir.path().to_owned()] {
+            assert!(AuditFile::append(wrong.clone()).is_err() && AuditFile::create(wrong).is_err());
+        }
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::EIO, libc::EROFS, libc::ENFILE, libc::ESTALE] {
+            assert!(may_pass(&io::Error::from_raw_os_error(errno)), "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/log");
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        let mut file = AuditFile::append(path.clone()).unwrap();
+        file.must_be_there().unwrap();
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        assert!(file.must_be_there().is_err() && file.must_be_there().is_err());
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        file.must_be_there().unwrap();
+        file.lines().put(b"again\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"again\n");
+    }
+
+    #[test]
+    fn a_line_that_an_earlier_writer_left_unfinished_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "torn").unwrap();
+        let mut file = AuditFile::append(path.clone()).unwrap();
+        file.lines().catch_up(|_| unreachable!("nothing is lost")).unwrap();
+        file.lines().put(b"whole\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"torn\nwhole\n");
+    }
+}
