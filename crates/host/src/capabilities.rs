@@ -3,9 +3,13 @@
 use std::fs;
 
 /// A capability, as the kernel numbers it.
+pub const CAP_SETPCAP: u32 = 8;
+/// A capability, as the kernel numbers it.
 pub const CAP_SYS_ADMIN: u32 = 21;
 /// A capability, as the kernel numbers it.
 pub const CAP_SYS_NICE: u32 = 23;
+/// A capability, as the kernel numbers it.
+pub const CAP_SYS_RESOURCE: u32 = 24;
 /// A capability, as the kernel numbers it.
 pub const CAP_PERFMON: u32 = 38;
 /// A capability, as the kernel numbers it.

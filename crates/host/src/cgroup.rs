@@ -143,6 +143,13 @@ pub fn processes(dir: &Path) -> Vec<u32> {
     found
 }
 
+/// The threads in the group `dir` of version 1 and below it.
+pub fn threads_in(dir: &Path) -> Vec<u32> {
+    let mut found: Vec<u32> = read_pids(&dir.join("tasks"));
+    groups_below(dir).iter().for_each(|below| found.extend(threads_in(below)));
+    found
+}
+
 /// The groups just below the group `dir`.
 pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let children = fs::read_dir(dir).into_iter().flatten().flatten();

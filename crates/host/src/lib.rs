@@ -27,6 +27,7 @@ pub mod priority;
 pub mod procfs;
 mod published;
 pub mod resident;
+pub mod rights;
 pub mod sealed;
 pub mod service;
 pub mod sock_diag;

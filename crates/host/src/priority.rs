@@ -4,6 +4,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cpulist::CpuSet;
+
 /// Holders: above every ordinary task, below threaded interrupt handlers (50) and below what
 /// an administrator is likely to have made real-time on purpose.
 pub const HOLDER_PRIORITY: i32 = 10;
@@ -24,6 +26,17 @@ pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
     // SAFETY: `set` is a valid cpu_set_t of the given size.
     let result = unsafe { libc::sched_setaffinity(tid as libc::pid_t, size_of_val(&set), &set) };
     check(result)
+}
+
+/// Whether the thread `tid` may run on a CPU that is not one of these. Not of a thread that has ended.
+pub fn may_leave(tid: u32, cpus: &CpuSet) -> bool {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a cpu_set_t of the given size, to be filled in.
+    let known = unsafe { libc::sched_getaffinity(tid as libc::pid_t, size_of_val(&set), &mut set) };
+    // SAFETY: the index is in range, as CPU_ISSET requires.
+    let is_set = |cpu: &u32| unsafe { libc::CPU_ISSET(*cpu as usize, &set) };
+    known == 0 && (0..libc::CPU_SETSIZE as u32).filter(is_set).any(|cpu| !cpus.contains(cpu))
 }
 
 /// Runs `work` with the calling thread confined to `cpus`, then restores the thread's affinity.
@@ -117,6 +130,8 @@ pub struct ThreadClass {
 impl ThreadClass {
     /// Any other task that needs the CPU gets it at once.
     pub const IDLE: Self = Self { policy: libc::SCHED_IDLE, priority: 0 };
+    /// A scheduler that was loaded decides; the ordinary class if there is none.
+    pub const EXT: Self = Self { policy: SCHED_EXT, priority: 0 };
     /// The class of most threads.
     pub const ORDINARY: Self = Self { policy: libc::SCHED_OTHER, priority: 0 };
 
@@ -137,6 +152,12 @@ impl ThreadClass {
     /// Whether it is SCHED_DEADLINE, which more goes with than is known of here.
     pub fn is_deadline(&self) -> bool {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE
+    }
+
+    /// Whether its threads run before all of the ordinary class.
+    pub fn is_realtime(&self) -> bool {
+        let policy = self.policy & !libc::SCHED_RESET_ON_FORK;
+        [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&policy)
     }
 
     /// Puts the thread `tid` into it.

@@ -175,6 +175,32 @@ notes! {
         BatchLeftGroup =>
             "batch left the group by which it is paused and ended, and was put back there",
             "have it start no containers or scopes of its own, or name those with --adopt";
+        BatchRaised { thread: String = "\"rt-worker\" (4711)".to_owned() } =>
+            "the batch thread {thread} was in another scheduling class than batch, in which it could run before the \
+             holder of its lane; it was put back",
+            "have nothing change batch's scheduling class (chrt, rtkit, a service manager)";
+        BatchWidened { what: String = "the batch thread \"iou-sqp-7\" (4712)".to_owned() } =>
+            "{what} was allowed other CPUs than the batch lanes; it was put back",
+            "have batch keep its CPU affinity and its cpuset";
+        LeftAdopted { process: String = "\"worker\" (4713)".to_owned() } =>
+            "process {process} left the group that was adopted, and was given back: it is not batch any more",
+            "keep it in its group, or adopt it with a run of its own (--adopt pid:NUMBER)";
+        RealtimeAllowed =>
+            "the batch command may enter real-time classes (--allow-realtime): a thread of SCHED_FIFO or SCHED_RR with a \
+             priority of 10 or more runs on while the service works",
+            "leave --allow-realtime out if the command does not need it";
+        RightsStay =>
+            "the batch command keeps the right to real-time classes in its setuid programs: this process lacks \
+             CAP_SETPCAP, and cannot take the right away",
+            "run sidelane as root";
+        CoreDumpWithheld { signal: i32 = 11 } =>
+            "signal {signal} ended the batch command, and no core dump was made: kernel.core_pattern names a program, \
+             which would have run on the service's CPUs",
+            "begin the command with `ulimit -c unlimited` to have the dump";
+        CommandUsedNoCpu { seconds: u64 = 12, cpu_ms: u64 = 3 } =>
+            "the batch command has run for {seconds} s and used {cpu_ms} ms of CPU: work that a daemon does for it \
+             (docker run, systemd-run, at) is not batch, and runs beside the service",
+            "name that work with --adopt cgroup:/PATH, or run the program itself";
         ServiceStrays { times: u64 = 3 } =>
             "the service ran {times} times on CPUs that are not request lanes, unwatched",
             "name those CPUs in --lanes, or confine the service with --pin-service";

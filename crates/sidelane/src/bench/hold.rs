@@ -330,6 +330,7 @@ impl Bench<'_> {
             audit: None,
             max_slowdown: None,
             quiet: false,
+            allow_realtime: false,
         };
         let counter = self.scratch.path().join("counter");
         let command = ["batch", "loop", "--counter"].map(OsString::from);

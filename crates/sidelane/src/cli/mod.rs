@@ -87,6 +87,9 @@ pub enum Verb {
         entrance_fd: i32,
         /// `idle`, `ext` or `ordinary`.
         class: String,
+        /// Give up the rights by which the command could run before others.
+        #[arg(long)]
+        without_rights: bool,
         /// The batch command.
         #[arg(last = true, required = true)]
         command: Vec<OsString>,

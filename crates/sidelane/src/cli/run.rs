@@ -85,6 +85,10 @@ pub struct RunArgs {
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Let the batch command enter real-time classes and raise its nice value: it keeps CAP_SYS_NICE, CAP_SYS_RESOURCE
+    /// and its limits
+    #[arg(long, conflicts_with = "adopt")]
+    pub allow_realtime: bool,
     /// Batch that runs already, instead of a command: pid:NUMBER or cgroup:/PATH
     #[arg(long, value_name = "BATCH", value_parser = parse_adoptee, conflicts_with = "command")]
     pub adopt: Option<Target>,

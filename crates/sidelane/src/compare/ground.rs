@@ -129,10 +129,10 @@ impl<'a> Ground<'a> {
         let (gate, audit, quiet) = (self.gate.clone(), None, true);
         if managed {
             let (class, hold, max_slowdown) = (gate.batch_class(), Some(self.options.lending), self.max_slowdown);
-            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet };
+            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet, allow_realtime: false };
         }
         let (class, gate) = (self.options.unmanaged, Gate::Holder);
-        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet }
+        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet, allow_realtime: false }
     }
 
     /// The figures of one run; anew if it was stopped meanwhile.

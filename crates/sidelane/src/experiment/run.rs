@@ -123,6 +123,7 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
         audit: None,
         max_slowdown: None,
         quiet: false,
+        allow_realtime: false,
     };
     let mut session = Session::start(vec![stage.beside()?], &command(stage, task.batch, &counter), options)?;
     let measured = measure(task, setting, &mut session, &counter);

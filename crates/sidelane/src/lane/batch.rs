@@ -16,7 +16,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::gate::instrumented::{keep_out, preload};
 use crate::lane::gate::instrumented::Pass;
 use sidelane_host::posix_signals;
-use sidelane_host::priority;
+use sidelane_host::priority::{self, ThreadClass};
+use sidelane_host::rights;
 
 /// The hidden verb under which the binary is the start barrier.
 pub const VERB: &str = "__batch";
@@ -53,6 +54,30 @@ impl BatchClass {
         Self::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Self::Ordinary)
     }
 
+    /// The class for the kernel; `None` where batch may be in any.
+    fn for_kernel(self) -> Option<ThreadClass> {
+        match self {
+            Self::Idle => Some(ThreadClass::IDLE),
+            Self::Ext => Some(ThreadClass::EXT),
+            Self::Ordinary => None,
+        }
+    }
+
+    /// Whether a thread of batch may be in the class `found`. What else leaves SCHED_EXT, its scheduler sees.
+    fn admits(self, found: ThreadClass) -> bool {
+        match self {
+            Self::Idle => found.is_idle(),
+            Self::Ext => !found.is_realtime(),
+            Self::Ordinary => true,
+        }
+    }
+
+    /// Puts the thread `tid` back into it, unless it is in a class that batch may have. Returns whether it did.
+    pub fn put_back(self, tid: u32) -> bool {
+        let has_left = ThreadClass::of(tid).is_some_and(|found| !self.admits(found));
+        has_left && self.for_kernel().is_some_and(|class| class.give(tid).is_ok())
+    }
+
     /// Puts the calling thread, and its children to come, into it.
     pub fn take(self) -> io::Result<()> {
         match self {
@@ -71,11 +96,18 @@ pub struct StartBarrier {
 
 impl StartBarrier {
     /// Starts `command` behind the barrier, without input and output if it is to be quiet; with a pass, so that it can check for itself.
-    pub fn start(command: &[OsString], class: BatchClass, quiet: bool, pass: Option<&Pass>) -> io::Result<Self> {
+    /// Without rights it cannot enter a class that runs before the holder's ([`rights`]).
+    pub fn start(
+        command: &[OsString],
+        class: BatchClass,
+        quiet: bool,
+        has_rights: bool,
+        pass: Option<&Pass>,
+    ) -> io::Result<Self> {
         let (entrance, barrier) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut waiting = Command::new("/proc/self/exe");
         waiting.arg(VERB).arg(entrance.as_raw_fd().to_string());
-        waiting.arg(class.name()).arg("--").args(command);
+        waiting.arg(class.name()).args((!has_rights).then_some("--without-rights")).arg("--").args(command);
         if quiet {
             waiting.stdin(Stdio::null()).stdout(Stdio::null());
         }
@@ -147,13 +179,25 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
 }
 
+/// Gives up what lets the command run before others, and the programs that the kernel would start for its core dumps.
+/// The session has noted already what cannot be given up here.
+fn give_up_rights() {
+    if rights::dumps_go_to_a_program() {
+        let _ = rights::dump_to_no_program();
+    }
+    let _ = rights::give_up();
+}
+
 /// The barrier's own program. Returns only if the command cannot be run.
-pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
+pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for us alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
     // Before the barrier opens, so that not even its own end runs in another class. Refused only by unusual
     // security policies, and the lane holder works all the same. A scheduler does not.
     let taken = class.take();
+    if without_rights {
+        give_up_rights();
+    }
     let opened = entrance.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     drop(entrance);
     let Some((program, arguments)) = command.split_first().filter(|_| opened) else {

@@ -12,14 +12,15 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Mutex;
 
+use super::batch::BatchClass;
 use super::decider::Evictor;
 use crate::note::Note;
 use crate::undo::groups::{kill_all, kill_until_none};
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
-use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
-use sidelane_host::procfs::threads;
+use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
+use sidelane_host::procfs::{text_of, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
@@ -35,6 +36,15 @@ pub struct Cage {
     leaves: Vec<Leaf>,
     adopted: bool,
     state: Mutex<State>,
+}
+
+/// What was put right, by the first name of each kind.
+#[derive(Debug, Default)]
+pub struct PutRight {
+    /// A thread that was in another class.
+    pub class: Option<String>,
+    /// A thread, or the group, that was allowed other CPUs.
+    pub cpus: Option<String>,
 }
 
 /// What the keepers of the lanes have asked for.
@@ -69,15 +79,16 @@ impl Cage {
         }
     }
 
-    /// A cage around batch that was adopted, in groups that others made or look after.
+    /// A cage around batch that was adopted, in groups that others made or look after; `leaves` were made for it.
     pub fn around(
         lanes: CpuSet,
         census: Census,
         freezer: Option<Freezer>,
         found_frozen: bool,
         cpuset: Option<Leaf>,
+        leaves: Vec<Leaf>,
     ) -> Self {
-        let (leaves, state) = (Vec::new(), Mutex::default());
+        let state = Mutex::default();
         Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state }
     }
 
@@ -146,11 +157,46 @@ impl Cage {
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
-    /// Who is born to a member between these two looks is a member in the second.
+    /// The processes that have left a group, be it with one thread: in version 1 each thread has a group. A thread that
+    /// is born to a member between these two looks is a member in the second.
     fn outside(&self, leaf: &Leaf) -> Vec<u32> {
-        let all = (self.census)();
-        let inside: BTreeSet<u32> = processes(&leaf.dir).into_iter().collect();
-        all.into_iter().filter(|pid| !inside.contains(pid)).collect()
+        let is_v2 = leaf.has("cgroup.controllers");
+        let threads_of = |pid: u32| if is_v2 { vec![pid] } else { threads(pid) };
+        let all: Vec<(u32, Vec<u32>)> = (self.census)().into_iter().map(|pid| (pid, threads_of(pid))).collect();
+        let inside = if is_v2 { processes(&leaf.dir) } else { threads_in(&leaf.dir) };
+        let inside: BTreeSet<u32> = inside.into_iter().collect();
+        let is_out = |tid: &u32| !inside.contains(tid) && Thread::of(*tid).is_some_and(|thread| thread.is_there());
+        all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
+    }
+
+    /// Puts each thread back that is in another class than batch, or may run on other CPUs than batch. Without a class it
+    /// may be in any.
+    pub fn put_right(&self, class: Option<BatchClass>) -> PutRight {
+        let mut right = PutRight::default();
+        if self.narrow_again() {
+            right.cpus = Some("the control group of batch".to_owned());
+        }
+        let lanes = self.undisturbed(CpuSet::clone);
+        for pid in self.processes() {
+            for tid in threads(pid) {
+                if class.is_some_and(|class| class.put_back(tid)) {
+                    right.class.get_or_insert_with(|| thread_name(pid, tid));
+                }
+                if may_leave(tid, &lanes) && self.undisturbed(|lanes| confine_again(tid, lanes)) {
+                    right.cpus.get_or_insert_with(|| format!("the batch thread {}", thread_name(pid, tid)));
+                }
+            }
+        }
+        right
+    }
+
+    /// Gives the group its CPUs again if batch has given it others. Returns whether it had.
+    fn narrow_again(&self) -> bool {
+        let state = self.state.lock().expect("no holder panics");
+        let lanes = self.usable(&state.evicted);
+        let Some(leaf) = self.cpuset.as_ref().filter(|_| !state.retired && !lanes.is_empty()) else { return false };
+        let cpus = leaf.read("cpuset.cpus").ok().and_then(|cpus| cpus.parse::<CpuSet>().ok());
+        cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
     }
 
     /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
@@ -250,6 +296,17 @@ impl Evictor for Cage {
     }
 }
 
+/// Whether the thread was allowed other CPUs than these, and was confined to them.
+fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
+    may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
+}
+
+/// A thread's name for a note. Batch has chosen it, and may have put anything into it.
+fn thread_name(pid: u32, tid: u32) -> String {
+    let name = text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    format!("{:?} ({tid})", name.trim_end())
+}
+
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
     let hierarchies = Hierarchy::all();
     Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
@@ -276,7 +333,7 @@ mod tests {
         let pids = [0, 1].map(|child: usize| children[child].id());
         let looks = AtomicUsize::new(0);
         let census: Census = Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
-        let sent = Cage::around(lanes, census, None, false, None).evict(1);
+        let sent = Cage::around(lanes, census, None, false, None, vec![]).evict(1);
         let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
         for child in &mut children {
             child.kill().unwrap();

@@ -30,6 +30,8 @@ pub struct RunOptions {
     pub on_blocked: OnBlocked,
     /// Bound of the overlap, in millionths of a service's time; `None`: 1 %.
     pub max_overlap_ppm: Option<u32>,
+    /// The command may enter real-time classes.
+    pub allow_realtime: bool,
     /// What is said meanwhile.
     pub talk: TalkOptions,
 }
@@ -50,6 +52,7 @@ pub struct Run {
     grace: Duration,
     on_blocked: OnBlocked,
     max_overlap_ppm: Option<u32>,
+    allow_realtime: bool,
     talk: TalkOptions,
 }
 
@@ -59,13 +62,13 @@ impl Run {
     /// # Errors
     /// All that is in the way, at once.
     pub fn prepare(options: RunOptions) -> Result<Self, Refusal> {
-        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, talk } = options;
+        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, talk } = options;
         let mut refusal = Refusal::of_privileges();
         let plan = Plan::find(asked, &mut refusal);
         for path in audit.iter().map(|(path, _)| path).chain(&json) {
             refusal.note(check_writable(path));
         }
-        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, talk })
+        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, talk })
     }
 
     /// What is going to happen: a line for each service.
@@ -87,6 +90,7 @@ impl Run {
             audit: self.audit.map(create).transpose()?,
             max_slowdown,
             quiet: false,
+            allow_realtime: self.allow_realtime,
         };
         // Before any thread is started, so that no thread takes a signal away.
         let signals = PosixSignals::listen().context("cannot listen for signals")?;

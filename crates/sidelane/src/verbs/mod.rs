@@ -45,8 +45,8 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Agent(args) => agent::run_agent(args),
         Verb::Status(args) => status::run(StatusOptions { json: args.json }),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
-        Verb::Batch { entrance_fd, class, command } => {
-            Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
+        Verb::Batch { entrance_fd, class, without_rights, command } => {
+            Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)
         }
     }
 }

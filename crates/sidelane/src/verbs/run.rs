@@ -35,6 +35,7 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         grace: args.grace,
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
         max_overlap_ppm: args.fail_on_overlap.map(|percent| (percent * 1e4).round() as u32),
+        allow_realtime: args.allow_realtime,
         talk: TalkOptions { quiet: args.quiet, status_every: args.status },
     })?;
     if args.dry_run {

@@ -16,3 +16,19 @@ pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Opti
     assert!(status.success(), "{compiler} on {}: {status}", source.display());
     Some(program)
 }
+
+/// Compiles a C program of a test into `dir`; `None` without a compiler, with a message.
+pub fn compile_text(name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
+    let (text, program) = (dir.join(format!("{name}.c")), dir.join(name));
+    std::fs::write(&text, source).expect("a file can be made in a temporary directory");
+    let ran = Command::new("cc").args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&text).output();
+    let Ok(compiled) = ran else {
+        sidelane_skip::skip("there is no C compiler here");
+        return None;
+    };
+    if !compiled.status.success() {
+        sidelane_skip::skip(format!("cannot compile {name}.c: {}", String::from_utf8_lossy(&compiled.stderr)));
+        return None;
+    }
+    Some(program)
+}

@@ -114,6 +114,11 @@ impl Job {
         &self.leaves[0]
     }
 
+    /// Puts another process into its groups.
+    pub fn admit(&self, pid: u32) {
+        self.leaves.iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved into the job's group"));
+    }
+
     /// All that it has.
     pub fn members(&self) -> Vec<u32> {
         let found = match self.leaves.first() {

@@ -59,6 +59,7 @@ pub(crate) fn beside_pulses(
         audit: None,
         max_slowdown: None,
         quiet: false,
+        allow_realtime: false,
     };
     let mut session = Session::start(vec![beside], command, options)?;
     thread::sleep(start);

@@ -28,7 +28,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
-use sidelane_host::procfs::is_alive;
+use sidelane_host::procfs::{command_name, is_alive};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::BatchTracking;
 
@@ -111,9 +111,10 @@ impl Adopted {
 
     /// The cage around it.
     pub fn cage(&self, lanes: CpuSet, job: &BatchTracking) -> Cage {
-        let own = self.leaf.as_ref().map(|own| &own.leaf.dir);
-        let freezer = self.adoptee.freezable.as_ref().or(own).and_then(|dir| Freezer::of(dir));
-        Cage::around(lanes, job.census(), freezer, self.found_frozen(), self.cpuset.clone())
+        let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
+        let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
+        let freezer = freezable.and_then(|dir| Freezer::of(dir));
+        Cage::around(lanes, job.census(), freezer, self.found_frozen(), self.cpuset.clone(), own)
     }
 
     fn found_frozen(&self) -> bool {
@@ -197,14 +198,18 @@ impl Adopted {
         }
     }
 
-    /// Takes in who joined, and gives back who left.
-    pub fn look(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+    /// Takes in processes that joined, and gives back those that left. Returns the names of those that left.
+    pub fn look(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<Vec<String>> {
+        let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
             // Who is born to a member between these two looks is a member in the second.
             let ours = job.processes();
             let members = self.adoptee.members.now();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
-                self.give_back(pid, cage, job, guardian)?;
+                let name = command_name(pid).unwrap_or_default();
+                if self.give_back(pid, cage, job, guardian)? {
+                    left.push(format!("{name:?} ({pid})"));
+                }
             }
             for pid in self.strangers(job) {
                 self.take(pid, cage, job, guardian)?;
@@ -212,7 +217,8 @@ impl Adopted {
             }
         }
         self.note_families(job, guardian)?;
-        self.forget_ended(guardian)
+        self.forget_ended(guardian)?;
+        Ok(left)
     }
 
     /// Where no group holds all of the batch, those whose parents have ended are known by the kernel program alone.
@@ -229,9 +235,10 @@ impl Adopted {
         guardian.replace(self.newcomers_ticket, undo).context("cannot tell the guardian what to undo")
     }
 
-    fn give_back(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+    /// Whether it was batch's, and is no more.
+    fn give_back(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<bool> {
         if !is_alive(pid) || self.adoptee.members.now().contains(&pid) {
-            return Ok(());
+            return Ok(false);
         }
         let (_, tickets) = self.noted.remove(&pid).unzip();
         let known = guardian.list().known();
@@ -246,7 +253,8 @@ impl Adopted {
             guardian.undo_these(&tickets.unwrap_or_default())
         });
         self.counts.left += 1;
-        given.with_context(|| format!("cannot give process {pid} back, which has left the batch's group"))
+        given.with_context(|| format!("cannot give process {pid} back, which has left the batch's group"))?;
+        Ok(true)
     }
 
     /// What is noted of those who have ended is of no use to anybody.

@@ -5,6 +5,7 @@
 //! first, and the lanes are let go only when nothing is left to run in them.
 
 mod pinned;
+mod rank;
 mod served;
 mod start;
 mod watch;
@@ -33,6 +34,7 @@ use crate::note::Note;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
+use rank::Rank;
 use served::{Guest, Served};
 use sidelane_host::clock::now_ns;
 use sidelane_host::posix_signals::stop_this_process;
@@ -65,6 +67,15 @@ pub struct SessionOptions {
     pub max_slowdown: Option<f64>,
     /// A command gets no input, and its output is nobody's: it is started several times.
     pub quiet: bool,
+    /// A command keeps the rights to real-time classes and nice values, and its threads keep the class that they take.
+    pub allow_realtime: bool,
+}
+
+impl SessionOptions {
+    /// Whether batch is kept in its scheduling class. Batch that is only watched, for comparison, runs as it likes.
+    fn keeps_class(&self) -> bool {
+        self.hold.is_some() && !self.allow_realtime
+    }
 }
 
 /// What a session came to.
@@ -147,6 +158,7 @@ pub struct Session {
     strays_seen: u64,
     was_stopped: bool,
     service_looked_at: Instant,
+    rank: Rank,
     /// Notes that nobody has been told of.
     news: Vec<Note>,
     blocked: Blocked,
@@ -190,6 +202,7 @@ impl Session {
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
         let slowdown = Self::measure_slowdown(&served, &options);
+        let rank = Rank::of(&options, matches!(wanted, Wanted::Command(_)));
         let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
@@ -201,7 +214,7 @@ impl Session {
         };
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let beside = (!guardian.is_apart()).then_some(Note::GuardianInGroup);
-        let notes = cage.missing().into_iter().chain(beside).collect();
+        let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).collect();
         Ok(Self {
             served,
             lanes,
@@ -221,6 +234,7 @@ impl Session {
             strays_seen,
             was_stopped: false,
             service_looked_at: Instant::now(),
+            rank,
             news: Vec::new(),
             blocked: Blocked { since: Instant::now(), batch_ns: 0, why: None },
         })
@@ -347,7 +361,9 @@ impl Session {
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
         let of_service = |served| ServiceOutcome::of(served, self.slowdown.as_ref());
         let services = self.served.iter().enumerate().map(of_service).collect();
+        self.note_unused(&books);
         let (ending, why) = self.work.finish()?;
+        let of_ending = self.rank.of_ending(&ending);
         self.keepers.clear();
         self.tracker.detach();
         if let Some(log) = &mut self.log {
@@ -359,7 +375,8 @@ impl Session {
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
         let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
-        let notes = self.notes.into_iter().chain(of_services).chain(leak_notes(&books, holders)).collect();
+        let notes =
+            self.notes.into_iter().chain(of_ending).chain(of_services).chain(leak_notes(&books, holders)).collect();
         Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 

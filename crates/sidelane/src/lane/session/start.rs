@@ -86,11 +86,13 @@ pub(super) fn start_batch(
     stage.pin_services(guardian)?;
     let cage = make_cage(&stage, guardian)?;
     let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
-    let barrier = StartBarrier::start(command, options.class, options.quiet, pass.as_ref())
+    let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
+    // The barrier takes its class too, but may not have got as far when the session first looks at it.
+    options.class.put_back(barrier.pid());
     if options.gate == Gate::CoreSched {
         CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;
     }

@@ -43,11 +43,13 @@ impl Session {
             self.service_looked_at = Instant::now();
             let online = online_cpus().context("cannot read which CPUs are online")?;
             self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
-            self.fetch_batch_back();
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
-                adopted.look(&self.cage, &self.job, &mut self.guardian)?;
+                let left = adopted.look(&self.cage, &self.job, &mut self.guardian)?;
+                left.into_iter().for_each(|process| self.note_named(Note::LeftAdopted { process }));
             }
+            // After processes that have left adopted batch were let go.
+            self.look_at_rank();
         }
         Ok(())
     }
@@ -169,12 +171,6 @@ impl Session {
             "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
              has ended for that: choose other lanes with --lanes"
         )
-    }
-
-    fn fetch_batch_back(&mut self) {
-        if self.cage.fetch_back() > 0 {
-            self.note(Note::BatchLeftGroup);
-        }
     }
 
     fn put_strays_back(&mut self) {

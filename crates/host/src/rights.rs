@@ -1,0 +1,153 @@
+//! Rights by which a process outranks others on a CPU, and how a process gives them up for good.
+//!
+//! Two ways lead into a real-time class or to a higher nice value: the capability CAP_SYS_NICE, and the limits
+//! RLIMIT_RTPRIO and RLIMIT_NICE. CAP_SYS_RESOURCE raises the limits again, so it goes too. The kernel asks for both
+//! capabilities in the initial user namespace, so a user namespace of the process's own does not help it.
+
+use std::fs;
+use std::io;
+
+use crate::capabilities::{CAP_SETPCAP, CAP_SYS_NICE, CAP_SYS_RESOURCE, Capabilities};
+
+/// Capabilities that lead into a real-time class, to a higher nice value, or to the limits that allow either.
+const CAPABILITIES: [u32; 2] = [CAP_SYS_NICE, CAP_SYS_RESOURCE];
+
+/// Whether this process can give the rights up for its children too. Without CAP_SETPCAP a setuid program, or any
+/// program of root, gets the capabilities back from the bounding set.
+pub fn can_give_up() -> bool {
+    Capabilities::own().has(CAP_SETPCAP) || !CAPABILITIES.into_iter().any(is_in_bounding_set)
+}
+
+/// Takes the rights from the calling process, which must have one thread, and from all that it starts. Setuid programs
+/// still work: they get every other capability.
+///
+/// # Errors
+/// When the kernel refuses a part; the other parts are done.
+pub fn give_up() -> io::Result<()> {
+    let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
+    let bounding = CAPABILITIES
+        .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
+    // Clears the inheritable bits too, and with them those of the ambient set.
+    let sets = clear_sets();
+    limits.into_iter().chain(bounding).chain([sets]).collect()
+}
+
+/// What becomes of a core dump of this machine: a program that the kernel starts outside of any group reads it, or the
+/// crashing process writes a file itself.
+pub fn dumps_go_to_a_program() -> bool {
+    is_pipe(&fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default())
+}
+
+fn is_pipe(pattern: &str) -> bool {
+    pattern.starts_with('|')
+}
+
+/// Makes the kernel start no program for a core dump of the calling process and its children. Of a pipe the kernel
+/// heeds this one limit alone: 1. The hard limit stays, so a program that wants a dump can raise its own.
+///
+/// # Errors
+/// When the hard limit is 0, and this process may not raise it.
+pub fn dump_to_no_program() -> io::Result<()> {
+    let hard = limit(libc::RLIMIT_CORE)?.rlim_max;
+    set_limit(libc::RLIMIT_CORE, 1, hard.max(1))
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is an rlimit to be filled in.
+    check(unsafe { libc::getrlimit(resource, &mut limit) })?;
+    Ok(limit)
+}
+
+fn set_limit(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: `limit` is a valid rlimit.
+    check(unsafe { libc::setrlimit(resource, &limit) })
+}
+
+fn is_in_bounding_set(capability: u32) -> bool {
+    // SAFETY: plain system call.
+    unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(capability), 0, 0, 0) == 1 }
+}
+
+fn leave_bounding_set(capability: u32) -> io::Result<()> {
+    // SAFETY: plain system call.
+    check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) })
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3` of the kernel: two words for each set.
+const VERSION: u32 = 0x2008_0522;
+
+/// `struct __user_cap_header_struct` of the kernel.
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: libc::c_int,
+}
+
+/// `struct __user_cap_data_struct` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Sets {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn clear_sets() -> io::Result<()> {
+    let mut header = Header { version: VERSION, pid: 0 };
+    let mut sets = [Sets::default(); 2];
+    // SAFETY: of this version the kernel fills in two words for each set.
+    check(unsafe { libc::syscall(libc::SYS_capget, &mut header, sets.as_mut_ptr()) } as libc::c_int)?;
+    for capability in CAPABILITIES {
+        let (word, kept) = (&mut sets[capability as usize / 32], !(1 << (capability % 32)));
+        word.effective &= kept;
+        word.permitted &= kept;
+        word.inheritable &= kept;
+    }
+    // SAFETY: of this version the kernel reads two words for each set.
+    check(unsafe { libc::syscall(libc::SYS_capset, &mut header, sets.as_ptr()) } as libc::c_int)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// The lines of a child's status and limits after it gave the rights up and became another program.
+    fn told_by_a_child() -> String {
+        let mut child = Command::new("cat");
+        // SAFETY: plain system calls between fork and exec.
+        unsafe { child.args(["/proc/self/status", "/proc/self/limits"]).pre_exec(give_up) };
+        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn rights_that_were_given_up_do_not_come_back_with_exec() {
+        if !can_give_up() {
+            return sidelane_skip::skip("needs CAP_SETPCAP");
+        }
+        let told = told_by_a_child();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            let line = told.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).unwrap();
+            let bits = u64::from_str_radix(line.trim(), 16).unwrap();
+            assert!(CAPABILITIES.iter().all(|capability| bits & (1 << capability) == 0), "{set}: {bits:x}");
+        }
+        for limit in ["Max realtime priority", "Max nice priority"] {
+            let line = told.lines().find_map(|line| line.strip_prefix(limit)).unwrap();
+            assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["0", "0"], "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_begins_with_a_bar_names_a_program() {
+        assert!(is_pipe("|/usr/lib/systemd/systemd-coredump %P %u"));
+        assert!(!is_pipe("core.%p") && !is_pipe("/var/cores/|%e") && !is_pipe(""));
+    }
+}

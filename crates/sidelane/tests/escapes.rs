@@ -1,0 +1,427 @@
+//! Ways by which batch could run before the service or off its lanes: each is refused, or put right and noted. The table
+//! in docs/security.md names these tests.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::c_program::compile_text;
+use common::job::is_held;
+use common::lanes::BATCH_LANE;
+use common::process::{allowed_cpus, kill, policy};
+use common::{Job, Run, Running, SPIN, Service, lanes_to_ourselves, wait_until};
+use sidelane_host::cgroup::{Hierarchy, processes};
+use sidelane_host::procfs::{thread_cpus, threads};
+
+const EXIT_USAGE: i32 = 2;
+/// Of `ps` and /proc/PID/stat.
+const SCHED_IDLE: Option<&str> = Some("5");
+
+/// What a script says once it was let in, if `attempt` succeeds or not.
+fn try_to(attempt: &str) -> String {
+    format!("({attempt}) >/dev/null 2>&1 && echo 'did: {attempt}' || echo 'could not: {attempt}'; ")
+}
+
+/// What works with CAP_SYS_NICE, as root or another user, and in namespaces.
+const ATTEMPTS: [&str; 10] = [
+    "chrt -f 1 true",
+    "chrt -r 1 true",
+    "chrt -o 0 true",
+    "chrt -b 0 true",
+    "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 10000000 0 true",
+    "[ $(nice -n -5 nice) -lt 0 ]",
+    "echo -5 >/proc/self/autogroup",
+    "prlimit --rtprio=50:50 chrt -f 1 true",
+    "unshare --user --map-root-user chrt -f 1 true",
+    "unshare --user --map-root-user --pid --fork --cgroup --mount chrt -o 0 true",
+];
+
+#[test]
+fn a_command_can_neither_leave_its_class_nor_raise_itself() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let script: String = ATTEMPTS.iter().map(|attempt| try_to(attempt)).collect();
+    let run = Run::beside(service.target()).complete(&["sh", "-c", &script]).must_exit(0);
+    assert!(!run.stdout.contains("did: "), "{run}");
+    assert_eq!(run.stdout.matches("could not: ").count(), ATTEMPTS.len(), "{run}");
+}
+
+#[test]
+fn setuid_and_file_capabilities_do_not_bring_rights_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let chrt = |name: &str, how: &str| {
+        let path = dir.path().join(name).display().to_string();
+        let made =
+            format!("cp \"$(command -v chrt)\" {path} && {how} {path} && chmod a+x {path} {}", dir.path().display());
+        let made = Command::new("sh").args(["-c", &made]).stderr(Stdio::null()).status();
+        made.is_ok_and(|made| made.success()).then_some(path)
+    };
+    let [Some(setuid), Some(capable)] = [chrt("setuid", "chmod u+s"), chrt("capable", "setcap cap_sys_nice+ep")] else {
+        return sidelane_skip::skip("needs chrt, setcap and a file system with both");
+    };
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let attempts = [format!("{nobody} {setuid} -f 1 true"), format!("{nobody} {capable} -f 1 true")];
+    let works = |attempt: &String| {
+        let shell = Command::new("sh").args(["-c", attempt]).stderr(Stdio::null()).status();
+        shell.is_ok_and(|shell| shell.success())
+    };
+    if !attempts.iter().all(works) {
+        return sidelane_skip::skip("needs a temporary directory without nosuid, and setpriv");
+    }
+    let script: String = attempts.iter().map(|attempt| try_to(attempt)).collect();
+    let service = Service::idle();
+    // Another setuid program still works: it has every other right of root.
+    let script = format!("{script} {nobody} {setuid} -p $$ >/dev/null && echo runs");
+    let run = Run::beside(service.target()).complete(&["sh", "-c", &script]).must_exit(0);
+    assert!(!run.stdout.contains("did: ") && run.stdout.contains("runs"), "{run}");
+}
+
+#[test]
+fn limits_that_allow_real_time_are_taken_away() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let limits = ["prlimit", "--rtprio=50:50", "--nice=40:40"];
+    let mut raised = Command::new(limits[0]);
+    if !raised.args(&limits[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return sidelane_skip::skip("needs prlimit and CAP_SYS_RESOURCE");
+    }
+    let service = Service::idle();
+    let script: String = ["chrt -f 1 true", "chrt -o 0 true"].iter().map(|attempt| try_to(attempt)).collect();
+    let script = format!("exec setpriv --reuid 65534 --clear-groups sh -c '{}'", script.replace('\'', "\""));
+    let run = Run::beside(service.target()).through(&limits).complete(&["sh", "-c", &script]).must_exit(0);
+    assert!(!run.stdout.contains("did: ") && run.stdout.contains("could not: "), "{run}");
+}
+
+#[test]
+fn a_command_that_may_be_real_time_is_told_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let allowed = || Run::beside(service.target()).and(&["--allow-realtime"]);
+    let run = allowed().complete(&["chrt", "-f", "1", "echo", "real-time"]);
+    if run.code != Some(0) {
+        return sidelane_skip::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
+    }
+    let run = run.must_say(&["--allow-realtime", "while the service works"]);
+    assert_eq!(run.stdout, "real-time\n");
+    // What was adopted has the rights that it has.
+    let adopt = ["--adopt", &format!("pid:{}", service.pid())];
+    allowed().and(&adopt).start_as_is().wait_for_end().must_exit(EXIT_USAGE);
+}
+
+/// As a daemon does that is asked to (rtkit), or an administrator.
+#[test]
+fn a_command_that_was_made_real_time_is_put_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let batch = run.batch_pid();
+    for class in [["-f", "1"], ["-r", "1"], ["-o", "0"], ["-b", "0"]] {
+        give_class(class, batch);
+        run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
+    }
+    end(run).must_say(&["the batch thread \"sh\"", "another scheduling class"]);
+}
+
+#[test]
+fn adopted_batch_that_raises_itself_is_put_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let job = Job::tree();
+    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
+    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    // Before its own script could be stopped by anything: the job's newcomer is a process like any other.
+    let batch = job.newcomer();
+    for class in [["-f", "1"], ["-o", "0"]] {
+        give_class(class, batch);
+        run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
+    }
+    kill(batch);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "another scheduling class"]);
+}
+
+/// It sleeps, so it is never seen to run elsewhere.
+#[test]
+fn adopted_batch_with_other_cpus_is_put_back_where_it_sleeps() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let job = Job::tree();
+    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
+    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    let batch = job.newcomer();
+    common::process::move_to(batch, "0-1");
+    run.wait_until("batch was put back", |_| is_held(batch, BATCH_LANE));
+    kill(batch);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "other CPUs than the batch lanes"]);
+}
+
+/// A ring with a kernel thread that polls: such a thread leaves its process's cpuset as it starts.
+const SQPOLL: &str = r#"
+#define _GNU_SOURCE
+#include <linux/io_uring.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+    struct io_uring_params p;
+    char go;
+    if (read(0, &go, 1) != 1) return 2;
+    memset(&p, 0, sizeof p);
+    p.flags = IORING_SETUP_SQPOLL;
+    p.sq_thread_idle = 600000;
+    int ring = syscall(SYS_io_uring_setup, 4, &p);
+    puts(ring < 0 ? "none" : "ring");
+    fflush(stdout);
+    return read(0, &go, 1) != 0;
+}
+"#;
+
+#[test]
+fn a_polling_thread_of_io_uring_is_put_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile_text("sqpoll", SQPOLL, dir.path()) else { return };
+    let Some(job) = Job::in_groups(|found| found.controls("cpuset") || found.is_v2()) else { return };
+    let service = Service::idle();
+    let mut ring = Asked::start(&program);
+    job.admit(ring.child.id());
+    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
+    run.wait_until("the job was in its lane", |_| is_held(ring.child.id(), BATCH_LANE));
+    if ring.ask() != "ring" {
+        return sidelane_skip::skip("needs io_uring");
+    }
+    // It takes its name a moment later.
+    let pid = ring.child.id();
+    let poller = threads(pid).into_iter().find(|tid| *tid != pid).expect("the ring has a thread");
+    let cpus = || thread_cpus(ring.child.id(), poller).map(|cpus| cpus.to_string());
+    run.wait_until("the polling thread was in its lane", |_| cpus().as_deref() == Some(BATCH_LANE));
+    drop(ring);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0);
+}
+
+/// Tells the number of its second thread, and goes on.
+const TWO_THREADS: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void *second(void *unused) {
+    printf("%d\n%ld\n", getpid(), syscall(SYS_gettid));
+    fflush(stdout);
+    pause();
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, second, 0);
+    pthread_join(thread, 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_thread_that_left_its_group_alone_is_put_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let v1: Vec<Hierarchy> =
+        Hierarchy::all().into_iter().filter(|found| found.controls("freezer") || found.controls("cpuset")).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile_text("two-threads", TWO_THREADS, dir.path()) else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
+    run.wait_until("batch told its threads", |run| run.output().lines().count() == 2);
+    let output = run.output();
+    let [pid, tid] = [0, 1].map(|line| output.lines().nth(line).unwrap().parse::<u32>().unwrap());
+    let cage = format!("sidelane-{}", run.pid());
+    let cages =
+        v1.iter().filter_map(|found| Some((found, found.own_dir()?.join(&cage)))).filter(|(_, dir)| dir.exists());
+    let cages: Vec<(&Hierarchy, PathBuf)> = cages.collect();
+    if cages.is_empty() {
+        return sidelane_skip::skip("needs a freezer or a cpuset of cgroup v1: in v2 a group holds whole processes");
+    }
+    for (hierarchy, dir) in cages {
+        let is_home =
+            || fs::read_to_string(dir.join("tasks")).unwrap_or_default().lines().any(|line| line == tid.to_string());
+        fs::write(hierarchy.own_dir().unwrap().join("tasks"), tid.to_string()).unwrap();
+        assert!(processes(&dir).contains(&pid), "its process is there by the other thread");
+        run.wait_until("the thread was back", |_| is_home());
+    }
+    end(run).must_say(&["batch left the group"]);
+}
+
+#[test]
+fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let has_cpuset = |dir: &PathBuf| dir.join("cpuset.cpus").exists();
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let batch = run.batch_pid();
+    let cage = format!("sidelane-{}", run.pid());
+    let cages = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&cage)));
+    let Some(dir) = cages.into_iter().find(has_cpuset) else { return sidelane_skip::skip("needs a cpuset") };
+    fs::write(dir.join("cpuset.cpus"), "0-1").unwrap();
+    let cpus = || fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default();
+    run.wait_until("the group was narrow again", |_| cpus().trim() == BATCH_LANE);
+    assert_eq!(allowed_cpus(batch).as_deref(), Some(BATCH_LANE));
+    end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
+}
+
+/// Starts a child in the group that is open as 3, and tells its number.
+const INTO_GROUP: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct clone_args args;
+    if (count < 2) return 2;
+    memset(&args, 0, sizeof args);
+    args.flags = CLONE_INTO_CGROUP;
+    args.exit_signal = SIGCHLD;
+    args.cgroup = open(words[1], O_RDONLY | O_DIRECTORY);
+    long child = syscall(SYS_clone3, &args, sizeof args);
+    if (child == 0) for (;;) pause();
+    printf("%ld\n", child);
+    fflush(stdout);
+    pause();
+    return 0;
+}
+"#;
+
+#[test]
+fn a_child_that_is_born_into_another_group_is_fetched() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile_text("into-group", INTO_GROUP, dir.path()) else { return };
+    let Some(v2) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else {
+        return sidelane_skip::skip("needs cgroup v2");
+    };
+    let above = v2.own_dir().unwrap();
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap(), above.to_str().unwrap()]);
+    let line = run.first_line();
+    let Some(child) = line.parse::<u32>().ok() else { return sidelane_skip::skip("needs CLONE_INTO_CGROUP") };
+    let cage = above.join(format!("sidelane-{}", run.pid()));
+    if !cage.exists() {
+        return sidelane_skip::skip("needs a group of cgroup v2 that can be made");
+    }
+    run.wait_until("the child was in batch's group", |_| processes(&cage).contains(&child));
+    assert_eq!(allowed_cpus(child).as_deref(), Some(BATCH_LANE));
+    end(run).must_say(&["batch left the group"]);
+}
+
+#[test]
+fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let namespaces = "unshare --user --map-root-user --pid --fork --cgroup --mount --net --uts --ipc";
+    if !Command::new("sh").args(["-c", &format!("{namespaces} true")]).status().is_ok_and(|status| status.success()) {
+        return sidelane_skip::skip("needs namespaces");
+    }
+    let service = Service::idle();
+    let script = format!("{namespaces} sh -c '{SPIN}' & echo $!; wait");
+    let mut run = Run::beside(service.target()).start_script(&script);
+    let outer = run.batch_pid();
+    let inner = || sidelane_host::procfs::offspring(&[outer].into()).into_iter().find(|pid| *pid != outer);
+    run.wait_until("batch was in its namespaces", |_| inner().is_some());
+    let inner = inner().unwrap();
+    assert!(is_held(inner, BATCH_LANE), "{:?} {:?}", allowed_cpus(inner), policy(inner));
+    give_class(["-o", "0"], inner);
+    run.wait_until("batch was put back", |_| policy(inner).as_deref() == SCHED_IDLE);
+    end(run);
+    wait_until("batch had ended", || !common::process::is_alive(inner));
+}
+
+/// The pattern is another one for this run alone.
+#[test]
+fn a_crash_starts_no_program_for_a_core_dump() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let pattern = tempfile::NamedTempFile::new().unwrap();
+    fs::write(pattern.path(), "|/usr/lib/systemd/systemd-coredump %P\n").unwrap();
+    let mount =
+        format!("mount --bind {} /proc/sys/kernel/core_pattern && exec \"$0\" \"$@\"", pattern.path().display());
+    let script = "ulimit -S -c; ulimit -S -c unlimited && echo may; kill -s SEGV $$";
+    // In blocks of 512 bytes, a limit of one byte is none.
+    let dir = tempfile::tempdir().unwrap();
+    let crash = |run: Run| run.in_dir(dir.path()).complete(&["sh", "-c", script]).must_exit(128 + libc::SIGSEGV);
+    let run = crash(Run::beside(service.target()).through(&["unshare", "--mount", "sh", "-c", &mount]));
+    let run = run.must_say(&["no core dump was made", "ulimit -c unlimited"]);
+    assert_eq!(run.stdout.lines().next(), Some("0"), "{run}");
+    let run = crash(Run::beside(service.target()));
+    let is_pipe = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap().starts_with('|');
+    assert_eq!(run.stderr.contains("no core dump was made"), is_pipe, "{run}");
+}
+
+#[test]
+fn a_command_that_only_waits_is_told_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    const WAITS: &str = "work that a daemon does for it";
+    Run::beside(service.target()).complete(&["sleep", "1.5"]).must_exit(0).must_say(&[WAITS, "--adopt"]);
+    let run = Run::beside(service.target()).complete(&["timeout", "1.5", "sh", "-c", SPIN]);
+    assert!(!run.stderr.contains(WAITS), "{run}");
+}
+
+#[test]
+fn a_process_that_leaves_an_adopted_group_is_told_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let Some(job) = Job::in_groups(Hierarchy::is_v2) else { return };
+    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
+    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    let leaver = job.newcomer();
+    run.wait_until("the newcomer was held", |_| is_held(leaver, BATCH_LANE));
+    fs::write(job.group().dir.parent().unwrap().join("cgroup.procs"), leaver.to_string()).unwrap();
+    run.wait_until("it was given back", |_| !is_held(leaver, BATCH_LANE));
+    kill(leaver);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0).must_say(&["\"sleep\"", "left the group that was adopted"]);
+}
+
+fn give_class([class, priority]: [&str; 2], pid: u32) {
+    let given = Command::new("chrt").args([class, "-p", priority, &pid.to_string()]).output().unwrap();
+    assert!(given.status.success(), "{}", String::from_utf8_lossy(&given.stderr));
+}
+
+fn end(run: Running) -> common::Finished {
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM)
+}
+
+/// A program that does something for each byte of its input, and tells of it in a line.
+struct Asked {
+    child: Child,
+}
+
+impl Asked {
+    fn start(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        let command = common::process::ends_with_the_test(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self { child: command.spawn().unwrap() }
+    }
+
+    fn ask(&mut self) -> String {
+        use std::io::BufRead;
+        self.child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
