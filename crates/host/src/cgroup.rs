@@ -55,9 +55,13 @@ impl Hierarchy {
     /// names the uppermost group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
         let memberships = text_of(&format!("/proc/{pid}/cgroup"))?;
-        let group = memberships.lines().find_map(|line| self.membership(line))?;
         // Asked last: a process that is not ending now was not ending when its groups were read.
-        self.seen_dir(group).filter(|_| !is_exiting(pid))
+        self.dir_among(&memberships).filter(|_| !is_exiting(pid))
+    }
+
+    /// The directory of the group that is named in `memberships`, the text of a `/proc/PID/cgroup`, if it has one here.
+    pub(crate) fn dir_among(&self, memberships: &str) -> Option<PathBuf> {
+        self.seen_dir(memberships.lines().find_map(|line| self.membership(line))?)
     }
 
     /// The directory of a group, if it lies in the part that is mounted here. A cgroup namespace names what is outside

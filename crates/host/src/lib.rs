@@ -17,6 +17,7 @@ pub mod events;
 #[cfg(test)]
 mod fixture;
 pub mod freezer;
+pub mod halt;
 pub mod median;
 pub mod nanonap;
 pub mod nap;

@@ -1,0 +1,195 @@
+//! Whether a process is halted: stopped by a signal, held by a debugger, or frozen with its control group.
+//!
+//! A frozen thread has no state letter of its own: version 2 shows `S`, version 1 `D`. So the groups are read, too. A
+//! group that was only asked to freeze counts: its last thread may freeze much later.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::cgroup::Hierarchy;
+use crate::procfs::{state, text_of, threads};
+
+/// A process that is watched for halts.
+pub struct HaltWatch {
+    pid: u32,
+    /// Those whose groups can be frozen.
+    hierarchies: Vec<Hierarchy>,
+    /// A debugger held a thread at the last look.
+    was_traced: bool,
+}
+
+impl HaltWatch {
+    /// Watches the process `pid`. The hierarchies are those that are mounted now.
+    pub fn new(pid: u32) -> Self {
+        let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
+        Self { pid, hierarchies: Hierarchy::all().into_iter().filter(freezes).collect(), was_traced: false }
+    }
+
+    /// Returns whether any thread is halted. A tracer such as strace holds a thread for microseconds at each system
+    /// call, so a traced thread counts only at the second consecutive look.
+    pub fn is_halted(&mut self) -> bool {
+        let states: Vec<char> = threads(self.pid).into_iter().filter_map(|tid| self.state_of(tid)).collect();
+        let is_traced = states.contains(&'t');
+        let was_traced = std::mem::replace(&mut self.was_traced, is_traced);
+        states.contains(&'T') || (is_traced && was_traced) || self.is_frozen()
+    }
+
+    /// Whether the last look has to be followed by another one soon.
+    pub fn is_in_doubt(&self) -> bool {
+        self.was_traced
+    }
+
+    fn state_of(&self, tid: u32) -> Option<char> {
+        state(&format!("/proc/{}/task/{tid}/stat", self.pid))
+    }
+
+    /// Version 1, and version 2 below a threaded group, can freeze one thread of several.
+    fn is_frozen(&self) -> bool {
+        let memberships = threads(self.pid).into_iter();
+        let memberships: BTreeSet<String> =
+            memberships.filter_map(|tid| text_of(&format!("/proc/{}/task/{tid}/cgroup", self.pid))).collect();
+        memberships.iter().any(|groups| self.hierarchies.iter().any(|found| is_frozen_in(found, groups)))
+    }
+}
+
+fn is_frozen_in(hierarchy: &Hierarchy, memberships: &str) -> bool {
+    let Some(dir) = hierarchy.dir_among(memberships) else { return false };
+    if !hierarchy.is_v2() {
+        // Also tells of the groups above.
+        return fs::read_to_string(dir.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED");
+    }
+    let freezes =
+        |dir: &std::path::Path| fs::read_to_string(dir.join("cgroup.freeze")).is_ok_and(|it| it.trim() == "1");
+    dir.ancestors().take_while(|above| above.starts_with(&hierarchy.mount)).any(freezes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::cgroup::Leaf;
+    use crate::freezer::Freezer;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+
+        fn signal(&self, signal: i32) {
+            // SAFETY: plain system call, on a child that is not reaped yet.
+            unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn wait_until(watch: &mut HaltWatch, halted: bool) {
+        while watch.is_halted() != halted {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_stopped_process_is_halted_until_it_is_continued() {
+        let sleeper = Sleeper::start();
+        let mut watch = HaltWatch::new(sleeper.pid());
+        assert!(!watch.is_halted());
+        sleeper.signal(libc::SIGSTOP);
+        wait_until(&mut watch, true);
+        sleeper.signal(libc::SIGCONT);
+        wait_until(&mut watch, false);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_halted() {
+        let mut sleeper = Sleeper::start();
+        let mut watch = HaltWatch::new(sleeper.pid());
+        sleeper.signal(libc::SIGSTOP);
+        wait_until(&mut watch, true);
+        sleeper.0.kill().unwrap();
+        sleeper.0.wait().unwrap();
+        assert!(!watch.is_halted());
+    }
+
+    #[test]
+    fn a_traced_process_is_halted_at_the_second_look() {
+        let sleeper = Sleeper::start();
+        let pid = sleeper.pid() as libc::pid_t;
+        let mut watch = HaltWatch::new(sleeper.pid());
+        // SAFETY: plain system calls, on a child that is not reaped yet; no argument is a pointer.
+        let traced = unsafe {
+            libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == 0 && libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) == 0
+        };
+        if !traced {
+            return sidelane_skip::skip("needs ptrace".to_owned());
+        }
+        while !state(&format!("/proc/{pid}/stat")).is_some_and(|state| state == 't') {
+            std::thread::yield_now();
+        }
+        assert_eq!([watch.is_halted(), watch.is_in_doubt(), watch.is_halted()], [false, true, true]);
+    }
+
+    /// In each hierarchy that freezes, by the group itself and by the one above it.
+    #[test]
+    fn a_frozen_process_is_halted_whichever_group_was_frozen() {
+        let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
+        let mut tested = 0;
+        for hierarchy in Hierarchy::all().into_iter().filter(freezes) {
+            let name = format!("halt-test-{}", std::process::id());
+            let Ok(above) = Leaf::make(&hierarchy, &name) else { continue };
+            let inner = Leaf { dir: above.dir.join("inner") };
+            let sleeper = Sleeper::start();
+            let mut watch = HaltWatch::new(sleeper.pid());
+            let can = fs::create_dir(&inner.dir).and_then(|()| inner.admit(sleeper.pid())).is_ok();
+            for freezer in [&above, &inner].into_iter().filter_map(|leaf| Freezer::of(&leaf.dir)).filter(|_| can) {
+                assert!(!watch.is_halted());
+                freezer.set(true).unwrap();
+                assert!(watch.is_halted(), "{hierarchy:?}");
+                freezer.set(false).unwrap();
+                wait_until(&mut watch, false);
+                tested += 1;
+            }
+            drop(sleeper);
+            above.remove().unwrap();
+        }
+        if tested == 0 {
+            sidelane_skip::skip("needs a control group that can be frozen".to_owned());
+        }
+    }
+
+    /// Version 1 takes single threads.
+    #[test]
+    fn one_frozen_thread_of_several_is_seen() {
+        let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
+        let leaf = v1.and_then(|found| Leaf::make(&found, &format!("halt-thread-{}", std::process::id())).ok());
+        let Some(leaf) = leaf else { return sidelane_skip::skip("needs a v1 freezer".to_owned()) };
+        let (told, tid) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = ended.recv();
+        });
+        let mut watch = HaltWatch::new(std::process::id());
+        leaf.write("tasks", &tid.recv().unwrap().to_string()).unwrap();
+        let freezer = Freezer::of(&leaf.dir).unwrap();
+        freezer.set(true).unwrap();
+        let halted = watch.is_halted();
+        freezer.set(false).unwrap();
+        drop(end);
+        thread.join().unwrap();
+        leaf.remove().unwrap();
+        assert!(halted);
+    }
+}
