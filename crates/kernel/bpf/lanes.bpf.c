@@ -27,6 +27,7 @@
 #include "lanes.h"
 #include "guard/guard.h"
 #include "lane/batch.h"
+#include "lane/halt.h"
 #include "lane/request.h"
 #include "lane/shares.h"
 #include "requests/requests.h"
@@ -202,6 +203,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
 	note_untold(&s);
+	note_halt(prev);
 	guard_switch(cpu, s.was, s.is, s.now_ns);
 	note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);

@@ -184,6 +184,8 @@ struct sidelane_settings {
 	uint32_t threads;      /* 56: 1: what each thread of a service works on is written down */
 	uint32_t request_words; /* 60: 1: what runs on each lane is written down */
 	int64_t preempt_count_offset; /* 64: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
+	uint32_t agent;        /* 72: process id of Sidelane, whose halts ring; 0: they do not */
+	uint32_t reserved;     /* 76 */
 };
 
 /* Where the records of a trace (abi/tale.h) go. */

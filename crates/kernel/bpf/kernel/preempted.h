@@ -9,15 +9,19 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+/* The kernel's TASK_ flags of a thread; 0: it can run. */
+static __always_inline unsigned int state_of(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	struct task_struct___before_5_14 *old = (void *)task;
+	return BPF_CORE_READ(old, state);
+}
+
 /* A thread that was switched out, but would rather run on. */
 static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
 {
-	if (preempt)
-		return true;
-	if (bpf_core_field_exists(prev->__state))
-		return prev->__state == 0;
-	struct task_struct___before_5_14 *old = (void *)prev;
-	return BPF_CORE_READ(old, state) == 0;
+	return preempt || state_of(prev) == 0;
 }
 
 #endif

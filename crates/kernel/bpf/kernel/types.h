@@ -113,6 +113,8 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct thread_info thread_info;
 	unsigned int __state;
+	unsigned int flags;
+	unsigned long jobctl;
 	unsigned int policy;
 	int pid;
 	int tgid;

@@ -77,6 +77,8 @@ struct Settings {
     threads: u32,
     request_words: u32,
     preempt_count_offset: i64,
+    agent: u32,
+    reserved: u32,
 }
 
 impl Settings {
@@ -99,6 +101,8 @@ impl Settings {
             threads: features.threads.into(),
             request_words: (!features.without_lanes || features.trace.is_some()).into(),
             preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
+            agent: if features.only_watched || features.without_lanes { 0 } else { std::process::id() },
+            reserved: 0,
         }
     }
 
@@ -108,7 +112,12 @@ impl Settings {
         let last = [self.threads, self.request_words];
         let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace).chain(last);
         let first = self.stolen_offset.to_ne_bytes().into_iter();
-        first.chain(numbers.flat_map(u32::to_ne_bytes)).chain(self.preempt_count_offset.to_ne_bytes()).collect()
+        let agent = [self.agent, self.reserved].into_iter().flat_map(u32::to_ne_bytes);
+        first
+            .chain(numbers.flat_map(u32::to_ne_bytes))
+            .chain(self.preempt_count_offset.to_ne_bytes())
+            .chain(agent)
+            .collect()
     }
 }
 
@@ -248,7 +257,9 @@ mod tests {
             trace_long_ns,
             threads,
             request_words,
-            preempt_count_offset
+            preempt_count_offset,
+            agent,
+            reserved
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());

@@ -214,6 +214,12 @@ impl Tracker {
         SummonsRing::new(map.as_fd().try_clone_to_owned()?)
     }
 
+    /// The ring that the program writes to when a thread of this process is stopped, traced or frozen: for another
+    /// process to sleep on, as a [`SummonsRing`]. It stays silent where no lanes are lent.
+    pub fn halt_bell(&self) -> io::Result<OwnedFd> {
+        self.share("halt_bell")
+    }
+
     /// A descriptor of one of the arrays, for another process.
     pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
         self.map(array).as_fd().try_clone_to_owned()

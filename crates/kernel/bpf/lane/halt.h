@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Halts of Sidelane itself: a holder that is stopped or frozen keeps batch off no lane. This program runs on whether or
+ * not Sidelane does, and sees the switch with which a thread halts; so it rings for the guardian, another process.
+ */
+#ifndef SIDELANE_HALT_H
+#define SIDELANE_HALT_H
+
+#include "maps.h"
+#include "kernel/preempted.h"
+
+/* TASK_FROZEN is set by the freezer of version 1 since Linux 6.1. */
+#define TASK_STOPPED 0x4
+#define TASK_TRACED 0x8
+#define TASK_FROZEN 0x8000
+/* Before that PF_FROZEN was. */
+#define PF_FROZEN 0x10000
+/* JOBCTL_TRAP_FREEZE: the freezer of version 2 holds the thread. */
+#define TRAP_FREEZE (1UL << 23)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} halt_bell SEC(".maps");
+
+static __always_inline bool is_halted(struct task_struct *task)
+{
+	unsigned int state = state_of(task);
+
+	return state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN) ||
+	       (state && (task->flags & PF_FROZEN || task->jobctl & TRAP_FREEZE));
+}
+
+static __always_inline void note_halt(struct task_struct *prev)
+{
+	uint32_t pid = prev->pid;
+
+	if (settings.agent && (uint32_t)prev->tgid == settings.agent && is_halted(prev))
+		bpf_ringbuf_output(&halt_bell, &pid, sizeof(pid), BPF_RB_FORCE_WAKEUP);
+}
+
+#endif
