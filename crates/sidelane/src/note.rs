@@ -122,7 +122,7 @@ notes! {
             "batch left the class of its scheduler and was put back",
             "keep the scheduling class of batch as it is";
         GuardianEnded =>
-            "the guardian process was ended by somebody, or for good since it was stopped; a new one took over",
+            "the guardian process was ended, stopped or frozen; a new one took over",
             "leave the guardian alone: after a SIGKILL of sidelane the guardian puts the machine right";
         ServiceEnded { target: Target = Target::Port(6379) } =>
             "{target} has ended; its lanes are idle, batch went on",

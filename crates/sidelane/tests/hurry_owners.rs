@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use common::agent::guardians;
 use common::busy::{BIG, CLIENTS, LITTLE};
 use common::{Busy, Hurrying, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_thread;
 use tempfile::TempDir;
 
@@ -154,21 +156,72 @@ fn it_ends_with_the_process_that_it_was_told_of() {
 }
 
 #[test]
-fn a_guardian_that_is_stopped_ends_it_and_threads_have_their_cpus_back() {
+fn a_stopped_guardian_is_replaced_and_threads_get_their_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let found = busy.cpus();
-    let mut command = Hurrying::command(&busy, &[]);
-    let said = busy.file("said");
-    let mut child = command.stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+    let hurrying = Hurrying::start(&busy, &[]);
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
-    guardians().into_iter().for_each(process::stop_and_tell_no_more);
-    // A thread that is born is nobody's whom the guardian knows.
-    let _stream = TcpStream::connect(busy.address).unwrap();
-    wait_until("it has ended", || child.try_wait().unwrap().is_some());
-    let said = fs::read_to_string(said).unwrap();
-    assert!(said.contains("cannot tell the guardian what to undo: the guardian process took nothing in"), "{said}");
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let first = guardians();
+    first.iter().for_each(|guardian| process::stop_and_tell_no_more(*guardian));
+    wait_until("there is another guardian", || guardians().iter().any(|guardian| !first.contains(guardian)));
+    hurrying.stop();
     let now = busy.cpus();
     assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
+}
+
+/// How a mapper is halted, and goes on.
+enum Halt {
+    Stop,
+    Freeze(Leaf),
+}
+
+impl Halt {
+    /// All that this machine has.
+    fn all() -> Vec<Self> {
+        let leaf = |found: Hierarchy| Leaf::make(&found, &format!("hurry-halt-{}", std::process::id())).ok();
+        let leaves = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer"));
+        let leaves = leaves.filter_map(leaf).filter(|leaf| Freezer::of(&leaf.dir).is_some());
+        [Self::Stop].into_iter().chain(leaves.map(Self::Freeze)).collect()
+    }
+
+    fn set(&self, mapper: u32, halted: bool) {
+        match self {
+            Self::Stop => process::signal(mapper, if halted { libc::SIGSTOP } else { libc::SIGCONT }),
+            Self::Freeze(leaf) => {
+                leaf.admit(mapper).unwrap();
+                Freezer::of(&leaf.dir).unwrap().set(halted).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Halt {
+    fn drop(&mut self) {
+        if let Self::Freeze(leaf) = self {
+            let _ = leaf.remove();
+        }
+    }
+}
+
+#[test]
+fn threads_have_their_cpus_while_the_mapper_is_halted() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for halt in Halt::all() {
+        let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+        let found = busy.cpus();
+        let hurrying = Hurrying::start(&busy, &["--mapping", "all-little"]);
+        wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+        halt.set(hurrying.child.id(), true);
+        wait_until("no thread is bound", || busy.bound() == 0);
+        let known = busy.threads();
+        let _stream = TcpStream::connect(busy.address).unwrap();
+        wait_until("a thread is born", || busy.threads().len() > known.len());
+        assert_eq!(busy.bound(), 0, "born to a thread that has all CPUs");
+        halt.set(hurrying.child.id(), false);
+        wait_until("each worker is bound again", || busy.bound() >= CLIENTS);
+        hurrying.stop();
+        let now = busy.cpus();
+        assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
+    }
 }

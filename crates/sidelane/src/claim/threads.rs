@@ -34,7 +34,8 @@ impl ThreadClaims {
     pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
         let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
-        let mut guardian = start_guardian(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
+        let locks = with_locks_of(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
+        let mut guardian = Guardian::start(&locks, None).context("cannot start the guardian process")?;
         let tickets = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
         let taken = claims.into_iter().zip(tickets).map(|((pid, claim), ticket)| (pid, (claim, ticket))).collect();
@@ -92,16 +93,16 @@ impl ThreadClaims {
 
     /// Another guardian takes over, and holds these locks and those of all that is claimed here.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>, guardian: &mut Guardian) -> Result<()> {
-        let new = start_guardian(locks, self.taken.values().map(|(claim, _)| claim))?;
-        guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
+        let locks = with_locks_of(locks, self.taken.values().map(|(claim, _)| claim))?;
+        guardian.restart(&locks).context("cannot replace the guardian process")?;
         self.are_new = false;
         Ok(())
     }
 }
 
-/// One that holds these locks and those of the claims.
-fn start_guardian<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Guardian> {
+/// Second handles on the locks of the claims, after `locks`.
+fn with_locks_of<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
     let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
     locks.extend(shared);
-    Guardian::start(&locks).context("cannot start the guardian process")
+    Ok(locks)
 }

@@ -79,6 +79,8 @@ pub enum Verb {
     Guardian {
         /// The agent's process id.
         agent_pid: u32,
+        /// The ring that tells of halts of the agent.
+        bell_fd: Option<i32>,
     },
     /// Wait at the gate and become the batch command (not for users)
     #[command(name = crate::lane::batch::VERB, hide = true)]

@@ -86,7 +86,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 /// Starts the process that removes the groups `name` if this process is killed.
 pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
-    let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
+    let mut guardian = Guardian::start(lock.as_slice(), None).context("cannot start the guardian process")?;
     let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
     guardian.add(changes)?;
     claim.map_or(Ok(()), Claim::announce)?;

@@ -162,6 +162,16 @@ impl Mapper {
         self.book(now_ns, Seen::Reconsider);
     }
 
+    /// The guardian gave threads their CPUs back while this process was halted: each goes to its core again.
+    pub fn map_again(&mut self, now_ns: u64) {
+        let seated = self.pool.workers().filter_map(|(tid, _)| Some((tid, self.policy.core_of(tid)?)));
+        for (thread, cpu) in seated.collect::<Vec<_>>() {
+            if let Err(why) = self.pool.bind(thread, cpu as u32) {
+                self.not_moved(now_ns, thread, cpu, why);
+            }
+        }
+    }
+
     /// Threads that found no place among those that are moved get one, as far as there are any.
     pub fn seat(&mut self, now_ns: u64) {
         let places = MAX_THREADS - self.policy.threads();

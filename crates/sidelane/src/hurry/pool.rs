@@ -170,6 +170,8 @@ impl Pool {
 
     /// The service has these processes now. Whoever was born to a bound thread is freed; says which threads have gone.
     pub fn look(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
+        // First: a halted one takes nothing in.
+        self.look_after_guardian()?;
         self.follow(pids)?;
         self.strangers.clear();
         let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (tid, *pid)));
@@ -181,10 +183,24 @@ impl Pool {
         let gone: Vec<u32> = self.seen.iter().filter(|tid| !now.contains_key(tid)).copied().collect();
         self.seen = now.into_keys().collect();
         self.forget_all(&gone)?;
+        self.look_after_guardian()?;
+        Ok(gone)
+    }
+
+    fn look_after_guardian(&mut self) -> Result<()> {
         if self.claims.are_new() || !self.guardian.is_alive() {
             self.claims.replace_guardian(Vec::new(), &mut self.guardian)?;
         }
-        Ok(gone)
+        Ok(())
+    }
+
+    /// Whether the guardian has given threads their CPUs back since the last call, because this process was halted.
+    pub fn was_given_back(&mut self) -> Result<bool> {
+        if self.guardian.take_frozen().is_empty() {
+            return Ok(false);
+        }
+        self.guardian.heard().context("cannot tell the guardian")?;
+        Ok(true)
     }
 
     fn follow(&mut self, pids: &BTreeSet<u32>) -> Result<()> {

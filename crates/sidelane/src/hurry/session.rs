@@ -167,6 +167,9 @@ impl Session {
         let pids = self.processes()?;
         let gone = self.mapper.pool().look(&pids)?;
         self.mapper.ended(now_ns, &gone);
+        if self.mapper.pool().was_given_back()? {
+            self.mapper.map_again(now_ns);
+        }
         self.mapper.seat(now_ns);
         if self.censuses.is_multiple_of(CENSUSES_A_RETRY) {
             self.mapper.reconsider(now_ns);

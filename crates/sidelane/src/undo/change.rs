@@ -125,6 +125,11 @@ impl Undo {
         }
     }
 
+    /// Whether threads were bound to one CPU each: those born to them have one CPU, too.
+    pub fn binds(&self) -> bool {
+        matches!(self, Undo::Newcomers(newcomers) if newcomers.alone)
+    }
+
     /// The freezer of the group that it is about.
     pub fn freezer(&self) -> Option<Freezer> {
         match self {

@@ -44,7 +44,7 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Hurry(args) => hurry::hurry_up(args),
         Verb::Agent(args) => agent::run_agent(args),
         Verb::Status(args) => status::run(StatusOptions { json: args.json }),
-        Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
+        Verb::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, without_rights, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)
         }

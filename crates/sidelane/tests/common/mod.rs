@@ -5,6 +5,7 @@
 //! - `service`: stand-ins for a latency-critical service
 //! - `scripted`: servers of HTTP that do as a test says
 //! - `nginx`: a real server of HTTP
+//! - `own_clock`: when programs ran, by their own clocks
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `busy`: a service that is always busy
 //! - `hurrying`: a `sidelane hurry` under way
@@ -35,6 +36,7 @@ pub mod hurrying;
 pub mod job;
 pub mod lanes;
 pub mod nginx;
+pub mod own_clock;
 pub mod process;
 pub mod random;
 pub mod redis;

@@ -5,7 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
@@ -29,6 +29,7 @@ pub struct Words {
     holds: &'static [HoldWord],
     gates: &'static [GateWord],
     terms: &'static [LaneTerms],
+    halt_bell: &'static AtomicU64,
 }
 
 impl Words {
@@ -51,7 +52,8 @@ impl Words {
         let mut found = maps("hold_words").filter_map(|id| Some((id, mapped::<HoldWord>(id)?)));
         let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
         let (lanes, gates) = (beside(id, "lane_words")?, beside(id, "gate_words")?);
-        Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")? })
+        let halt_bell = written(nearest(id, "halt_bell")?)?;
+        Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")?, halt_bell })
     }
 
     /// How the batch lane is held.
@@ -118,6 +120,11 @@ impl Words {
         self.gates[BATCH_LANE].nap_tid.load(Ordering::Acquire) != 0
     }
 
+    /// How much the kernel program has written so far to tell of halts of the run.
+    pub fn halts_told(&self) -> u64 {
+        self.halt_bell.load(Ordering::Acquire)
+    }
+
     /// The terms on which the batch lane is lent.
     pub fn terms(&self) -> &LaneTerms {
         &self.terms[BATCH_LANE]
@@ -131,7 +138,21 @@ fn maps(name: &str) -> impl Iterator<Item = u32> {
 
 /// The array of this name that was created together with the array `id`.
 fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
-    mapped(maps(name).min_by_key(|other| other.abs_diff(id))?)
+    mapped(nearest(id, name)?)
+}
+
+fn nearest(id: u32, name: &str) -> Option<u32> {
+    maps(name).min_by_key(|other| other.abs_diff(id))
+}
+
+/// How far a ring buffer is written: the begin of its second page.
+fn written(id: u32) -> Option<&'static AtomicU64> {
+    let (map, page) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size());
+    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+    let start =
+        unsafe { mmap(std::ptr::null_mut(), page, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), page as u64) };
+    // SAFETY: mapped for reading and never unmapped; it starts with an atomic, which is only loaded here.
+    start.ok().map(|start| unsafe { &*start.cast::<AtomicU64>() })
 }
 
 /// The first entries of an array, mapped until the test ends.

@@ -52,7 +52,7 @@ impl Agent {
         let mut owners = Owners::default();
         let (hands, doors, usable) = match &claim {
             Some(claim) => {
-                let (hands, doors) = take_charge(&mut owners, &online, claim, &config)?;
+                let (hands, doors) = take_charge(&mut owners, &online, claim, (&config, &tracker))?;
                 (Some(hands), doors, owners.cpus())
             }
             None => (None, Doors::none(), online.clone()),
@@ -180,11 +180,17 @@ fn open_log(path: &Path) -> Result<Log> {
 }
 
 /// Claims the CPUs, and starts the guardian, who holds the claims, too.
-fn take_charge(owners: &mut Owners, online: &CpuSet, claim: &Claim, config: &Config) -> Result<(Hands, Doors)> {
+fn take_charge(
+    owners: &mut Owners,
+    online: &CpuSet,
+    claim: &Claim,
+    (config, tracker): (&Config, &Tracker),
+) -> Result<(Hands, Doors)> {
     let claims = owners.claim(online)?;
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.push(claim.share()?);
-    let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
+    let bell = config.lanes.as_ref().map(|_| tracker.halt_bell()).transpose()?;
+    let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;
     guardian.add([claim.undo(), Doors::undo()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce()?;

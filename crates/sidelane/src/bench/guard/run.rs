@@ -109,7 +109,7 @@ impl Ground {
     /// Batch may run on all CPUs but the services' own, as in the paper.
     pub(super) fn containers(&self) -> Result<Containers> {
         let batch: CpuSet = [self.stages[0].place.batch].into_iter().collect();
-        let guardian = Guardian::start(&[]).context("cannot start the guardian process")?;
+        let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
 

@@ -198,7 +198,7 @@ impl Session {
         let pinned = served.iter().flat_map(Served::to_be_pinned).map(|pid| Claim::to_move_threads(pid, Claimant::Run));
         let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
         let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
-        let mut guardian = start_guardian(&claims)?;
+        let mut guardian = start_guardian(&claims, &tracker)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
         let slowdown = Self::measure_slowdown(&served, &options);

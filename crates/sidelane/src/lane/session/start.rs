@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -60,10 +61,15 @@ impl Stage<'_> {
     }
 }
 
-/// Starts a guardian that holds these claims, too, and has been told of nothing yet.
-pub(super) fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
-    let locks = claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?;
-    Guardian::start(&locks).context("cannot start the guardian process")
+/// Starts a guardian that holds these claims, too, and hears from the tracker of halts of this process.
+pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
+    let bell = tracker.halt_bell()?;
+    Guardian::start(&locks(claims)?, Some(bell)).context("cannot start the guardian process")
+}
+
+/// Second handles on the locks of these claims.
+pub(super) fn locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
+    Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
 }
 
 /// What the groups of this session are called.

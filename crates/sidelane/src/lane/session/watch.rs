@@ -11,7 +11,7 @@ use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
 use super::super::gate::keepers::let_visitors_go;
 use super::served::Served;
-use super::start::start_guardian;
+use super::start::locks;
 use super::work::Work;
 use super::{Blocked, Session};
 use crate::lane::slowdown::{Change, SlowdownKeeper};
@@ -185,8 +185,7 @@ impl Session {
         let alive = self.guardian.is_alive();
         if !alive {
             self.note(Note::GuardianEnded);
-            let new = start_guardian(&self.claims)?;
-            self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
+            self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
         }
         if !self.guardian.take_frozen().is_empty() {
             self.was_stopped = true;

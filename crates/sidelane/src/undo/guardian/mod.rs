@@ -17,7 +17,7 @@ mod program;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{Ticket, UndoList};
-use program::is_stopped;
 pub use program::main;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::halt::HaltWatch;
 
 /// The hidden verb under which the binary is its own guardian.
 pub const VERB: &str = "__guardian";
@@ -53,27 +53,40 @@ pub struct Guardian {
     unread: Vec<u8>,
     /// Lines that were read.
     lines: u64,
-    /// Groups that it has frozen and nobody has asked for, by their tickets.
+    /// Changes for which it has acted during a halt and nobody has asked, by their tickets.
     frozen: BTreeSet<Ticket>,
     is_apart: bool,
+    watch: HaltWatch,
+    /// It was halted, and was killed.
+    was_halted: bool,
+    /// Rings when a thread of this process halts.
+    bell: Option<OwnedFd>,
 }
 
 impl Guardian {
-    /// Starts the guardian. `keep` are open files (locks) that it holds as long as it lives.
-    pub fn start(keep: &[OwnedFd]) -> io::Result<Self> {
+    /// Starts the guardian. `keep` are open files (locks) that it holds as long as it lives. `bell` is the tracker's ring
+    /// that tells of halts of this process; without one the guardian looks for halts every 50 ms.
+    pub fn start(keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
-        Self::by(command, keep)
+        Self::by(command, keep, bell)
     }
 
-    fn by(mut command: Command, keep: &[OwnedFd]) -> io::Result<Self> {
+    fn by(mut command: Command, keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A descriptor keeps its number in the child.
+        command.args(bell.iter().map(|bell| bell.as_raw_fd().to_string()));
         let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
+        let bell_fd = bell.as_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 for fd in &kept {
                     rustix::io::fcntl_setfd(fd.as_fd(), rustix::io::FdFlags::empty())?;
+                }
+                // The parent holds it open until after the spawn.
+                if let Some(bell) = bell_fd.map(|fd| BorrowedFd::borrow_raw(fd)) {
+                    rustix::io::fcntl_setfd(bell, rustix::io::FdFlags::empty())?;
                 }
                 rustix::process::setsid()?;
                 Ok(())
@@ -84,7 +97,8 @@ impl Guardian {
         fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         let (list, unread, frozen) = Default::default();
-        Ok(Self { child, list, unread, lines: 0, frozen, is_apart })
+        let watch = HaltWatch::new(child.id());
+        Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, bell })
     }
 
     /// Whether it outlives this process's group, if all that is in that is ended at once.
@@ -92,9 +106,18 @@ impl Guardian {
         self.is_apart
     }
 
-    /// The changes for whose groups it has frozen them since this was asked last, because this process was stopped.
-    /// These groups are the caller's to thaw; [`Guardian::heard`] says that it knows.
+    /// The changes for which it has acted since this was asked last, because this process was halted: it has frozen their
+    /// groups, or given bound threads their CPUs back. The caller has to thaw these groups; [`Guardian::heard`] says
+    /// that it will. Empty while any thread of this process is halted.
     pub fn take_frozen(&mut self) -> BTreeSet<Ticket> {
+        self.read_frozen();
+        if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.frozen)
+    }
+
+    fn read_frozen(&mut self) {
         let (pipe, mut bytes) = (self.child.stdout.as_ref().expect("the pipe is open until the end"), [0; 4096]);
         while let Ok(count @ 1..) = rustix::io::read(pipe, &mut bytes) {
             self.unread.extend_from_slice(&bytes[..count]);
@@ -105,7 +128,6 @@ impl Guardian {
             self.lines += 1;
             self.frozen.extend(line.parse().map(Ticket));
         }
-        std::mem::take(&mut self.frozen)
     }
 
     /// What was frozen is looked after here.
@@ -165,22 +187,38 @@ impl Guardian {
         pipe::write_all(pipe, &lines).inspect_err(|_| drop(self.child.kill()))
     }
 
-    /// Another guardian, who was told nothing yet, takes over all that is to be undone, also from one that has ended.
-    pub fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
+    /// Starts another guardian, which holds `keep`, and hands everything over to it.
+    pub fn restart(&mut self, keep: &[OwnedFd]) -> io::Result<()> {
+        let bell = self.bell.as_ref().map(OwnedFd::try_clone).transpose()?;
+        self.hand_over_to(Self::start(keep, bell)?)
+    }
+
+    /// The guardian `new`, which was told nothing yet, takes over all that is to be undone, also from one that has ended.
+    fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
         new.succeed(&self.list)?;
         let tickets: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
         // One that has ended hears nothing.
-        let _ = old.withdraw(tickets);
+        if !old.was_halted {
+            let _ = old.withdraw(tickets);
+        }
         let _ = old.end();
-        self.frozen = old.take_frozen();
+        old.read_frozen();
+        self.frozen = old.frozen;
         Ok(())
     }
 
-    /// Whether it still watches.
+    /// Whether it still watches. One that is halted does not: it is killed, so that it cannot act once it goes on.
     pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        if !self.was_halted && !self.has_ended() && self.watch.is_halted() {
+            self.was_halted = self.child.kill().is_ok();
+        }
+        !self.was_halted && !self.has_ended()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Undoes everything here but claims, which stand as long as anything is left to do.
@@ -196,13 +234,16 @@ impl Guardian {
 
     fn end(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
-        if self.is_alive() {
-            let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
-            // One that is stopped would never end. All that it could still undo was undone here, or is another one's.
-            while poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::PATIENCE)) == Ok(0) {
-                if is_stopped(self.child.id()) {
-                    self.child.kill()?;
-                }
+        if self.has_ended() {
+            return Ok(());
+        }
+        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::PATIENCE)) != Ok(0);
+        while !has_ended() {
+            // A halted one would never end. This process or its successor undoes all that it could undo. One that a v1
+            // freezer halts dies when it is thawed, and undoes nothing then.
+            if !self.is_alive() && !has_ended() {
+                return Ok(());
             }
         }
         self.child.wait().map(drop)
@@ -249,7 +290,7 @@ pub mod stand_in {
 
     /// One that has ended.
     pub fn one_that_has_ended() -> Guardian {
-        let mut guardian = Guardian::start(&[]).unwrap();
+        let mut guardian = Guardian::start(&[], None).unwrap();
         while guardian.is_alive() {
             std::thread::yield_now();
         }
@@ -260,19 +301,21 @@ pub mod stand_in {
     pub fn one_that_listens() -> Guardian {
         let mut command = Command::new("sh");
         command.args(["-c", "cat >/dev/null"]);
-        Guardian::by(command, &[]).unwrap()
+        Guardian::by(command, &[], None).unwrap()
     }
 
     /// One that reads nothing.
     pub fn one_that_takes_nothing_in() -> Guardian {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        Guardian::by(command, &[]).unwrap()
+        Guardian::by(command, &[], None).unwrap()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sidelane_host::freezer::Freezer;
+
     use super::stand_in::{one_that_has_ended, one_that_listens, one_that_takes_nothing_in};
     use super::*;
 
@@ -323,11 +366,45 @@ mod tests {
     fn one_that_is_stopped_keeps_nobody_waiting_for_its_end() {
         let mut command = Command::new("sh");
         command.args(["-c", "kill -STOP $$; cat >/dev/null"]);
-        let guardian = Guardian::by(command, &[]).unwrap();
-        while !is_stopped(guardian.child.id()) {
+        let guardian = Guardian::by(command, &[], None).unwrap();
+        while !HaltWatch::new(guardian.child.id()).is_halted() {
             std::thread::yield_now();
         }
         guardian.dismiss().unwrap();
+    }
+
+    /// It dies only when it is thawed, and is not waited for until then.
+    #[test]
+    fn one_in_a_frozen_v1_group_keeps_nobody_waiting_for_its_end() {
+        let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
+        let leaf = v1.and_then(|found| Leaf::make(&found, &format!("guardian-test-{}", std::process::id())).ok());
+        let Some(leaf) = leaf else { return sidelane_skip::skip("needs a v1 freezer".to_owned()) };
+        let freezer = Freezer::of(&leaf.dir).unwrap();
+        let mut guardian = one_that_listens();
+        let pid = guardian.child.id();
+        leaf.admit(pid).unwrap();
+        freezer.set(true).unwrap();
+        assert!(!guardian.is_alive());
+        guardian.dismiss().unwrap();
+        freezer.set(false).unwrap();
+        while sidelane_host::procfs::is_alive(pid) {
+            std::thread::yield_now();
+        }
+        leaf.remove().unwrap();
+    }
+
+    #[test]
+    fn one_that_is_stopped_is_killed_and_watches_no_more() {
+        let mut guardian = one_that_listens();
+        assert!(guardian.is_alive());
+        // SAFETY: plain system call, on a child that is not reaped yet.
+        unsafe { libc::kill(guardian.child.id() as libc::pid_t, libc::SIGSTOP) };
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        while !guardian.has_ended() {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! When batch and the service ran, by their own clocks: a witness that neither Sidelane nor its kernel program is asked for.
+//! Both are `runtime/c/tests/clocks_itself.c`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A program that runs again this soon after its last turn is taken to have run on: two turns make one stretch.
+const SAME_STRETCH_NS: u64 = 1_000_000;
+
+/// Begin and end of a turn.
+pub type Turn = (u64, u64);
+
+/// The turns of one such program.
+pub struct OwnClock {
+    file: File,
+    /// Turns before this one are of no use any more.
+    first: u64,
+}
+
+impl OwnClock {
+    /// That of the program that was told this file and has begun.
+    pub fn of(file: &Path) -> Self {
+        Self { file: File::open(file).expect("the program has made it"), first: 0 }
+    }
+
+    /// The turns that have not ended before `since_ns`.
+    pub fn since(&mut self, since_ns: u64) -> Vec<Turn> {
+        let count = self.word(0);
+        let turns: Vec<Turn> =
+            (self.first..count).map(|turn| (self.word(1 + 2 * turn), self.word(2 + 2 * turn))).collect();
+        let old = turns.iter().take_while(|(_, end)| *end < since_ns).count();
+        self.first += old as u64;
+        turns[old..].to_vec()
+    }
+
+    fn word(&self, index: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, 8 * index).expect("the file is as long as it may become");
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+/// The longest time that two programs ran at once at a stretch, between `from_ns` and `to_ns`.
+pub fn longest_overlap_ns(one: &[Turn], other: &[Turn], (from_ns, to_ns): Turn) -> u64 {
+    let clipped = |(begin, end): Turn| (begin.max(from_ns), end.min(to_ns));
+    let (mut one, mut other) =
+        (one.iter().copied().map(clipped).peekable(), other.iter().copied().map(clipped).peekable());
+    let (mut longest_ns, mut stretch_ns, mut last_ns) = (0, 0, 0);
+    while let (Some(a), Some(b)) = (one.peek().copied(), other.peek().copied()) {
+        let (begin, end) = (a.0.max(b.0), a.1.min(b.1));
+        if begin < end {
+            stretch_ns = if begin - last_ns < SAME_STRETCH_NS { stretch_ns } else { 0 } + end - begin;
+            last_ns = end;
+            longest_ns = longest_ns.max(stretch_ns);
+        }
+        if a.1 < b.1 {
+            one.next()
+        } else {
+            other.next()
+        };
+    }
+    longest_ns
+}

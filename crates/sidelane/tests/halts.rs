@@ -1,0 +1,496 @@
+//! Halts: whatever kills, stops or freezes Sidelane, one of its threads or its guardian, batch is beside the service for
+//! no longer than the guardian takes to freeze it, and nothing is left.
+//!
+//! `SIDELANE_HALTS_MOMENTS=200 SIDELANE_HALTS_SEED=1 cargo test -p sidelane --test halts -- --nocapture moment` hits it that
+//! often, prints figures, and fails if batch was beside the service for longer than 20 ms at a stretch.
+
+mod common;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use common::agent::guardians;
+use common::c_program;
+use common::own_clock::{OwnClock, longest_overlap_ns};
+use common::process::{allowed_cpus, is_alive, kill, scheduling, signal, threads_named, wants_cpu};
+use common::{
+    Footprint, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, process, wait_until,
+};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::clock::now_ns;
+use sidelane_host::freezer::Freezer;
+use sidelane_host::halt::HaltWatch;
+use sidelane_signal::HoldState;
+use tempfile::TempDir;
+
+/// How many moments, and of which seed; without a seed it is a new one each time.
+const MOMENTS_VARIABLE: &str = "SIDELANE_HALTS_MOMENTS";
+const SEED_VARIABLE: &str = "SIDELANE_HALTS_SEED";
+const MOMENTS: u64 = 8;
+/// Other tests get the lanes after this many.
+const MOMENTS_A_TURN: u64 = 25;
+/// A hold becomes an eviction after 250 ms.
+const BEFORE_MS_MAX: u64 = 400;
+const HALT_MS_MAX: u64 = 200;
+const OVERLAP_MAX: Duration = Duration::from_millis(20);
+
+/// A group of the test; gone with the test.
+struct Group(Leaf);
+
+impl Group {
+    fn make(hierarchy: &Hierarchy, name: &str) -> Option<Self> {
+        let name = format!("halts-{name}-{}-{:?}", std::process::id(), thread::current().id());
+        let leaf = Leaf::make(hierarchy, &name.replace(['(', ')'], "")).ok().map(Self);
+        leaf.filter(|group| Freezer::of(&group.0.dir).is_some())
+    }
+
+    fn freeze(&self, frozen: bool) {
+        Freezer::of(&self.0.dir).unwrap().set(frozen).unwrap();
+    }
+
+    /// A shell's words that put it into the group.
+    fn enter(&self) -> String {
+        format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", self.0.dir.display())
+    }
+
+    fn target(&self, hierarchy: &Hierarchy) -> String {
+        format!("cgroup:/{}", self.0.dir.strip_prefix(&hierarchy.mount).unwrap().display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.freeze(false);
+        let _ = self.0.remove();
+    }
+}
+
+/// Hierarchies with groups that can be frozen.
+fn freezing() -> Vec<Hierarchy> {
+    let can = |found: &Hierarchy| Group::make(found, "probe").is_some();
+    Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer")).filter(can).collect()
+}
+
+/// Batch that was there before, in a group that is none of Sidelane's.
+struct Adopted {
+    child: Child,
+    as_found: (Option<String>, [Option<String>; 3]),
+    group: Group,
+}
+
+impl Adopted {
+    fn start(witness: &Witness, hierarchy: &Hierarchy) -> Self {
+        let group = Group::make(hierarchy, "batch").expect("one could be made before");
+        let mut command = Command::new("sh");
+        let command = process::ends_with_the_test(&mut command).args(["-c", &group.enter()]);
+        command.arg(&witness.program).arg(witness.file("batch")).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().unwrap();
+        wait_until("batch ran", || witness.file("batch").exists());
+        let as_found = (allowed_cpus(child.id()), scheduling(child.id()));
+        Self { child, as_found, group }
+    }
+
+    fn must_be_as_found(&self) {
+        let pid = self.child.id();
+        wait_until("batch was as it was found", || (allowed_cpus(pid), scheduling(pid)) == self.as_found);
+        wait_until("batch runs", || wants_cpu(pid));
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        self.group.freeze(false);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program that notes when it runs, and the files of its notes.
+struct Witness {
+    program: PathBuf,
+    dir: TempDir,
+}
+
+impl Witness {
+    fn make() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let program = c_program::compile("cc", &["-std=gnu11"], "clocks_itself", dir.path())?;
+        Some(Self { program, dir })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn program(&self) -> &str {
+        path(&self.program)
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a readable path")
+}
+
+/// A run in a group of its own, beside a service on command. The groups are dropped first: a frozen run does not end.
+struct Scene {
+    home: Group,
+    /// A group for single threads and guardians.
+    jail: Group,
+    service: ServiceOnCommand,
+    run: Running,
+    batch: u32,
+    lane: Words,
+    adopted: Option<Adopted>,
+    /// By their own clocks: the service, and batch.
+    clocks: [OwnClock; 2],
+    _witness: Witness,
+}
+
+impl Scene {
+    fn start(hierarchy: &Hierarchy, adopts: bool) -> Option<Self> {
+        let witness = Witness::make()?;
+        let [home, jail] = ["home", "jail"].map(|name| Group::make(hierarchy, name).expect("one could be made before"));
+        let service = witness.file("service");
+        let service = Service::of_command_on_command(witness.program(), &[path(&service), "on-command"]);
+        wait_until("the service was there", || witness.file("service").exists());
+        let adopted = adopts.then(|| Adopted::start(&witness, hierarchy));
+        let run = Run::beside(service.target()).through(&["sh", "-c", &home.enter()]);
+        let mut run = match &adopted {
+            Some(adopted) => run.and(&["--adopt", &adopted.group.target(hierarchy)]).start_as_is(),
+            None => run.start(&[witness.program(), path(&witness.file("batch"))]),
+        };
+        let batch = adopted.as_ref().map_or_else(|| run.batch_pid(), |adopted| adopted.child.id());
+        let lane = Words::of(&mut run);
+        let clocks = ["service", "batch"].map(|name| OwnClock::of(&witness.file(name)));
+        let mut scene = Self { home, jail, service, run, batch, lane, adopted, clocks, _witness: witness };
+        scene.wait_for_batch();
+        Some(scene)
+    }
+
+    fn wait_for_batch(&mut self) {
+        let lane = self.lane;
+        self.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    }
+
+    fn wait_until_away(&mut self) {
+        let (lane, batch) = (self.lane, self.batch);
+        self.run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+    }
+
+    fn holder(&self) -> u32 {
+        threads_named(self.run.pid(), "holder-1")[0]
+    }
+
+    /// One that was killed while it was frozen is there until it is thawed.
+    fn guardian(&mut self) -> u32 {
+        self.run.wait_until("there was one guardian", |_| guardians().len() == 1);
+        self.run.guardian_other_than(None)
+    }
+
+    fn end(self) {
+        self.run.signal(libc::SIGTERM);
+        self.run.wait_for_end();
+        self.adopted.iter().for_each(Adopted::must_be_as_found);
+    }
+}
+
+/// What befalls a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Blow {
+    Kill,
+    Stop,
+    CtrlZ,
+    Freeze,
+    FreezeHolder,
+    KillGuardian,
+    StopGuardian,
+    FreezeGuardian,
+}
+
+impl Blow {
+    const ALL: [Self; 8] = [
+        Self::Kill,
+        Self::Stop,
+        Self::CtrlZ,
+        Self::Freeze,
+        Self::FreezeHolder,
+        Self::KillGuardian,
+        Self::StopGuardian,
+        Self::FreezeGuardian,
+    ];
+
+    fn is_of_guardian(self) -> bool {
+        matches!(self, Self::KillGuardian | Self::StopGuardian | Self::FreezeGuardian)
+    }
+
+    /// Only version 1 freezes a single thread of any process.
+    fn possible(self, hierarchy: &Hierarchy) -> Self {
+        if self == Self::FreezeHolder && hierarchy.is_v2() { Self::Freeze } else { self }
+    }
+
+    fn hit(self, scene: &mut Scene) {
+        let agent = scene.run.pid();
+        match self {
+            Self::Kill => scene.run.kill(),
+            Self::Stop => signal(agent, libc::SIGSTOP),
+            Self::CtrlZ => signal(agent, libc::SIGTSTP),
+            Self::Freeze => scene.home.freeze(true),
+            Self::FreezeHolder => {
+                scene.jail.0.write("tasks", &scene.holder().to_string()).unwrap();
+                scene.jail.freeze(true);
+            }
+            Self::KillGuardian => kill(scene.guardian()),
+            Self::StopGuardian => signal(scene.guardian(), libc::SIGSTOP),
+            Self::FreezeGuardian => {
+                let guardian = scene.guardian();
+                scene.jail.0.admit(guardian).unwrap();
+                scene.jail.freeze(true);
+            }
+        }
+    }
+
+    fn let_go_on(self, scene: &Scene) {
+        match self {
+            Self::Stop | Self::CtrlZ => signal(scene.run.pid(), libc::SIGCONT),
+            Self::Freeze => scene.home.freeze(false),
+            Self::FreezeHolder => {
+                scene.jail.freeze(false);
+                scene.home.0.write("tasks", &scene.holder().to_string()).unwrap();
+            }
+            Self::FreezeGuardian => scene.jail.freeze(false),
+            Self::Kill | Self::KillGuardian | Self::StopGuardian => {}
+        }
+    }
+}
+
+/// What one moment came to.
+struct Outcome {
+    blow: Blow,
+    /// From the halt until batch's group was being frozen, where it had to be.
+    reaction: Option<Duration>,
+    overlap: Duration,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { blow, reaction, overlap } = self;
+        write!(f, "{blow:?}: batch was frozen after {reaction:?}, beside the service for {overlap:?} at most")
+    }
+}
+
+impl Scene {
+    /// The service works or rests. The run is hit, and goes on after a while. `None` instead of the scene: it was killed.
+    fn hit(mut self, blow: Blow, moment: &Moment) -> (Outcome, Option<Self>) {
+        let began_ns = now_ns();
+        if moment.is_busy {
+            self.service.work();
+        }
+        sleep(moment.before);
+        let guardian = blow.is_of_guardian().then(|| self.guardian());
+        let hit = Instant::now();
+        blow.hit(&mut self);
+        let batch = self.batch;
+        if blow == Blow::Kill {
+            let ended_ns = if self.adopted.is_none() { self.wait_for_end_of_batch() } else { now_ns() };
+            let outcome = Outcome { blow, reaction: None, overlap: self.overlap((began_ns, ended_ns)) };
+            self.adopted.iter().for_each(Adopted::must_be_as_found);
+            return (outcome, None);
+        }
+        let mut reaction = None;
+        match guardian {
+            Some(guardian) => drop(self.run.guardian_other_than(Some(guardian))),
+            None => {
+                // `wait_until` looks every 5 ms.
+                let (mut agent, mut freezers) = (HaltWatch::new(self.run.pid()), HaltWatch::new(batch));
+                let mut halted = None;
+                while !freezers.is_halted() {
+                    // A stop begins with a thread that may have to wait for a CPU first, while the holder holds on.
+                    halted = halted.or_else(|| agent.is_halted().then(Instant::now));
+                    assert!(hit.elapsed() < TIMEOUT, "batch runs on");
+                    sleep(Duration::from_micros(200));
+                }
+                reaction = Some(halted.map_or(Duration::ZERO, |halted| halted.elapsed()));
+                wait_until("batch stood still", || !wants_cpu(batch));
+            }
+        }
+        if !moment.is_busy {
+            self.service.work();
+        }
+        sleep(moment.halt);
+        blow.let_go_on(&self);
+        self.wait_until_away();
+        self.service.rest();
+        self.wait_for_batch();
+        let overlap = self.overlap((began_ns, now_ns()));
+        (Outcome { blow, reaction, overlap }, Some(self))
+    }
+
+    fn wait_for_end_of_batch(&self) -> u64 {
+        wait_until("batch was ended", || !is_alive(self.batch));
+        now_ns()
+    }
+
+    fn overlap(&mut self, span: (u64, u64)) -> Duration {
+        let [service, batch] = self.clocks.each_mut().map(|clock| clock.since(span.0));
+        Duration::from_nanos(longest_overlap_ns(&service, &batch, span))
+    }
+}
+
+/// When the run is hit, and for how long.
+#[derive(Debug)]
+struct Moment {
+    is_busy: bool,
+    before: Duration,
+    halt: Duration,
+}
+
+impl Moment {
+    fn of(random: &mut Random) -> Self {
+        let mut up_to = |max| Duration::from_millis(random.below(max));
+        let (before, halt) = (up_to(BEFORE_MS_MAX), up_to(HALT_MS_MAX));
+        Self { is_busy: random.below(4) > 0, before, halt }
+    }
+}
+
+/// Batch is away from a busy service in the end, and comes back to an idle one; of a run that was killed nothing is left.
+#[test]
+fn batch_is_held_and_nothing_left_whatever_moment_of_a_halt() {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let wanted: Option<u64> = variable(MOMENTS_VARIABLE);
+    let (moments, seed) = (wanted.unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
+    let mut random = Random::of_seed(seed);
+    let mut outcomes = Vec::new();
+    for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
+        let numbers = first..moments.min(first + MOMENTS_A_TURN);
+        let turn = || hit_in_turn(numbers, seed, &mut random);
+        // A thread of its own: it stays on the request lane.
+        outcomes.extend(thread::scope(|scope| scope.spawn(turn).join()).expect("batch was held"));
+    }
+    tell(&outcomes, seed);
+    let beyond: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.overlap > OVERLAP_MAX).collect();
+    // Noise can break a time, so it is a verdict only where it was asked for.
+    assert!(
+        wanted.is_none() || beyond.is_empty(),
+        "seed {seed}: {} of {} beyond {OVERLAP_MAX:?}",
+        beyond.len(),
+        moments
+    );
+}
+
+fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) -> Vec<Outcome> {
+    let Some(_turn) = lanes_to_ourselves() else { return Vec::new() };
+    let hierarchies = freezing();
+    if hierarchies.is_empty() {
+        sidelane_skip::skip("needs a control group that can be frozen".to_owned());
+        return Vec::new();
+    }
+    let before = Footprint::now();
+    let (mut scene, mut outcomes) = (None, Vec::new());
+    for number in numbers {
+        let hierarchy = &hierarchies[random.below(hierarchies.len() as u64) as usize];
+        let (adopts, moment) = (random.below(3) > 0, Moment::of(random));
+        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize].possible(hierarchy);
+        eprintln!("moment {number} of seed {seed}: {blow:?}, {moment:?}");
+        // A scene is of one hierarchy.
+        let is_v2 = |scene: &Scene| Freezer::of(&scene.home.0.dir).is_some_and(|freezer| freezer.is_v2());
+        scene = match scene.take() {
+            Some(scene) if is_v2(&scene) == hierarchy.is_v2() => Some(scene),
+            other => {
+                other.into_iter().for_each(Scene::end);
+                Scene::start(hierarchy, adopts)
+            }
+        };
+        let Some(hit) = scene.take() else { return outcomes };
+        let (outcome, rest) = hit.hit(blow, &moment);
+        eprintln!("    {outcome}");
+        outcomes.push(outcome);
+        scene = rest;
+        if scene.is_none() {
+            before.must_come_back();
+        }
+    }
+    scene.into_iter().for_each(Scene::end);
+    before.must_come_back();
+    outcomes
+}
+
+fn tell(outcomes: &[Outcome], seed: u64) {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    for blow in Blow::ALL {
+        let of_blow: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.blow == blow).collect();
+        let longest = of_blow.iter().map(|outcome| outcome.overlap).max().unwrap_or_default();
+        let mut reactions: Vec<Duration> = of_blow.iter().filter_map(|outcome| outcome.reaction).collect();
+        reactions.sort();
+        eprintln!(
+            "seed {seed}: {blow:?} {} times: longest overlap {:.2} ms; frozen after {:.2} ms (median), {:.2} ms (longest)",
+            of_blow.len(),
+            ms(longest),
+            ms(reactions.get(reactions.len() / 2).copied().unwrap_or_default()),
+            ms(reactions.last().copied().unwrap_or_default()),
+        );
+    }
+}
+
+#[test]
+fn overlap_is_of_both_and_of_one_stretch() {
+    let ms =
+        |turns: &[(u64, u64)]| turns.iter().map(|(from, to)| (from * 1_000_000, to * 1_000_000)).collect::<Vec<_>>();
+    let all = (0, u64::MAX);
+    let longest = |one, other, span| longest_overlap_ns(&ms(one), &ms(other), span) / 1_000_000;
+    assert_eq!(longest(&[(10, 20)], &[(30, 40)], all), 0);
+    assert_eq!(longest(&[(10, 20)], &[(15, 40)], all), 5);
+    // Two stretches of 3 ms and 4 ms, 10 ms apart.
+    assert_eq!(longest(&[(10, 13), (23, 27)], &[(0, 100)], all), 4);
+    assert_eq!(longest(&[(0, 100)], &[(10, 13), (23, 27)], (11_000_000, 25_000_000)), 2);
+    let halves = [(10_000_000, 12_000_000), (12_500_000, 14_000_000)];
+    assert_eq!(longest_overlap_ns(&halves, &[(0, 100_000_000)], all), 3_500_000, "one stretch, without its gap");
+}
+
+/// Adopted batch is in another group, and would run on.
+#[test]
+fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for hierarchy in freezing() {
+        let Some(scene) = Scene::start(&hierarchy, true) else { return };
+        stands_still_during(Blow::Freeze, scene);
+    }
+}
+
+#[test]
+fn one_frozen_holder_has_batch_frozen_until_it_is_thawed() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for hierarchy in freezing().into_iter().filter(|found| !found.is_v2()) {
+        let Some(scene) = Scene::start(&hierarchy, true) else { return };
+        stands_still_during(Blow::FreezeHolder, scene);
+    }
+}
+
+fn stands_still_during(blow: Blow, mut scene: Scene) {
+    let (batch, lane, told) = (scene.batch, scene.lane, scene.lane.halts_told());
+    blow.hit(&mut scene);
+    wait_until("the kernel program had told of the halt", || lane.halts_told() > told);
+    wait_until("batch stood still", || !wants_cpu(batch));
+    blow.let_go_on(&scene);
+    scene.wait_for_batch();
+    scene.end();
+}
+
+#[test]
+fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(hierarchy) = freezing().pop() else { return };
+    for blow in [Blow::StopGuardian, Blow::FreezeGuardian] {
+        let Some(mut scene) = Scene::start(&hierarchy, true) else { return };
+        let guardian = scene.guardian();
+        blow.hit(&mut scene);
+        scene.run.guardian_other_than(Some(guardian));
+        scene.run.wait_until("it was said", |run| run.errors().contains("a new one took over"));
+        blow.let_go_on(&scene);
+        wait_until("the other guardian was gone", || !is_alive(guardian));
+        // The new one knows what there is to do.
+        stands_still_during(Blow::Stop, scene);
+    }
+}
