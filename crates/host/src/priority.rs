@@ -160,6 +160,12 @@ impl ThreadClass {
         [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&policy)
     }
 
+    /// Whether a thread of it runs on beside a real-time thread of this priority that wants its CPU: one of equal
+    /// priority does not yield.
+    pub fn outranks(&self, priority: i32) -> bool {
+        self.is_deadline() || self.is_realtime() && self.priority >= priority
+    }
+
     /// Puts the thread `tid` into it.
     pub fn give(&self, tid: u32) -> io::Result<()> {
         schedule(tid, self.policy, self.priority)
@@ -186,5 +192,22 @@ fn check(result: libc::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_outranks_a_real_time_priority_from_that_priority_on() {
+        let outranks = |policy, priority| ThreadClass { policy, priority }.outranks(10);
+        for policy in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK] {
+            assert_eq!([9, 10, 99].map(|priority| outranks(policy, priority)), [false, true, true]);
+        }
+        assert!(outranks(libc::SCHED_DEADLINE, 0));
+        for class in [ThreadClass::IDLE, ThreadClass::ORDINARY, ThreadClass::EXT] {
+            assert!(!class.outranks(0) && !class.is_realtime());
+        }
     }
 }

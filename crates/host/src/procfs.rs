@@ -6,6 +6,12 @@ use std::io::Read;
 
 use crate::cpulist::CpuSet;
 
+/// A thread's name and number for people. A program chooses the names of its threads, and may put any byte into them.
+pub fn thread_name(pid: u32, tid: u32) -> String {
+    let name = text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    format!("{:?} ({tid})", name.trim_end())
+}
+
 /// The threads of a process.
 pub fn threads(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

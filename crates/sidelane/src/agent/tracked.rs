@@ -78,6 +78,11 @@ pub struct Contained {
 }
 
 impl Contained {
+    /// Its group, in the hierarchy in which the kernel program knows it.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
     /// The CPUs that it may run on.
     pub fn cpus(&self) -> CpuMask {
         match self.given {

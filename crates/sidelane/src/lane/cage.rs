@@ -20,7 +20,7 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
-use sidelane_host::procfs::{text_of, threads};
+use sidelane_host::procfs::{thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
@@ -299,12 +299,6 @@ impl Evictor for Cage {
 /// Whether the thread was allowed other CPUs than these, and was confined to them.
 fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
     may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
-}
-
-/// A thread's name for a note. Batch has chosen it, and may have put anything into it.
-fn thread_name(pid: u32, tid: u32) -> String {
-    let name = text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    format!("{:?} ({tid})", name.trim_end())
 }
 
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {

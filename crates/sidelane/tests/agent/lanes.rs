@@ -1,10 +1,12 @@
 //! The lane gate beside the policy: the agent decides which CPUs batch has, holders keep it off a sibling while the
 //! service works.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::common::lanes::REQUEST_LANE;
-use crate::common::process::allowed_cpus;
+use crate::common::process::{allowed_cpus, policy, scheduling};
 use crate::common::redis::busy_redis;
 use crate::common::{Footprint, Running, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -42,10 +44,17 @@ impl Scene {
 
     #[track_caller]
     fn must_end_well(self) {
+        self.must_end_well_and(|| {});
+    }
+
+    /// `also` has to hold of batch after the end of the agent.
+    #[track_caller]
+    fn must_end_well_and(self, also: impl FnOnce()) {
         let Self { service, daemon, batch, tree, before, .. } = self;
         assert_eq!(allowed_cpus(service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
         daemon.end();
         assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
+        also();
         drop((batch, tree));
         before.must_come_back();
     }
@@ -66,6 +75,26 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     let cpus = status()["cpus"].clone();
     assert_eq!(cpus[1]["owner"], "the lane gate", "{cpus}");
     scene.must_end_well();
+}
+
+/// As a daemon does that is asked to (rtkit): the agent changes no class but one that outranks a holder.
+#[test]
+fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
+    let Some(scene) = Scene::set() else { return };
+    let batch = scene.batch.pid();
+    let give = |priority: &str| Command::new("chrt").args(["-f", "-p", priority, &batch.to_string()]).output();
+    let given = give("9").is_ok_and(|given| given.status.success());
+    if !given {
+        return sidelane_skip::skip("needs chrt, and a group that allows real-time threads");
+    }
+    assert_eq!(scheduling(batch)[..2], [Some("1".to_owned()), Some("9".to_owned())]);
+    give("10").unwrap();
+    wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
+    wait_until("it was noted", || status()["notes"].to_string().contains("another scheduling class"));
+    scene.must_end_well_and(|| {
+        let class = [Some("1".to_owned()), Some("10".to_owned())];
+        assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
+    });
 }
 
 #[test]

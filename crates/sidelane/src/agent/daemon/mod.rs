@@ -12,6 +12,7 @@ mod doors;
 mod lanes;
 mod metrics;
 mod modules;
+mod ranks;
 mod reload;
 mod slow;
 mod slowdown;
@@ -51,6 +52,7 @@ use crate::lane::slowdown::SlowdownKeeper;
 use crate::note::Note;
 use crate::undo::Ticket;
 use doors::{Bells, Doors, Woken};
+use ranks::Demoted;
 use sidelane_report::terminal::eprint_fitted;
 use waiting::Waiting;
 
@@ -109,6 +111,7 @@ pub struct Agent {
     flights: Flights,
     hurries: Hurries,
     times: Times,
+    demoted: Demoted,
     diary: Diary,
     cost: Cost,
 }

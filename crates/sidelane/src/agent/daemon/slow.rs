@@ -41,6 +41,7 @@ impl Agent {
         self.look_at_modules();
         self.heed()?;
         self.look_after_lanes();
+        self.look_at_ranks(now_ns);
         self.look_at_log();
         self.find_measured(now_ns);
         self.keep_off_services();

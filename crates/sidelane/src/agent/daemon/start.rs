@@ -14,7 +14,7 @@ use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::MAX_CPUS;
 
-use super::{Agent, AgentOptions, Diary, Times};
+use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::agent::act::Hands;
 use crate::agent::choice::{choose, goes_by_interference};
 use crate::agent::config::{Config, LaneGate, OnMachine, Told};
@@ -96,6 +96,7 @@ impl Agent {
             seen: Box::default(),
             actions: Box::default(),
             beside_batch: None,
+            demoted: Demoted::default(),
             diary: Diary::default(),
             cost: Cost::new(),
         };

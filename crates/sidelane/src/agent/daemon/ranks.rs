@@ -1,0 +1,103 @@
+//! Threads of containers that would run before the holder of a lent lane: they are in the ordinary class for as long as
+//! lanes are lent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use sidelane_host::cgroup::Group;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::procfs::{self, threads};
+use sidelane_host::thread::Thread;
+use sidelane_policy::Nanos;
+
+use super::Agent;
+use crate::agent::lanes::KeptLanes;
+use crate::agent::tracked::Contained;
+use crate::cpu_mask::mask;
+use crate::note::Note;
+use crate::undo::guardian::Guardian;
+use crate::undo::{Ticket, Undo};
+
+/// A look reads the threads of each container on lent lanes.
+const LOOK_EVERY_NS: Nanos = 500_000_000;
+/// Batch chooses the names of its threads, so notes that have one are bounded.
+const NAMES_MAX: usize = 8;
+
+/// The threads that are in another class than they were found in.
+#[derive(Debug, Default)]
+pub(super) struct Demoted {
+    threads: BTreeMap<Thread, Ticket>,
+    due_ns: Nanos,
+}
+
+impl Demoted {
+    /// Puts the threads of containers on lent lanes into the ordinary class if they outrank a holder. Returns their
+    /// names.
+    fn put_down(&mut self, on_lanes: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for (pid, tid) in on_lanes.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
+            // What a deadline comes with could not be given back. The kernel gives none to threads with a list of CPUs.
+            let outranks = |class: &ThreadClass| class.outranks(HOLDER_PRIORITY) && !class.is_deadline();
+            let Some(class) = ThreadClass::of(tid).filter(outranks) else { continue };
+            let Some(thread) = Thread::of(tid) else { continue };
+            if !self.threads.contains_key(&thread) {
+                let ticket = guardian.add([Undo::Class { thread, class }])?.pop();
+                self.threads.extend(ticket.map(|ticket| (thread, ticket)));
+            }
+            match ThreadClass::ORDINARY.give(tid) {
+                Err(error) if thread.is_there() => {
+                    return Err(error).with_context(|| format!("cannot put the real-time thread {tid} of batch down"));
+                }
+                Err(_) => {}
+                Ok(()) => names.push(procfs::thread_name(pid, tid)),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Gives those back that are of no container any more, or of no lent lanes.
+    fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+        if self.threads.is_empty() {
+            return Ok(());
+        }
+        let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
+        let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
+        let tickets: Vec<Ticket> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
+        guardian.undo_these(&tickets).context("cannot give threads of batch their class back")
+    }
+}
+
+impl Agent {
+    /// Looks after threads of batch that outrank the holders of lanes.
+    pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
+        if now_ns < self.demoted.due_ns {
+            return;
+        }
+        self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
+        let Some(hands) = &mut self.hands else { return };
+        let lent: CpuSet =
+            self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
+        let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
+        let lent = mask(&lent);
+        let (mut batch, mut on_lanes) = (BTreeSet::new(), BTreeSet::new());
+        if !lent.is_empty() {
+            for (_, contained) in self.tracked.containers.iter() {
+                let members = processes(contained);
+                on_lanes.extend(members.iter().filter(|_| !contained.cpus().and(&lent).is_empty()));
+                batch.extend(members);
+            }
+        }
+        let put_down = self.demoted.put_down(&on_lanes, hands.guardian());
+        let given_back = self.demoted.give_back(&batch, hands.guardian());
+        let raised = |note: &&Note| matches!(note, Note::BatchRaised { .. });
+        for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
+            if self.diary.notes.keys().filter(raised).count() < NAMES_MAX {
+                self.note(Note::BatchRaised { thread });
+            }
+        }
+        if let Err(error) = given_back {
+            self.failed(error);
+        }
+    }
+}
