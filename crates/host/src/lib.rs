@@ -29,6 +29,7 @@ pub mod procfs;
 mod published;
 pub mod resident;
 pub mod rights;
+pub mod run_times;
 pub mod sealed;
 pub mod service;
 pub mod sock_diag;

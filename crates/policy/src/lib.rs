@@ -15,6 +15,7 @@ pub mod cpus;
 pub mod hedge;
 pub mod holmes;
 pub mod hurryup;
+pub mod own_cpus;
 pub mod perfiso;
 pub mod unmanaged;
 

@@ -25,6 +25,7 @@ pub mod log_file;
 pub mod machine;
 pub mod note;
 pub mod observe;
+pub mod own_threads;
 pub mod progress_lines;
 pub mod proxy;
 pub mod request;

@@ -351,6 +351,16 @@ notes! {
             "log: {left_out} of {all} samples were left out, since the disk did not keep up",
             "choose a longer --period to log them all";
 
+        // Of this process's own threads.
+        OnServiceCpus {
+            cpus: String = "0".to_owned(),
+            percent: String = "1.5".to_owned(),
+            why: &'static str = "its CPU affinity allows it no others",
+            advice: &'static str = "start it without taskset"
+        } =>
+            "sidelane's own threads ran on CPUs of the service ({cpus}) for {percent} % of the time: {why}",
+            "{advice}";
+
         // Of an observation.
         TargetOnObserversLane { cpu: u32 = 1 } =>
             "the target may run on the observer's lane {cpu}, and whenever it does, nobody observes",

@@ -33,6 +33,9 @@ pub fn usual(cause: Cause) -> &'static str {
         Cause::RunQueue => {
             "Keep others off the service's CPUs: pin them elsewhere, or run batch beside the service with `sidelane run`."
         }
+        Cause::Tracer => {
+            "Keep sidelane off the service's CPUs: start it where it may use another CPU, or record less with `--light`."
+        }
         Cause::Migration => "Pin the service's threads (`taskset`, cpuset), so that they keep their CPUs and caches.",
         Cause::IdleExit => {
             "Forbid deep idle states (/dev/cpu_dma_latency, `cpupower idle-set`), or poll while it matters."

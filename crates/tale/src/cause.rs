@@ -16,6 +16,8 @@ pub enum Cause {
     ServiceQueue,
     /// A thread could run on and another had the CPU.
     RunQueue,
+    /// The same, and the other one was a thread of the tracer. No cause of the service's: the diagnosis tells of it apart.
+    Tracer,
     /// The thread moved to another CPU, from there to its first moment on it.
     Migration,
     /// The CPU woke from an idle state.
@@ -59,11 +61,12 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 23] = [
+    pub const ALL: [Cause; 24] = [
         Cause::OnCpu,
         Cause::NetworkReceive,
         Cause::ServiceQueue,
         Cause::RunQueue,
+        Cause::Tracer,
         Cause::Migration,
         Cause::IdleExit,
         Cause::Interrupt,
@@ -90,7 +93,7 @@ impl Cause {
         match self {
             Cause::NetworkReceive => &[Kind::DataReady],
             Cause::ServiceQueue => &[Kind::DataReady, Kind::RequestStarted],
-            Cause::OnCpu | Cause::RunQueue => &[Kind::Switched],
+            Cause::OnCpu | Cause::RunQueue | Cause::Tracer => &[Kind::Switched],
             Cause::Migration => &[Kind::Migrated, Kind::Switched],
             Cause::IdleExit => &[Kind::IdleLeft, Kind::Switched],
             Cause::Interrupt => &[Kind::Interrupt, Kind::Softirq],
@@ -119,6 +122,7 @@ impl Cause {
             Cause::NetworkReceive => "network, receiving",
             Cause::ServiceQueue => "queue in the service",
             Cause::RunQueue => "wait for a CPU",
+            Cause::Tracer => "wait for sidelane itself",
             Cause::Migration => "move to another CPU",
             Cause::IdleExit => "wake-up of an idle CPU",
             Cause::Interrupt => "interrupt",
@@ -155,7 +159,7 @@ impl Cause {
             Cause::PageFault => 6,
             Cause::Lock => 5,
             Cause::Migration => 4,
-            Cause::IdleExit => 3,
+            Cause::IdleExit | Cause::Tracer => 3,
             Cause::RunQueue => 2,
             Cause::Sibling => 1,
             _ => 0,

@@ -36,14 +36,37 @@ pub struct Diagnosis {
     pub incomplete: u64,
     /// Latency of half of the requests that were not slow, at most.
     pub normal_ns: u64,
-    /// Time above the normal of all slow requests.
+    /// Time above the normal of the slow requests, without waits for the tracer, and without requests that it alone made
+    /// slow.
     pub tail_ns: u64,
+    /// What the tracer cost.
+    pub tracer: TracerCost,
     /// The objective; where none was given, the percentile that was taken for it.
     pub slo_ns: u64,
     /// The causes, the largest first. "Not explained" is one of them, where it is.
     pub findings: Vec<Finding>,
     /// Causes that could not be told here, and why.
     pub cannot_tell: Vec<(Cause, String)>,
+}
+
+/// What the tracer's own threads cost the service: they had a CPU that one of its threads waited for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct TracerCost {
+    /// Requests that waited for them.
+    pub delayed: u64,
+    /// The longest such wait of one request, all its parts together.
+    pub longest_ns: u64,
+    /// Requests that were slow for that alone. They are left out of the causes.
+    pub made_slow: u64,
+    /// What all slow requests waited for them.
+    pub tail_ns: u64,
+}
+
+impl TracerCost {
+    /// Its part of the time that slow requests lost to it and to all causes, which took `tail_ns`: 0 to 1.
+    pub fn share(&self, tail_ns: u64) -> f64 {
+        self.tail_ns as f64 / (self.tail_ns + tail_ns).max(1) as f64
+    }
 }
 
 /// Requests of about the same latency: what a picture of the distribution, coloured by cause, is made of.

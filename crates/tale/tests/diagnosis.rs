@@ -2,7 +2,7 @@
 
 use sidelane_tale::cause::Cause::{self, *};
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
-use sidelane_tale::diagnosis::{Diagnosis, Finding};
+use sidelane_tale::diagnosis::{Diagnosis, Finding, TracerCost};
 use sidelane_tale::record::{Kind, Kinds, Task};
 use sidelane_tale::timeline::{Incomplete, Span, Timeline};
 
@@ -66,6 +66,24 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
     let evidence = &finding(&diagnosis, RunQueue).evidence;
     assert_eq!(evidence[0], "in 2 of 3 slow requests, 7.5 ms above the normal on average");
     assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms together, 10.0 ms at once");
+}
+
+#[test]
+fn what_the_tracer_took_is_its_cost_and_no_cause() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let by_tracer = timeline(2_001, &[(Tracer, 3 * MS), (OnCpu, 1_900_000)]);
+    let by_disk = timeline(2_002, &[(Disk, 9 * MS), (Tracer, MS), (OnCpu, 300_000)]);
+    let not_slow = timeline(2_003, &[(Tracer, 100_000), (OnCpu, 300_000)]);
+    [&by_tracer, &by_disk, &not_slow].into_iter().for_each(|timeline| diagnoser.add(timeline));
+    assert_eq!((diagnoser.claim(&by_tracer), diagnoser.claim(&by_disk)), (None, Some(Disk)));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.mixed), (2, 0));
+    let causes: Vec<(Cause, u64)> = diagnosis.findings.iter().map(|found| (found.cause, found.requests)).collect();
+    assert_eq!(causes, [(Disk, 1)]);
+    assert_eq!((diagnosis.tail_ns, finding(&diagnosis, Disk).share), (9 * MS, 1.0));
+    let cost = TracerCost { delayed: 3, longest_ns: 3 * MS, made_slow: 1, tail_ns: 4 * MS };
+    assert_eq!(diagnosis.tracer, cost);
+    assert!((cost.share(diagnosis.tail_ns) - 4.0 / 13.0).abs() < 1e-9);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::lanes::KeptLanes;
 use super::places::Places;
 use super::requests::Measured;
 use crate::cpu_mask::mask;
+use crate::own_threads::Fixed;
 use crate::undo::threads::Whose;
 
 /// A service that is tracked.
@@ -260,7 +261,10 @@ impl Tracked {
         for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
             // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU. Where there can be
             // no thread, the next switch says so.
-            let _ = thread::Builder::new().spawn(move || pin_this_thread(&[cpu]));
+            let _ = thread::Builder::new().spawn(move || {
+                let _fixed = Fixed::this_thread();
+                pin_this_thread(&[cpu])
+            });
         }
     }
 }

@@ -21,11 +21,12 @@ use super::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided}
 use super::theft;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
-use crate::lane::beside::{Beside, keep_off};
+use crate::lane::beside::Beside;
 use crate::lane::gate::Gate;
 use crate::lane::holder::HolderBooks;
 use crate::lane::session::{Session, SessionOptions};
 use crate::machine;
+use crate::own_threads::keep_off_cpus;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::median::median;
 use sidelane_host::service::{Service as Tracked, Target};
@@ -166,7 +167,7 @@ impl Bench<'_> {
         let (one, first_of_sixty) = (track()?, track()?);
         let _others = self.others(&first_of_sixty)?;
         let floor = Floor::load()?;
-        keep_off(&beside.lanes.request_lanes)?;
+        keep_off_cpus(&beside.lanes.request_lanes)?;
         let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
         let round = || {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::sibling::Sibling;
 use super::stage::Stage;
-use crate::lane::beside::keep_off;
+use crate::own_threads::keep_off_cpus;
 use sidelane_host::priority::with_this_thread_on;
 
 /// The command of the batch kernel `kernel`.
@@ -25,7 +25,7 @@ pub fn alone_per_s(stage: &Stage, kernel: &str, length: Duration, round: u64) ->
     let counter = stage.counter(&format!("{kernel}-alone-{round}"));
     let command = command(stage, kernel, &counter);
     let mut pinned = stage.lab.command(&command[1..]);
-    keep_off(&stage.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
+    keep_off_cpus(&stage.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
     let mut child = with_this_thread_on(&[stage.place.batch], || pinned.spawn())?.context("cannot start batch")?;
     wait_for_work(&counter)?;
     let (began, done) = (Instant::now(), work_done(&counter));

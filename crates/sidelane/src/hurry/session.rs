@@ -27,6 +27,7 @@ use super::settings::Settings;
 use super::work::WorkSource;
 use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::note::Note;
+use crate::own_threads;
 use crate::until::Until;
 
 /// How often threads and cores are looked for that come and go.
@@ -77,6 +78,7 @@ struct Session {
 impl Session {
     fn begin(settings: &Settings) -> Result<Self> {
         let service = settings.service.find()?;
+        own_threads::keep_off(&settings.service.to_string(), &service.pids);
         let (log, audit) = open_log(settings)?;
         let source = WorkSource::begin(settings, &service)?;
         let finder = finder_of(&settings.service, &service)?;
@@ -165,6 +167,7 @@ impl Session {
         self.mapper.spent(cpu_ns - self.cpu_ns, looks);
         self.cpu_ns = cpu_ns;
         let pids = self.processes()?;
+        own_threads::keep_off(&self.settings.service.to_string(), &pids);
         let gone = self.mapper.pool().look(&pids)?;
         self.mapper.ended(now_ns, &gone);
         if self.mapper.pool().was_given_back()? {
@@ -244,7 +247,8 @@ impl Session {
         }
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();
-        Ok(Summary { settings: self.settings, source, figures, energy_of, notes: self.notes })
+        let notes = self.notes.into_iter().chain(own_threads::notes()).collect();
+        Ok(Summary { settings: self.settings, source, figures, energy_of, notes })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Beside whom, and where: turns what the user asked for into lanes and processes, and refuses
 //! what would make the service wait, before anything on the machine is changed.
 
-use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -9,11 +8,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::own_threads::Fixed;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
 use sidelane_host::service::{Service, ServiceError, Target};
-use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology, online_cpus};
+use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
 use sidelane_kernel::tracker::LaneMemory;
 
 /// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
@@ -186,19 +186,16 @@ impl Beside {
     }
 }
 
-/// Moves this thread, and those it will start, off the request lanes, if there is anywhere else.
-pub fn keep_off(requests: &CpuSet) -> io::Result<()> {
-    let elsewhere: Vec<u32> = online_cpus()?.difference(requests).iter().collect();
-    if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) }
-}
-
 /// Waits until the kernel program has seen every request lane switch once: before that a lane
 /// on which the service runs without a break would look idle.
 pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), BesideError> {
     for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
         let (done, settled) = mpsc::channel();
         // One turn of an ordinary thread on that lane: two switches, some microseconds.
-        thread::spawn(move || done.send(pin_this_thread(&[cpu]).is_ok()));
+        thread::spawn(move || {
+            let _fixed = Fixed::this_thread();
+            done.send(pin_this_thread(&[cpu]).is_ok())
+        });
         if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {
             return Err(BesideError::LaneStuck { cpu });
         }

@@ -23,6 +23,7 @@ use super::decider::{Decider, Shared};
 pub use super::decider::{Evictor, HolderBooks, Means};
 use crate::lane::gate::backstop::Backstop;
 use crate::lane::log::LaneAudit;
+use crate::own_threads::Fixed;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;
@@ -67,6 +68,7 @@ impl Holder {
         let _ = keep_code_in_memory();
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
+            let _fixed = Fixed::this_thread();
             let armed = body.take_place();
             let fit = armed.is_ok();
             let _ = ready.send(armed);

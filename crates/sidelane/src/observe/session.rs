@@ -24,6 +24,7 @@ use crate::channel::signal::Signal;
 use crate::channel::{Channel, Gone, Reader};
 use crate::note::Note;
 use crate::observe::show::view::Live;
+use crate::own_threads::{self, Fixed};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::priority::pin_this_thread;
@@ -69,6 +70,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let clock = Clock::calibrate();
     let Stage { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
+    own_threads::keep_off(subject.name(), subject.pids());
     let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
     let progress = progress(options, &wanted, &mut subject, &places)?;
@@ -95,6 +97,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let ended = watch.keep_on(options, &mut subject, &signals, began)?;
     let (analysis, names, slowdown, ended) = watch.end(ended);
     let exit = subject.end();
+    let notes = notes.into_iter().chain(own_threads::notes()).collect();
     Ok(Observed {
         target: subject.name().to_owned(),
         period: options.period,
@@ -264,6 +267,7 @@ impl Crew {
         let lane = places.observer;
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("sidelane-observe".into()).spawn(move || {
+            let _fixed = Fixed::this_thread();
             let pinned = pin_this_thread(&[lane]);
             let pinned_well = pinned.is_ok();
             let _ = tell.send(pinned);

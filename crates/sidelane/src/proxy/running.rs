@@ -23,6 +23,7 @@ use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
 use crate::note::Note;
+use crate::own_threads::Fixed;
 
 /// How often a proxy writes down what it does.
 const TELL_EVERY: Duration = Duration::from_millis(50);
@@ -79,7 +80,11 @@ impl ReadyProxy {
         let traces = Traces::start(&self.options)?;
         let (witness, for_proxy, its_page) = (traces.witness(), Arc::clone(&shared), Arc::clone(&page));
         let config = self.options.config();
-        let serve = move || run(listener, config, (its_page, witness), &for_proxy);
+        let serve = move || {
+            // Requests pass through it: where it runs is for the user to say, as for any service.
+            let _fixed = Fixed::this_thread();
+            run(listener, config, (its_page, witness), &for_proxy)
+        };
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
         let running = RunningProxy {
             options: self.options,

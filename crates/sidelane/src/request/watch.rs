@@ -15,6 +15,7 @@ use super::summary::Summary;
 use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
 use super::window::Window;
 use crate::note::Note;
+use crate::own_threads;
 use crate::until::Until;
 use crate::watch_progress::WatchProgress;
 use sidelane_host::procfs::allowed_cpus;
@@ -69,7 +70,14 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
     let unseen = watched.unseen(&options.target);
-    let notes = log.end()?.into_iter().chain(window.notes()).chain(source.note()).chain(unseen).collect();
+    let notes = log
+        .end()?
+        .into_iter()
+        .chain(window.notes())
+        .chain(source.note())
+        .chain(unseen)
+        .chain(own_threads::notes())
+        .collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
@@ -92,6 +100,7 @@ pub(crate) struct Watched {
 impl Watched {
     /// The service's own word is better than what its sockets show.
     pub(crate) fn begin(target: &Target, service: &Service) -> Result<Self> {
+        own_threads::keep_off(&target.to_string(), &service.pids);
         if let Some(emitters) = Emitters::find(&service.pids) {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
@@ -112,6 +121,7 @@ impl Watched {
     /// Finds a service again that may have been started anew.
     pub(crate) fn look_again(&mut self, target: &Target) -> Result<()> {
         let Ok(found) = target.find() else { return Ok(()) };
+        own_threads::keep_off(&target.to_string(), &found.pids);
         if let Some(tracking) = &self.tracking {
             tracking.take_in(&found.pids);
         }

@@ -72,6 +72,11 @@ impl Told {
         row.put("unknown_responses_count", self.counts.unknown as f64);
         row.put("normal_ns", (self.diagnosis.normal_ns > 0).then_some(self.diagnosis.normal_ns as f64));
         row.put("tracer_cpu_percent", self.cpu_percent);
+        let tracer = &self.diagnosis.tracer;
+        row.put("delayed_by_tracer_count", tracer.delayed as f64);
+        row.put("longest_delay_by_tracer_ns", tracer.longest_ns as f64);
+        row.put("slow_by_tracer_alone_count", tracer.made_slow as f64);
+        row.put("tracer_share_of_lost_time_percent", tracer.share(self.diagnosis.tail_ns) * 100.0);
         row
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidelane_tale::cause::Cause;
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings};
-use sidelane_tale::diagnosis::{Bar, Diagnosis, Finding};
+use sidelane_tale::diagnosis::{Bar, Diagnosis, Finding, TracerCost};
 use sidelane_tale::record::{Kind, Kinds, Record, Task};
 use sidelane_tale::timeline::{Span, Timeline};
 
@@ -147,6 +147,7 @@ fn diagnosis(clips: &[Clip]) -> Diagnosis {
         incomplete: 3,
         normal_ns: 220_000,
         tail_ns: all,
+        tracer: TracerCost::default(),
         slo_ns,
         findings,
         cannot_tell: vec![(Cause::Disk, no_disks)],

@@ -13,6 +13,7 @@ use sidelane_tale::record::{Kinds, Record};
 use super::pauses::Pauses;
 use super::words::Names;
 use crate::note::Note;
+use crate::own_threads::{self, Patient};
 use crate::request::{notes_of, unseen};
 use crate::until::Until;
 
@@ -26,6 +27,7 @@ const FETCH_EVERY_MS: (u32, u32) = (1, 50);
 
 /// A running trace.
 pub struct Source {
+    _reader: Patient,
     target: Target,
     recorder: Recorder,
     pauses: Pauses,
@@ -54,12 +56,14 @@ impl Source {
             "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
              port:8080"
         );
+        own_threads::keep_off(&target.to_string(), &service.pids);
+        let reader = Patient::reader();
         let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids);
         let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
         let (target, looked_at) = (target.clone(), Instant::now());
-        let mut source = Self { target, recorder, pauses, until, looked_at, lost_sight: None, unseen };
+        let mut source = Self { _reader: reader, target, recorder, pauses, until, looked_at, lost_sight: None, unseen };
         // Who was born meanwhile.
         source.look_after();
         Ok(source)
@@ -104,6 +108,7 @@ impl Source {
             self.lost_sight = Some(error.to_string());
         }
         self.pauses.look_at(&service.pids);
+        own_threads::keep_off(&self.target.to_string(), &service.pids);
     }
 
     /// Ends recording, and fetches the rest.

@@ -86,6 +86,12 @@ impl Study {
         self
     }
 
+    /// This process traces: waits for its threads are told apart.
+    pub fn traced_by(mut self, pid: u32) -> Self {
+        self.builder.traced_by(pid);
+        self
+    }
+
     /// Records that are missing among those that were taken in.
     pub fn lost(&self) -> u64 {
         self.builder.counts().lost

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use sidelane_kernel::requests::own_number;
 use sidelane_report::Unit;
 use sidelane_report::grid::{fold, length};
+use sidelane_tale::advice::usual;
 use sidelane_tale::cause::Cause;
 use sidelane_tale::diagnosis::Finding;
 
@@ -94,7 +95,8 @@ fn found(told: &Told) -> String {
         );
     }
     let slow = format!(
-        "{} of {requests} requests of {service} took longer than {}.",
+        "{}{} of {requests} requests of {service} took longer than {}.",
+        in_the_way(told),
         human_count(diagnosis.slow),
         limit(told)
     );
@@ -109,6 +111,43 @@ fn found(told: &Told) -> String {
             first.advice
         ),
         None => slow,
+    }
+}
+
+/// The tracer's own part of the time that slow requests lost, if it is more than this.
+const TRACER_SHARE_MIN: f64 = 0.01;
+
+/// What comes first if the tracer itself delayed the service.
+fn in_the_way(told: &Told) -> String {
+    let (diagnosis, tracer) = (&told.diagnosis, &told.diagnosis.tracer);
+    let share = tracer.share(diagnosis.tail_ns);
+    if share <= TRACER_SHARE_MIN {
+        return String::new();
+    }
+    let alone = match tracer.made_slow {
+        0 => String::new(),
+        slow => format!(", {} of them slow for that alone and left out of the causes", human_count(slow)),
+    };
+    format!(
+        "sidelane itself delayed {} of {} requests by up to {}{alone}: {} of the time that slow requests lost. What to do: \
+         {} ",
+        human_count(tracer.delayed),
+        human_count(diagnosis.requests),
+        human_ns(tracer.longest_ns),
+        percent(share),
+        usual(Cause::Tracer),
+    )
+}
+
+/// What the tracer cost the requests.
+fn delayed(told: &Told) -> String {
+    let (requests, tracer) = (human_count(told.diagnosis.requests), &told.diagnosis.tracer);
+    match tracer.delayed {
+        0 => format!("this trace delayed none of {requests} requests"),
+        delayed => {
+            let (delayed, longest) = (human_count(delayed), human_ns(tracer.longest_ns));
+            format!("this trace delayed {delayed} of {requests} requests, by {longest} at most")
+        }
     }
 }
 
@@ -215,16 +254,19 @@ fn cost(told: &Told) -> Option<String> {
     let a_request = records as f64 / told.diagnosis.requests.max(1) as f64;
     let cpu = told.cpu_percent.map(|percent| format!(", {percent:.0} % of one CPU in sidelane itself"));
     Some(format!(
-        "Traced for {}: {} records, {a_request:.0} a request{}",
+        "Traced for {}: {} records, {a_request:.0} a request{}; {}",
         Unit::S.human(told.wall_s),
         human_count(records),
-        cpu.unwrap_or_default()
+        cpu.unwrap_or_default(),
+        delayed(told)
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::sample;
+    use sidelane_tale::diagnosis::TracerCost;
+
     use super::super::told::Counts;
     use super::*;
 
@@ -241,12 +283,28 @@ mod tests {
    and  lock 8 %
 Cannot be told here: disk (this kernel records no disk events)
 Missing: 12 of the records were lost; 3 requests could not be rebuilt from beginning to end and are not counted
-Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itself
+Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itself; this trace delayed none of 300
+  requests
 ";
 
     #[test]
     fn a_trace_is_told_in_about_ten_lines() {
         assert_eq!(text(&sample::told(), 120), WHOLE);
+    }
+
+    #[test]
+    fn a_tracer_that_took_over_a_percent_is_told_first() {
+        let mut told = sample::told();
+        let tail_ns = told.diagnosis.tail_ns;
+        let cost = |tail_ns| TracerCost { delayed: 9, longest_ns: 3_000_000, made_slow: 7, tail_ns };
+        told.diagnosis.tracer = cost(tail_ns / 200);
+        assert!(headline(&told).starts_with("76 of 300 requests"), "{}", headline(&told));
+        assert!(text(&told, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
+        told.diagnosis.tracer = cost(tail_ns);
+        let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow for that alone and left out of \
+                     the causes: 50 % of the time that slow requests lost. What to do: ";
+        let said = headline(&told);
+        assert!(said.starts_with(first) && said.contains(" 76 of 300 requests of port:8080 took longer"), "{said}");
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::time::Instant;
 use anyhow::Result;
 use sidelane_host::clock::{now_ns, process_cpu_ns};
 
-use super::analyst::Analyst;
+use super::analyst::{Analyst, Studied};
 use super::log::{LogEnd, LogHead, LogWriter};
 use super::options::TraceOptions;
 use super::progress::Progress;
 use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
+use crate::own_threads::{self, in_bulk};
 use crate::until::Until;
 use sidelane_report::terminal::eprint_fitted;
 
@@ -20,7 +21,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
-    let study = Study::new(source.recorded(), options.bound, begin_ns);
+    let study = Study::new(source.recorded(), options.bound, begin_ns).traced_by(std::process::id());
     let mut analyst = Analyst::start(study, log, Progress::new(options))?;
     // Whoever wants to send requests, and have them traced, waits for this.
     let (target, length) = (&options.target, options.length);
@@ -36,13 +37,21 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     }
     source.finish(&mut records);
     analyst.give(records, now_ns());
-    let (study, log) = analyst.end()?;
-    let wall = began.elapsed();
-    let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall.as_nanos() as f64);
-    let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), left_out: source.left_out(), cpu_percent };
+    // The rest of the records is studied after the trace.
+    let wall_ns = now_ns() - begin_ns;
+    let Studied { study, log, dropped } = analyst.end()?;
+    let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
+    let lost = source.lost() + dropped;
+    let end = LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.left_out(), cpu_percent };
     let names = source.names();
-    let notes = log.and_then(|log| log.end(&names, &end)).into_iter().chain(source.notes()).collect();
-    Ok(study.end(Ended { service: options.target.to_string(), end, names, notes }))
+    let notes = log
+        .and_then(|log| log.end(&names, &end))
+        .into_iter()
+        .chain(source.notes())
+        .chain(own_threads::notes())
+        .collect();
+    let ended = Ended { service: options.target.to_string(), end, names, notes };
+    Ok(in_bulk(|| study.end(ended)))
 }
 
 fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Option<LogWriter>> {
@@ -53,6 +62,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         kinds: LogHead::numbers(source.recorded()),
         begin_ns,
         written: Vec::new(),
+        tracer_pid: std::process::id(),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }

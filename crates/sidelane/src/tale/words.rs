@@ -21,6 +21,7 @@ fn meaning(cause: Cause) -> &'static str {
         Cause::NetworkReceive => "from its first segment until its data was at the socket",
         Cause::ServiceQueue => "all threads that could take it worked on other requests",
         Cause::RunQueue => "its thread could run, and another thread had the CPU",
+        Cause::Tracer => "its thread could run, and a thread of the tracer had the CPU",
         Cause::Migration => "its thread moved to another CPU and had not started there",
         Cause::IdleExit => "the CPU came out of an idle state",
         Cause::Interrupt => "an interrupt or softirq had the CPU",
@@ -92,7 +93,7 @@ pub fn of_span(span: &Span, names: &Names) -> String {
 /// What the other thread of a span did.
 fn role_of_by(cause: Cause) -> &'static str {
     match cause {
-        Cause::RunQueue => "behind",
+        Cause::RunQueue | Cause::Tracer => "behind",
         Cause::Lock => "held by",
         Cause::Sibling => "beside",
         Cause::ServiceQueue => "after",

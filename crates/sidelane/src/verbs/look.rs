@@ -11,6 +11,7 @@ use crate::list::{Listing, list};
 use crate::observe::observed::Observed;
 use crate::observe::replay::{ReplayOptions, replay};
 use crate::observe::session::{self, ObserveOptions};
+use crate::own_threads::{self, in_bulk};
 use crate::request::watch::{self, WatchOptions};
 use crate::tale::log::is_trace;
 use sidelane_host::service::Target;
@@ -39,7 +40,10 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 
 /// What can be observed of each process of the target.
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
-    let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
+    let pids = target.find()?.pids;
+    own_threads::keep_off(&target.to_string(), &pids);
+    // Symbols of large programs take seconds to read.
+    let listings: Vec<Listing> = in_bulk(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
     write_json(json, &listings)?;
     for listing in &listings {
         print(&listing.render(terminal::width(), terminal::color_wanted()))?;
@@ -65,7 +69,7 @@ pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
         log: args.log,
         live: true,
     })?;
-    tell(&observation, args.outputs)
+    in_bulk(|| tell(&observation, args.outputs))
 }
 
 pub(super) fn report_again(args: ReportArgs) -> Result<u8> {

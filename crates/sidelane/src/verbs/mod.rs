@@ -14,6 +14,7 @@ use crate::agent::status::{self, StatusOptions};
 use crate::cli::{DoctorArgs, ProxyArgs, SimArgs, Verb};
 use crate::doctor::{self, DoctorOptions};
 use crate::lane::batch::{self, BatchClass};
+use crate::own_threads::{self, Manner};
 use crate::proxy;
 use crate::sim::{self, SimOptions};
 use crate::undo::guardian;
@@ -27,6 +28,7 @@ const WRONG_FILE: u8 = 2;
 
 /// Carries out a verb; its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
+    manner(&verb).into_iter().for_each(own_threads::begin);
     match verb {
         Verb::Run(args) => run::run_beside(args),
         Verb::Doctor(args) => examine(args),
@@ -48,6 +50,24 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Batch { entrance_fd, class, without_rights, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)
         }
+    }
+}
+
+/// What a verb does with the services that it names; none for verbs that name none, or start services of their own and
+/// place all threads for a measurement.
+fn manner(verb: &Verb) -> Option<Manner> {
+    match verb {
+        Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(Manner::Looks),
+        Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => Some(Manner::Acts),
+        Verb::Doctor(_)
+        | Verb::Demo(_)
+        | Verb::Calibrate(_)
+        | Verb::Report(_)
+        | Verb::Bench(_)
+        | Verb::Sim(_)
+        | Verb::Status(_)
+        | Verb::Guardian { .. }
+        | Verb::Batch { .. } => None,
     }
 }
 

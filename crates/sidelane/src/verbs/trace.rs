@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::show::{FirstError, check_outputs, style, write_and_open};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
+use crate::own_threads::in_bulk;
 use crate::tale;
 use crate::tale::bound::Bound;
 use crate::tale::flight::{self, Event, FlightOptions};
@@ -40,7 +41,8 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
     }
     let length = args.length.unwrap_or(TRACE_LENGTH);
     let options = TraceOptions { target: args.service, bound, length, light: args.light, log: args.log };
-    tell_trace(&tale::trace::run(&options)?, args.outputs)
+    let told = tale::trace::run(&options)?;
+    in_bulk(|| tell_trace(&told, args.outputs))
 }
 
 fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {

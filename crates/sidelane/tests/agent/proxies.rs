@@ -5,7 +5,11 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::Value;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::threads;
 
+use crate::common::agent::guardians;
+use crate::common::lanes::REQUEST_LANE;
 use crate::common::nginx::Nginx;
 use crate::common::process::{allowed_cpus, policy, threads_named};
 use crate::common::scripted::{nowhere, read_to_end, read_until, say, telling_server};
@@ -145,6 +149,27 @@ fn a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_o
     assert_eq!(threads.iter().filter_map(|tid| allowed_cpus(*tid)).collect::<Vec<_>>(), [all]);
     service.rest();
     daemon.end();
+}
+
+#[test]
+fn all_threads_of_the_agent_keep_off_a_busy_service() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (program, mut service) = Program::on_command();
+    let file = File::holmes().with_service(&program.rule()).with_batch("/nobody");
+    let daemon = Daemon::start(&file.and(&section(nowhere(), server("one"), "")), 1, 0);
+    service.work();
+    let is_on = |cpus: CpuSet| cpus.contains(REQUEST_LANE.parse().expect("a number"));
+    let is_off = |tid: &u32| allowed_cpus(*tid).and_then(|cpus| cpus.parse().ok()).is_none_or(|cpus| !is_on(cpus));
+    let pids = || [vec![daemon.run.pid()], guardians()].concat();
+    // The thread that requests pass through is a service itself.
+    let own = || pids().into_iter().flat_map(threads).filter(|tid| !is_proxys(daemon.run.pid(), *tid));
+    wait_until("all had left the service's CPU", || own().all(|tid| is_off(&tid)));
+    service.rest();
+    daemon.end();
+}
+
+fn is_proxys(pid: u32, tid: u32) -> bool {
+    threads_named(pid, "sidelane-proxy").contains(&tid)
 }
 
 #[test]

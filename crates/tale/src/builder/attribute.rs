@@ -10,6 +10,7 @@ use crate::builder::request::Id;
 use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{Tiling, nothing};
 use crate::cause::Cause;
+use crate::record::Task;
 use crate::timeline::Span;
 
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
@@ -27,6 +28,8 @@ pub struct View<'a> {
     pub epoch: (u32, u64),
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
+    /// The process that traces; 0 if it is not known.
+    pub tracer_pid: u32,
 }
 
 /// Facts that may lie over a state.
@@ -135,11 +138,14 @@ impl View<'_> {
     /// The span of a state over which nothing lies.
     fn base(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
+        // For how long the tracer had the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); the rest was others'.
+        let was_tracer = state.by.pid != 0 && state.by.pid == self.tracer_pid && state.cause == Cause::RunQueue;
+        let by = if was_tracer { Task::default() } else { state.by };
         let span = self.span(Span {
             cause: state.cause,
             cpu,
-            by_tid: state.by.tid,
-            by_pid: state.by.pid,
+            by_tid: by.tid,
+            by_pid: by.pid,
             detail: state.detail,
             behind: if self.is_others(state) { (self.number)(state.request) } else { 0 },
             ..nothing()
@@ -176,6 +182,7 @@ impl View<'_> {
             add(&cpu.interrupts);
             if state.state == State::Ready {
                 add(&cpu.idle);
+                add(&cpu.tracer);
             }
         }
         match state.state {
@@ -214,7 +221,7 @@ impl View<'_> {
     }
 }
 
-/// At most: three of the CPU, one of the thread's state, three of its waits, two of its own spells, three of its process
+/// At most: four of the CPU, one of the thread's state, three of its waits, two of its own spells, three of its process
 /// and three of all.
 type Overlays<'a> = [Option<Overlay<'a>>; 15];
 

@@ -22,6 +22,12 @@ pub struct Cpu {
     pub idle: Track,
     /// Time that the hypervisor took.
     pub stolen: Track,
+    /// Time in which threads of the tracer had it, as far as a thread of a service waited for it.
+    pub tracer: Track,
+    /// A thread of the tracer has it since then.
+    tracer_since_ns: Option<u64>,
+    /// Another thread had it since then, as far as that is recorded: while a thread of a service waits, all is.
+    switched_ns: u64,
     segments: VecDeque<(u64, u32)>,
 }
 
@@ -48,6 +54,17 @@ impl Cpu {
         }
     }
 
+    /// Another thread has it.
+    pub fn switches(&mut self, record: &Record, tracer_pid: u32) {
+        let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
+        if record.task.pid == tracer_pid {
+            let fact = Fact::of(Cause::Tracer, since_ns, record.at_ns, 0);
+            self.tracer.push(Fact { by: record.task, ..fact });
+        }
+        self.tracer_since_ns = (record.other.pid == tracer_pid).then_some(record.at_ns);
+        self.switched_ns = record.at_ns;
+    }
+
     fn segment(&mut self, at_ns: u64, end_seq: u32) {
         if self.segments.len() == SEGMENTS {
             self.segments.pop_front();
@@ -66,7 +83,7 @@ impl Cpu {
 
     /// How many facts it has.
     pub fn facts(&self) -> usize {
-        self.interrupts.len() + self.idle.len() + self.stolen.len()
+        self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len()
     }
 
     /// Bytes that it takes beside itself.
@@ -74,6 +91,7 @@ impl Cpu {
         self.interrupts.bytes()
             + self.idle.bytes()
             + self.stolen.bytes()
+            + self.tracer.bytes()
             + self.segments.capacity() * size_of::<(u64, u32)>()
     }
 
@@ -82,6 +100,7 @@ impl Cpu {
         self.interrupts.forget(floor_ns);
         self.idle.forget(floor_ns);
         self.stolen.forget(floor_ns);
+        self.tracer.forget(floor_ns);
     }
 }
 

@@ -108,6 +108,11 @@ impl Builder {
         }
     }
 
+    /// Names the process that traces: waits for its threads are told apart ([`Cause::Tracer`]).
+    pub fn traced_by(&mut self, pid: u32) {
+        self.world.tracer_pid = pid;
+    }
+
     /// Says that `cpu` had written records up to number `seq` before what is told begins: none of them is missing.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         if cpu < CPUS_MAX && seq != 0 {
@@ -265,8 +270,8 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
     };
     if let Some(thread) = world.threads.get(&tid) {
         let number = |id| world.requests.number(id);
-        let (machine, epoch) = (&world.machine, world.epoch);
-        let view = View { machine, thread, tid, request: request.id, number: &number, epoch, is_queued };
+        let (machine, epoch, tracer_pid) = (&world.machine, world.epoch, world.tracer_pid);
+        let view = View { machine, thread, tid, request: request.id, number: &number, epoch, is_queued, tracer_pid };
         view.lay(stretch.to_ns, tiling);
     }
     tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;

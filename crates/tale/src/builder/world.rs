@@ -22,6 +22,8 @@ const CLOSED_MAX: usize = 65_536;
 pub struct World {
     pub settings: Settings,
     pub counts: Counts,
+    /// The process that traces; 0 if it is not known.
+    pub tracer_pid: u32,
     /// The last record's time, or later.
     pub now_ns: u64,
     /// From here on everything is known.
@@ -45,6 +47,7 @@ impl World {
         World {
             settings,
             counts: Counts::default(),
+            tracer_pid: 0,
             now_ns: 0,
             known_from_ns: 0,
             epoch: (0, 0),

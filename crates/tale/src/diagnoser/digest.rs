@@ -60,7 +60,7 @@ impl Digest {
 /// The clue that a span is. Details that differ each time are left out, and of a busy CPU the process counts.
 fn clue_of(span: &Span) -> Clue {
     let by = match span.cause {
-        Cause::RunQueue if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
+        Cause::RunQueue | Cause::Tracer if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
         Cause::OnCpu | Cause::Downstream => Task::default(),
         _ => Task { tid: span.by_tid, pid: span.by_pid },
     };

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::advice::advice;
 use crate::cause::Cause;
-use crate::diagnosis::{Bar, Diagnosis, Finding};
+use crate::diagnosis::{Bar, Diagnosis, Finding, TracerCost};
 use crate::record::{Kind, Kinds};
 use crate::timeline::Timeline;
 
@@ -85,6 +85,8 @@ pub struct Diagnoser {
     kept: Kept,
     incomplete: u64,
     slow: u64,
+    /// Of all requests; what only slow ones tell is not in it.
+    tracer: TracerCost,
     random: u64,
 }
 
@@ -100,6 +102,7 @@ impl Diagnoser {
             kept: Kept::new(settings.slowest),
             incomplete: 0,
             slow: 0,
+            tracer: TracerCost::default(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -112,6 +115,9 @@ impl Diagnoser {
         }
         let (latency_ns, times) = (timeline.latency_ns(), times_of(timeline));
         self.latencies.add(latency_ns);
+        let tracer_ns = times[place(Cause::Tracer)];
+        self.tracer.delayed += u64::from(tracer_ns > 0);
+        self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
         // Under a percentile all but a few are normal, and medians do not mind the few.
         if matches!(self.settings.objective, Objective::Latency(slo_ns) if latency_ns > slo_ns) {
             self.slow += 1;
@@ -195,6 +201,11 @@ impl Diagnoser {
             incomplete: self.incomplete,
             normal_ns: self.normal_latencies.at(0.5),
             tail_ns: tail.sum_ns().round() as u64,
+            tracer: TracerCost {
+                made_slow: tail.tracer_made_slow.round() as u64,
+                tail_ns: tail.tracer_ns.round() as u64,
+                ..self.tracer
+            },
             slo_ns: self.slo_ns(),
             findings,
             cannot_tell: cannot_tell(self.settings.kinds),
@@ -206,7 +217,16 @@ fn claim(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
     if timeline.incomplete.is_some() || timeline.latency_ns() <= slo_ns {
         return None;
     }
-    most_of(&normal.above(&times_of(timeline)))
+    let times = times_of(timeline);
+    let is_slow_without_tracer = timeline.latency_ns() - times[place(Cause::Tracer)] > slo_ns;
+    is_slow_without_tracer.then(|| most_of(&above_without_tracer(normal, &times))).flatten()
+}
+
+/// What the service itself is slower by than normal: waits for the tracer are no cause of it.
+fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
+    let mut above = normal.above(times);
+    above[place(Cause::Tracer)] = 0;
+    above
 }
 
 /// The causes that cannot be told where only `kinds` are recorded, and why.
@@ -225,6 +245,9 @@ struct Tail<'a> {
     slo_ns: u64,
     slow: f64,
     mixed: f64,
+    /// Slow requests that would not have been slow without the tracer, and what all slow ones waited for it.
+    tracer_made_slow: f64,
+    tracer_ns: f64,
     by_cause: Vec<Share<'a>>,
 }
 
@@ -248,6 +271,8 @@ impl<'a> Tail<'a> {
             slo_ns: diagnoser.slo_ns(),
             slow: 0.0,
             mixed: 0.0,
+            tracer_made_slow: 0.0,
+            tracer_ns: 0.0,
             by_cause: Cause::ALL.iter().map(|_| Share::default()).collect(),
         };
         for class in diagnoser.classes.values() {
@@ -261,7 +286,13 @@ impl<'a> Tail<'a> {
             return;
         }
         self.slow += weight;
-        let above = self.normal.above(&digest.times);
+        let tracer_ns = digest.times[place(Cause::Tracer)];
+        self.tracer_ns += tracer_ns as f64 * weight;
+        if digest.latency_ns - tracer_ns <= self.slo_ns {
+            self.tracer_made_slow += weight;
+            return;
+        }
+        let above = above_without_tracer(&self.normal, &digest.times);
         match most_of(&above) {
             Some(cause) => {
                 let share = &mut self.by_cause[place(cause)];

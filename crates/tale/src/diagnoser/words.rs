@@ -38,6 +38,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::ServiceQueue => by("worked on others"),
         Cause::RunQueue if is_known => by("had the CPU"),
         Cause::RunQueue => "its thread was woken and did not run yet".to_owned(),
+        Cause::Tracer => by("had the CPU"),
         Cause::Migration => "its thread was moved to an idle CPU".to_owned(),
         Cause::IdleExit => format!("the CPU left idle state {}", clue.detail),
         Cause::Interrupt => interrupt(clue.detail as u32),

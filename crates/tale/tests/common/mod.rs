@@ -167,6 +167,13 @@ impl Trace {
         build(Settings::default(), self.numbered())
     }
 
+    /// The same, where this process traces.
+    pub fn traced_by(&self, pid: u32) -> Vec<Timeline> {
+        let mut builder = Builder::new(Settings::default());
+        builder.traced_by(pid);
+        build_with(builder, self.numbered())
+    }
+
     /// Request number 1.
     pub fn first(&self) -> Timeline {
         self.timelines().into_iter().find(|timeline| timeline.request == 1).expect("request 1 has ended")
@@ -175,7 +182,10 @@ impl Trace {
 
 /// The requests that these records tell of.
 pub fn build(settings: Settings, records: impl IntoIterator<Item = Record>) -> Vec<Timeline> {
-    let mut builder = Builder::new(settings);
+    build_with(Builder::new(settings), records)
+}
+
+fn build_with(mut builder: Builder, records: impl IntoIterator<Item = Record>) -> Vec<Timeline> {
     let mut timelines = Vec::new();
     let mut out = |timeline| timelines.push(timeline);
     for record in records {

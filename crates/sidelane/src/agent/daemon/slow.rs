@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
+use sidelane_policy::cpus::CpuMask;
 
 use super::start::fit;
 use super::waiting::Waiting;
@@ -22,6 +22,7 @@ use crate::agent::tracked::Served;
 use crate::claim::Claim;
 use crate::cpu_mask::mask;
 use crate::note::Note;
+use crate::own_threads;
 
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
@@ -363,14 +364,12 @@ impl Agent {
 
     /// Works on CPUs where no service does, if there are any.
     fn keep_off_services(&mut self) {
-        let ran = |served: &Served| self.slow.span().ran_on(served.tracking.identity());
-        let services = self.tracked.services.iter().map(|(_, served)| ran(served));
-        let serving = services.fold(Default::default(), |sum: sidelane_policy::cpus::CpuMask, cpus| sum.or(&cpus));
-        let elsewhere: Vec<u32> = self.usable.iter().filter(|cpu| !serving.contains(*cpu as usize)).collect();
-        if !elsewhere.is_empty() {
-            // One that is refused now is tried again soon.
-            let _ = pin_this_thread(&elsewhere);
+        let (mut allowed, mut ran) = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for (_, served) in self.tracked.services.iter() {
+            allowed = allowed.or(&served.allowed);
+            ran = ran.or(&self.slow.span().ran_on(served.tracking.identity()));
         }
+        own_threads::direct(&self.usable, &allowed, &ran);
     }
 
     pub(super) fn log_note(&mut self, action: &str, why: &str) {

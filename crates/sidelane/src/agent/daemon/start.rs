@@ -12,7 +12,7 @@ use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::cpus::MAX_CPUS;
+use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
 use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::agent::act::Hands;
@@ -33,6 +33,7 @@ use crate::claim::Claim;
 use crate::lane::beside::settle;
 use crate::lane::log::LaneAudit;
 use crate::note::Note;
+use crate::own_threads;
 use crate::request::can_track;
 use crate::undo::guardian::Guardian;
 
@@ -64,6 +65,7 @@ impl Agent {
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
+        own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         let began_ns = now_ns();
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
@@ -86,9 +88,9 @@ impl Agent {
             doors,
             gates,
             slowdown,
-            proxies: Proxies::new(own_cpus.clone()),
-            flights: Flights::new(own_cpus.clone()),
-            hurries: Hurries::new(own_cpus),
+            proxies: Proxies::new(own_cpus),
+            flights: Flights::default(),
+            hurries: Hurries::default(),
             waiting: Vec::new(),
             left_alone: Vec::new(),
             looker: Looker::default(),

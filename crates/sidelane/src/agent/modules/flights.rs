@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use sidelane_host::priority::with_this_thread_on;
 
 use super::news::News;
 use super::target::target_of;
@@ -16,10 +15,9 @@ use crate::tale::bound::Bound;
 use crate::tale::flight::{Event, FlightOptions, RunningFlight};
 
 /// All flight recorders, by the name of their service.
+#[derive(Default)]
 pub struct Flights {
     running: BTreeMap<String, Flight>,
-    /// Where their threads may run.
-    cpus: Vec<u32>,
 }
 
 /// One of them, and what it has told.
@@ -41,11 +39,6 @@ enum State {
 }
 
 impl Flights {
-    /// None yet. Their threads will run on these CPUs.
-    pub fn new(cpus: Vec<u32>) -> Self {
-        Self { running: BTreeMap::new(), cpus }
-    }
-
     /// Has exactly these record. Those that are as they were go on untouched.
     ///
     /// # Errors
@@ -57,9 +50,7 @@ impl Flights {
                 continue;
             }
             let service = options.service.clone();
-            let start = || RunningFlight::start(options);
-            let recorder =
-                with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for a flight recorder")??;
+            let recorder = RunningFlight::start(options)?;
             self.running.insert(service, Flight { recorder, state: State::Begins, recordings: 0, last: None });
         }
         Ok(())
@@ -168,7 +159,6 @@ mod tests {
     use std::thread::yield_now;
     use std::time::Duration;
 
-    use sidelane_host::procfs::allowed_cpus;
     use sidelane_host::service::Target;
 
     use super::*;
@@ -186,7 +176,7 @@ mod tests {
             keep: Duration::from_secs(1),
             recordings: 1,
         };
-        let mut flights = Flights::new(allowed_cpus(&[pid].into()).iter().collect());
+        let mut flights = Flights::default();
         flights.follow(vec![options.clone()]).unwrap();
         let mut news = flights.look();
         while news.is_empty() {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use prometheus_client::registry::Unit;
-use sidelane_host::priority::with_this_thread_on;
 use sidelane_policy::hurryup::Threshold;
 
 use super::news::News;
@@ -26,14 +25,13 @@ pub struct WantedHurry {
 }
 
 /// All mappers.
+#[derive(Default)]
 pub struct Hurries {
     running: BTreeMap<ServiceId, Hurry>,
     /// Those that were asked to end, and give threads their CPUs back.
     ending: Vec<Hurry>,
     /// What the last ones said when the agent ended.
     last_words: Vec<(String, News)>,
-    /// Where their threads may run.
-    cpus: Vec<u32>,
 }
 
 /// One of them, and what it has told.
@@ -48,11 +46,6 @@ struct Hurry {
 }
 
 impl Hurries {
-    /// None yet. Their threads will run on these CPUs.
-    pub fn new(cpus: Vec<u32>) -> Self {
-        Self { running: BTreeMap::new(), ending: Vec::new(), last_words: Vec::new(), cpus }
-    }
-
     /// Has exactly these services' threads mapped. Those that are as they were go on untouched.
     ///
     /// # Errors
@@ -65,9 +58,7 @@ impl Hurries {
             if had || self.running.contains_key(&id) {
                 continue;
             }
-            let start = || RunningHurry::start_when_seen(settings);
-            let mapper =
-                with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for a mapper of threads")??;
+            let mapper = RunningHurry::start_when_seen(settings)?;
             self.running.insert(id, Hurry { id, service, mapper, figures: None, why_ended: None });
         }
         Ok(())
@@ -223,7 +214,6 @@ mod tests {
     use std::thread::yield_now;
 
     use sidelane_host::cores::{Cores, Source};
-    use sidelane_host::procfs::allowed_cpus;
     use sidelane_host::service::Target;
     use sidelane_policy::hurryup;
 
@@ -253,14 +243,10 @@ mod tests {
         }
     }
 
-    fn none_yet() -> Hurries {
-        Hurries::new(allowed_cpus(&[std::process::id()].into()).iter().collect())
-    }
-
     #[test]
     fn a_mapper_that_cannot_map_is_told_of_once_and_shown() {
         let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut hurries = none_yet();
+        let mut hurries = Hurries::default();
         hurries.follow(vec![wanted()]).unwrap();
         let why = "cannot write the log /nonexistent/moves: No such file or directory (os error 2)".to_owned();
         assert_eq!(news_of(&mut hurries), [not_mapped("a", why.clone())]);
@@ -275,7 +261,7 @@ mod tests {
 
     #[test]
     fn one_that_is_slow_to_end_keeps_no_other_service_waiting() {
-        let mut hurries = none_yet();
+        let mut hurries = Hurries::default();
         let mut first = wanted();
         first.settings.service = Target::Comm("no such service".to_owned());
         let other = WantedHurry { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
@@ -288,7 +274,7 @@ mod tests {
 
     #[test]
     fn one_that_changes_begins_when_the_one_before_has_ended() {
-        let mut hurries = none_yet();
+        let mut hurries = Hurries::default();
         let mut first = wanted();
         // There is none, so that it waits.
         first.settings.service = Target::Comm("no such service".to_owned());

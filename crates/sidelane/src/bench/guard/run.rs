@@ -18,8 +18,8 @@ use crate::experiment::sibling::Sibling;
 use crate::experiment::stage::Stage;
 use crate::experiment::store::{self, Store};
 use crate::lab::Lab;
-use crate::lane::beside::keep_off;
 use crate::note::Note;
+use crate::own_threads::keep_off_cpus;
 use crate::undo::guardian::Guardian;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority;
@@ -52,7 +52,7 @@ impl Ground {
         lab: &Lab,
         sibling: Option<Sibling>,
     ) -> Result<Self> {
-        keep_off(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
+        keep_off_cpus(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
         let (mut sibling, mut stages) = (sibling, Vec::<Stage>::new());
         for one in &group.stores {
             let others = stages.first().and_then(|stage| stage.sibling.as_ref());

@@ -25,10 +25,11 @@ use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use crate::experiment::reaction::child::{Board, Child, Class};
 use crate::experiment::reaction::latency::{Effort, Figures, Spread};
 use crate::experiment::reaction::pair::TestPair;
-use crate::lane::beside::{keep_off, settle};
+use crate::lane::beside::settle;
 use crate::lane::gate::Gate;
 use crate::lane::holder::{Evictor, Holder};
 use crate::lane::log::LaneAudit;
+use crate::own_threads::keep_off_cpus;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
 use sidelane_kernel::histogram::Histogram;
@@ -73,7 +74,7 @@ pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) 
 /// The same, as the kernel counted it: until batch was off, and until it was back.
 pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
-    keep_off(&lanes.request_lanes).context("cannot leave the request lane")?;
+    keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;

@@ -24,13 +24,14 @@ use crate::audit::{AuditFile, AuditLevel, AuditLog};
 use crate::claim::{Claim, Claimant};
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
-use crate::lane::beside::{Beside, keep_off};
+use crate::lane::beside::Beside;
 use crate::lane::cage::Cage;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::lane::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
 use crate::note::Note;
+use crate::own_threads::{self, keep_off_cpus};
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
@@ -192,7 +193,7 @@ impl Session {
         let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
         let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
-        keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
+        keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
         let pinned = served.iter().flat_map(Served::to_be_pinned).map(|pid| Claim::to_move_threads(pid, Claimant::Run));
@@ -375,8 +376,8 @@ impl Session {
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
         let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
-        let notes =
-            self.notes.into_iter().chain(of_ending).chain(of_services).chain(leak_notes(&books, holders)).collect();
+        let notes = self.notes.into_iter().chain(of_ending).chain(of_services).chain(leak_notes(&books, holders));
+        let notes = notes.chain(own_threads::notes()).collect();
         Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 

@@ -121,6 +121,7 @@ impl Traced {
         }
         let mut source = Source::start(&target, false, until)?;
         let mut builder = Builder::new(Settings { kinds: source.recorded(), ..Settings::default() });
+        builder.traced_by(std::process::id());
         *self.state() = State::Records(Kept::since(now_ns()));
         eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
         let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());

@@ -24,6 +24,7 @@ use super::recent::Recent;
 use super::source::Source;
 use super::words::Names;
 use crate::note::Note;
+use crate::own_threads::waited_for;
 use crate::until::Until;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use event::{Event, Tell};
@@ -115,11 +116,13 @@ struct Due {
 impl<'o> Flight<'o> {
     fn new(options: &'o FlightOptions, recorded: Kinds, tell: Tell) -> Self {
         let records_max = RECORDS_A_SECOND * options.keep.as_secs().max(1);
+        let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
+        builder.traced_by(std::process::id());
         Self {
             options,
             tell,
             recorded,
-            builder: Builder::new(Settings { kinds: recorded, ..Settings::default() }),
+            builder,
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
             breaks: Breaks::new(options.bound),
             due: None,
@@ -235,7 +238,7 @@ impl<'o> Flight<'o> {
     fn end(mut self, known: Known<'_>) -> Result<()> {
         self.look(Builder::finish);
         self.write(known)?;
-        self.finish_writing();
+        waited_for(Duration::ZERO, || self.finish_writing());
         if self.recordings == 0 && !self.has_failed {
             (self.tell)(Event::Unbroken);
         }

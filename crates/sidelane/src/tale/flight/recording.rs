@@ -20,6 +20,7 @@ use super::super::told::Told;
 use super::super::words::Names;
 use super::event::{Event, Tell};
 use crate::note::Note;
+use crate::own_threads::Patient;
 
 /// What a flight recorder held when the objective broke.
 pub(super) struct Recording {
@@ -69,7 +70,10 @@ impl Recording {
     pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
-        let write = move || self.write(&name, &tell);
+        let write = move || {
+            let _bulk = Patient::in_bulk();
+            self.write(&name, &tell)
+        };
         Ok(Writing(thread::Builder::new().name("sidelane-record".into()).spawn(write)?))
     }
 
@@ -120,9 +124,10 @@ impl Recording {
             kinds: LogHead::numbers(self.recorded),
             begin_ns,
             written: self.written.clone(),
+            tracer_pid: std::process::id(),
         };
         let mut log = LogWriter::on(file, &path, &head)?;
-        let mut study = Study::new(self.recorded, bound, begin_ns).begins(&self.written);
+        let mut study = Study::new(self.recorded, bound, begin_ns).begins(&self.written).traced_by(std::process::id());
         for record in &self.records {
             log.record(record);
             study.add(record, &mut |_| ());

@@ -38,6 +38,9 @@ pub struct LogHead {
     /// none are left out.
     #[serde(default)]
     pub written: Vec<u32>,
+    /// The process that traced; 0 in logs of older versions.
+    #[serde(default)]
+    pub tracer_pid: u32,
 }
 
 impl LogHead {

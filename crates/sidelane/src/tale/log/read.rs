@@ -153,6 +153,7 @@ mod tests {
             kinds: LogHead::numbers(sample::kinds()),
             begin_ns: 5,
             written: vec![0, 7],
+            tracer_pid: 9,
         }
     }
 

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{Ticket, UndoList};
+use crate::own_threads::has_child;
 pub use program::main;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::halt::HaltWatch;
@@ -93,6 +94,7 @@ impl Guardian {
             });
         }
         let child = command.spawn()?;
+        has_child(child.id());
         let is_apart = stands_apart(child.id());
         fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;

@@ -1,0 +1,189 @@
+//! Threads of the tool itself keep off the CPUs of the services that a verb looks at, and bulk work is in SCHED_IDLE.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::agent::SIDELANE;
+use common::lanes::REQUEST_LANE;
+use common::process::{allowed_cpus, move_to, policy, threads_named};
+use common::redis::{PLACE, RATE_PER_S, traceable_redis};
+use common::{Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, process, wait_until};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::threads;
+
+const SECONDS: f64 = 1.0;
+const SCHED_IDLE: &str = "5";
+
+/// A verb under way.
+struct Looking {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Looking {
+    /// Starts it, and waits until it says that it looks.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut looking = Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+        looking.hear("Ctrl-C ends it");
+        looking
+    }
+
+    fn hear(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "it ended before it said `{words}`");
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    fn stop(mut self) -> String {
+        process::signal(self.pid(), libc::SIGINT);
+        let (mut told, mut errors) = (String::new(), String::new());
+        self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
+        self.said.read_to_string(&mut errors).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{errors}");
+        // Lines are broken anywhere.
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn verb(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SIDELANE);
+    command.args(arguments);
+    command
+}
+
+fn cpus_of(tid: u32) -> Option<CpuSet> {
+    allowed_cpus(tid)?.parse().ok()
+}
+
+/// Threads that may run on this CPU, but for those of these names.
+fn threads_on(pid: u32, cpu: u32, but: &[&str]) -> Vec<String> {
+    let is_there = |tid: &u32| cpus_of(*tid).is_some_and(|cpus| cpus.contains(cpu));
+    let named = |tid: u32| process_name(pid, tid).unwrap_or_default();
+    let names = threads(pid).into_iter().filter(is_there).map(named);
+    names.filter(|name| !but.iter().any(|but| name.starts_with(but))).collect()
+}
+
+fn process_name(pid: u32, tid: u32) -> Option<String> {
+    Some(std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end().to_owned())
+}
+
+/// Looks at a process again and again while `work` is done: no thread of it may run on this CPU.
+fn never_on(pid: u32, cpu: u32, but: &[&str], work: impl FnOnce()) {
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !ends.load(Ordering::Relaxed) || looks == 0 {
+                assert_eq!(threads_on(pid, cpu, but), Vec::<String>::new(), "on CPU {cpu}");
+                looks += 1;
+            }
+        });
+        work();
+        ends.store(true, Ordering::Relaxed);
+        looks.join().expect("no thread is on the service's CPU");
+    });
+}
+
+#[test]
+fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (service, records) = (format!("pid:{}", server.pid()), dir.path().to_str().unwrap().to_owned());
+    let log = dir.path().join("log").to_str().unwrap().to_owned();
+    for arguments in [
+        &["trace", "--slo", "1ns", "--for", "100s", "--log", &log][..],
+        &["trace", "--slo", "1ns", "--record", &records],
+        &["requests", "--for", "100s"],
+        &["observe", "--for", "100s", "--log", &log],
+    ] {
+        let looking = Looking::start(verb(arguments).args(["--service", &service]));
+        let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
+        never_on(looking.pid(), PLACE.server_cpu, &[], load);
+        looking.stop();
+    }
+}
+
+#[test]
+fn records_are_studied_in_sched_idle() {
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
+    let tracing = Looking::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
+    let policies = || -> Vec<_> { threads_named(tracing.pid(), "sidelane-study").into_iter().map(policy).collect() };
+    wait_until("the analyst was in SCHED_IDLE", || policies() == [Some(SCHED_IDLE.to_owned())]);
+    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    assert_eq!(policies(), [Some(SCHED_IDLE.to_owned())], "its class is never raised while records come");
+    let told = tracing.stop();
+    assert!(told.contains("; this trace delayed "), "{told}");
+}
+
+#[test]
+fn threads_follow_a_service_that_moves() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let tracing = Looking::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
+    move_to(server.pid(), &PLACE.client_cpu.to_string());
+    wait_until("all had left the service's new CPU", || threads_on(tracing.pid(), PLACE.client_cpu, &[]).is_empty());
+    tracing.stop();
+}
+
+#[test]
+fn an_affinity_that_the_user_gave_is_kept_and_said() {
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
+    let mut taskset = Command::new("taskset");
+    let service = format!("pid:{}", server.pid());
+    taskset.args(["-c", "0", SIDELANE, "trace", "--for", "100s", "--service", &service]);
+    let tracing = Looking::start(&mut taskset);
+    let tids = threads(tracing.pid());
+    assert!(tids.len() > 1, "{tids:?}");
+    for tid in tids {
+        let (cpus, class) = (allowed_cpus(tid), policy(tid));
+        assert_eq!((cpus.as_deref(), class.as_deref()), (Some("0"), Some(SCHED_IDLE)), "thread {tid}");
+    }
+    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    let told = tracing.stop();
+    let note = "Note: sidelane's own threads ran on CPUs of the service (0) for ";
+    assert!(
+        told.contains(note) && told.contains("its CPU affinity allows it no others; start it without taskset"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
+    let address = server.address().to_string();
+    let arguments = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "none", "--trace"];
+    let mut command = verb(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut proxy = Looking { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+    proxy.hear("tracing the requests at");
+    let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
+    // Where requests pass through is for the user to say.
+    never_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
+    proxy.stop();
+}
+
+#[test]
+fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (service, cpu) = (Service::in_bursts(), REQUEST_LANE.parse().unwrap());
+    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    assert_eq!(run.first_line(), "ready");
+    let own = [vec![run.pid()], common::agent::guardians()].concat();
+    assert!(own.len() > 1, "a guardian is there: {own:?}");
+    for pid in own {
+        assert_eq!(threads_on(pid, cpu, &["holder-"]), Vec::<String>::new(), "of process {pid}");
+    }
+    drop(run.input());
+    run.wait_for_end().must_exit(0);
+}
