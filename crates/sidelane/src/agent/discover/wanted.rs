@@ -8,13 +8,17 @@ use sidelane_host::cpulist::CpuSet;
 
 use super::found::{Wanted, WantedFrom};
 
-/// What a group's share of the CPUs is where nobody has said anything, in both versions.
+/// The kernel's own defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
+/// kubelet writes a request for every pod, and these values for a request of one CPU.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1024;
-/// What a kubelet writes for who has asked for nothing.
+/// What a kubelet writes for a pod without a request.
 const NO_SHARES: u64 = 2;
+const SHARES_MAX: u64 = 262_144;
 /// A CPU, in shares.
 const SHARES_A_CPU: u64 = 1024;
+/// Part of the name of a kubelet's uppermost group, with each driver.
+const KUBELETS: &str = "kubepods";
 
 /// What the container at `path` wants, if the file does not say it.
 pub(super) fn wanted(hierarchies: &[Hierarchy], path: &str) -> Wanted {
@@ -32,8 +36,10 @@ fn wanted_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> Wanted {
         hierarchies.iter().filter(|hierarchy| controls(hierarchy)).map(|hierarchy| hierarchy.dir(path)).collect()
     };
     let (unified, cpu) = (dirs(&Hierarchy::is_v2), dirs(&|hierarchy| hierarchy.controls("cpu")));
+    let is_pods = path.contains(KUBELETS);
     let limit = unified.iter().find_map(|dir| limit_v2(dir)).or_else(|| cpu.iter().find_map(|dir| limit_v1(dir)));
-    let shares = unified.iter().find_map(|dir| shares_v2(dir)).or_else(|| cpu.iter().find_map(|dir| shares_v1(dir)));
+    let shares = unified.iter().find_map(|dir| shares_v2(dir, is_pods));
+    let shares = shares.or_else(|| cpu.iter().find_map(|dir| shares_v1(dir, is_pods)));
     let cpusets = dirs(&|hierarchy| hierarchy.is_v2() || hierarchy.controls("cpuset"));
     let (cpus, from) = match (limit, shares) {
         (Some(cpus), _) => (cpus, WantedFrom::Limit),
@@ -59,15 +65,44 @@ fn cpus_of(quota_us: u64, period_us: u64) -> Option<u64> {
     (period_us > 0).then(|| quota_us.div_ceil(period_us))
 }
 
-/// A runtime makes shares of 2 to 262144 weights of 1 to 10000.
-fn shares_v2(dir: &Path) -> Option<u64> {
+fn shares_v2(dir: &Path, is_pods: bool) -> Option<u64> {
     let weight = number(&dir.join("cpu.weight")).filter(|weight| (1..=10_000).contains(weight))?;
-    let shares = 2 + (weight - 1) * 262_142 / 9_999;
-    (weight != DEFAULT_WEIGHT && shares > NO_SHARES).then_some(shares)
+    let shares = shares_of(weight);
+    ((is_pods || weight != DEFAULT_WEIGHT) && shares > NO_SHARES).then_some(shares)
 }
 
-fn shares_v1(dir: &Path) -> Option<u64> {
-    number(&dir.join("cpu.shares")).filter(|shares| *shares != DEFAULT_SHARES && *shares > NO_SHARES)
+fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
+    number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
+}
+
+/// The shares of which a runtime has made this weight. Requests of whole CPUs tell the formulas apart: if one of them
+/// makes the weight of such a request, and the other does not, it is the one. Else it is the newer one.
+fn shares_of(weight: u64) -> u64 {
+    let whole = |formula: fn(u64) -> u64| {
+        (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
+    };
+    whole(quadratic).or_else(|| whole(linear)).unwrap_or_else(|| {
+        let (mut least, mut most) = (NO_SHARES, SHARES_MAX);
+        while least < most {
+            let middle = least.midpoint(most);
+            if quadratic(middle) < weight { least = middle + 1 } else { most = middle }
+        }
+        least
+    })
+}
+
+/// The weight that runc before 1.3.2 and crun before 1.23 make of shares; a kubelet for its own groups, too.
+fn linear(shares: u64) -> u64 {
+    1 + (shares - NO_SHARES) * 9_999 / 262_142
+}
+
+/// The weight that later versions make of them: a parabola in the logarithm through both ends and both defaults.
+fn quadratic(shares: u64) -> u64 {
+    if shares <= NO_SHARES {
+        return 1;
+    }
+    let log = (shares as f64).log2();
+    10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil() as u64
 }
 
 /// How many CPUs it may run on.
@@ -87,12 +122,17 @@ mod tests {
     use super::*;
 
     fn wants(controllers: &[&str], files: &[(&str, &str)]) -> (u32, WantedFrom) {
+        wants_at("/job", controllers, files)
+    }
+
+    fn wants_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, WantedFrom) {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("job")).unwrap();
-        files.iter().for_each(|(name, text)| fs::write(dir.path().join("job").join(name), text).unwrap());
+        let group = dir.path().join(&path[1..]);
+        fs::create_dir_all(&group).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(group.join(name), text).unwrap());
         let controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
         let hierarchy = Hierarchy { mount: dir.path().to_owned(), root: "/".into(), controllers };
-        let wanted = wanted_of(&[hierarchy], "/job", 16);
+        let wanted = wanted_of(&[hierarchy], path, 16);
         (wanted.cpus, wanted.from)
     }
 
@@ -110,6 +150,32 @@ mod tests {
         assert_eq!(wants(&["cpu"], &three), (3, WantedFrom::Request));
         // A kubelet's weight for 2 CPUs.
         assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, WantedFrom::Request));
+    }
+
+    #[test]
+    fn weights_are_read_by_both_formulas_of_runtimes() {
+        // (weight, CPUs): one each of whole requests by the linear formula, by the quadratic one, and of others.
+        let linear = [(39, 1), (79, 2), (118, 3), (157, 4), (313, 8)];
+        let quadratic = [(174, 2), (240, 3), (303, 4), (517, 8)];
+        let others = [(170, 2), (59, 1), (17, 1)];
+        for (weight, cpus) in linear.into_iter().chain(quadratic).chain(others) {
+            let file = ("cpu.weight", format!("{weight}\n"));
+            assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, WantedFrom::Request), "{weight}");
+        }
+        assert_eq!((super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)), (100, 170, 10_000));
+        assert_eq!((super::linear(2), super::linear(SHARES_MAX)), (1, 10_000));
+    }
+
+    #[test]
+    fn the_kernels_defaults_are_one_cpu_of_a_pod() {
+        let slice = "/kubepods.slice/kubepods-podf1.slice/cri-containerd-a.scope";
+        let weight = [("cpu.max", "max 100000\n"), ("cpu.weight", "100\n")];
+        for path in [slice, "/kubelet/kubepods/podf1/a"] {
+            assert_eq!(wants_at(path, &[], &weight), (1, WantedFrom::Request));
+            assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, WantedFrom::Request));
+            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, WantedFrom::Nobody));
+        }
+        assert_eq!(wants(&[], &weight), (16, WantedFrom::Nobody));
     }
 
     #[test]
