@@ -105,9 +105,8 @@ impl Doors {
 
     /// Answers everybody who waits for the status. Nobody is waited for: who does not read loses it.
     pub(super) fn tell_status(&self, snapshot: &Snapshot) {
-        let text = serde_json::to_vec(snapshot).unwrap_or_default();
         while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
-            let _ = send(stream, &text);
+            let _ = send(stream, snapshot);
         }
     }
 
@@ -124,12 +123,14 @@ impl Doors {
     }
 }
 
-fn send(mut stream: UnixStream, text: &[u8]) -> io::Result<()> {
+fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
     // Beyond what the machine gives everybody (net.core.wmem_max), which takes a privilege.
     sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
+    // The kernel counts the memory that the bytes take, which is up to twice as many, and tells twice what it was given.
+    let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
     stream.set_nonblocking(true)?;
-    stream.write_all(text)
+    stream.write_all(&snapshot.clone().within(limit))
 }
 
 fn timespec(ns: Nanos) -> Timespec {

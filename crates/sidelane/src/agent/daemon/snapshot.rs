@@ -37,6 +37,7 @@ impl Agent {
             hurries: self.hurries.status(),
             decisions: decisions.collect(),
             notes: notes.collect(),
+            ..Snapshot::default()
         }
     }
 

@@ -35,6 +35,50 @@ pub struct Snapshot {
     pub decisions: Vec<DecisionCount>,
     /// What went wrong or is degraded.
     pub notes: Vec<NoteStatus>,
+    /// Notes that are left out because all of them were too much to send.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub notes_left_out: usize,
+    /// The same of containers.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub containers_left_out: usize,
+    /// The same of services.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub services_left_out: usize,
+}
+
+fn is_none_left_out(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Snapshot {
+    /// Returns the snapshot as JSON of at most `limit` bytes: as many notes, containers and services as needed are left
+    /// out, and counted. What matters least goes first.
+    pub fn within(mut self, limit: usize) -> Vec<u8> {
+        loop {
+            let text = serde_json::to_vec(&self).unwrap_or_default();
+            if text.len() <= limit || !self.leave_out_half() {
+                return text;
+            }
+        }
+    }
+
+    /// Leaves out half of the longest of its lists. Whether there was anything to leave out.
+    fn leave_out_half(&mut self) -> bool {
+        let lengths = [self.notes.len(), self.containers.len(), self.services.len()];
+        let longest = lengths.into_iter().max().unwrap_or(0);
+        let kept = longest / 2;
+        if lengths[0] == longest {
+            self.notes.truncate(kept);
+            self.notes_left_out += longest - kept;
+        } else if lengths[1] == longest {
+            self.containers.truncate(kept);
+            self.containers_left_out += longest - kept;
+        } else {
+            self.services.truncate(kept);
+            self.services_left_out += longest - kept;
+        }
+        longest > 0
+    }
 }
 
 /// The agent itself.
@@ -300,4 +344,27 @@ pub struct NoteStatus {
     pub note: String,
     /// How often.
     pub times: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_never_longer_than_its_limit() {
+        let note = |number| NoteStatus { note: format!("note {number} {}", "x".repeat(200)), times: 1 };
+        let container = |number| ContainerStatus { name: format!("/batch/{number}"), ..Default::default() };
+        let notes: Vec<NoteStatus> = (0..10_000).map(note).collect();
+        let all = Snapshot { notes, containers: (0..256).map(container).collect(), ..Default::default() };
+        for limit in [10_000, 100_000, 1_000_000] {
+            let text = all.clone().within(limit);
+            let told: Snapshot = serde_json::from_slice(&text).expect("it is whole");
+            assert!(text.len() <= limit, "{} of {limit} bytes", text.len());
+            assert_eq!(told.notes.len() + told.notes_left_out, 10_000);
+            assert_eq!(told.containers.len() + told.containers_left_out, 256);
+            assert!(told.to_string().contains("left out"), "{told}");
+        }
+        let small = Snapshot { notes: vec![note(1)], ..Default::default() };
+        assert_eq!(serde_json::from_slice::<Snapshot>(&small.clone().within(100_000)).unwrap(), small);
+    }
 }

@@ -12,6 +12,14 @@ impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_summary(f)?;
         self.notes.iter().try_for_each(|note| write_note(f, note))?;
+        let left_out = [
+            (self.notes_left_out, "notes"),
+            (self.services_left_out, "services"),
+            (self.containers_left_out, "containers"),
+        ];
+        for (count, what) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(f, "  ! {count} more {what} are left out here, because all of them are too much to send")?;
+        }
         if !self.services.is_empty() {
             writeln!(f, "\nservices")?;
         }
@@ -45,7 +53,8 @@ impl Snapshot {
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let agent = &self.agent;
         let paused = self.containers.iter().filter(|container| container.state == "paused").count();
-        let (services, containers) = (self.services.len(), self.containers.len());
+        let services = self.services.len() + self.services_left_out;
+        let containers = self.containers.len() + self.containers_left_out;
         writeln!(
             f,
             "{services} service(s), {containers} container(s) of batch, {paused} of them paused; {}",
