@@ -134,6 +134,13 @@ impl Group {
         })
     }
 
+    /// The group `top` above this one, whose own path is `path`.
+    pub fn above(&self, path: &str, top: &str) -> Option<Self> {
+        let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
+        let dir = self.dir.ancestors().nth(depth(path).checked_sub(depth(top))?)?.to_owned();
+        Some(Self { id: fs::metadata(&dir).ok()?.ino(), hierarchy: self.hierarchy, dir })
+    }
+
     /// The processes in the group and below it.
     pub fn processes(&self) -> Vec<u32> {
         processes(&self.dir)

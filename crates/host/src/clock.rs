@@ -8,6 +8,11 @@ pub fn now_ns() -> u64 {
     read_ns(ClockId::Monotonic)
 }
 
+/// Time since the machine was started, the time of suspension included, in nanoseconds.
+pub fn since_boot_ns() -> u64 {
+    read_ns(ClockId::Boottime)
+}
+
 /// CPU time of this process so far, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     read_ns(ClockId::ProcessCPUTime)

@@ -70,6 +70,12 @@ impl CpuSet {
         CpuSet(&self.0 | &other.0)
     }
 
+    /// Returns the CPUs that are in `bound`, too; all of `bound` if there are none.
+    pub fn within(&self, bound: &CpuSet) -> CpuSet {
+        let both = self.intersection(bound);
+        if both.is_empty() { bound.clone() } else { both }
+    }
+
     /// CPUs in this set but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &CpuSet) -> CpuSet {

@@ -240,7 +240,7 @@ fn listening(port: u16) -> BTreeSet<u32> {
 }
 
 /// The processes that hold one of these sockets, named by their inodes.
-pub(crate) fn holders(sockets: &BTreeSet<String>) -> BTreeSet<u32> {
+pub fn holders(sockets: &BTreeSet<String>) -> BTreeSet<u32> {
     let links: BTreeSet<String> = sockets.iter().map(|inode| format!("socket:[{inode}]")).collect();
     all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
 }

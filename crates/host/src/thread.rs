@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::since_boot_ns;
 use crate::procfs;
 
 /// A thread forks no faster than those it makes are found; this many rounds have never been needed.
@@ -31,6 +33,12 @@ impl Thread {
     /// All threads of a process.
     pub fn all_of(pid: u32) -> impl Iterator<Item = Self> {
         procfs::threads(pid).into_iter().filter_map(Self::of)
+    }
+
+    /// Returns the time since it started, to the clock tick (10 ms).
+    pub fn age_ns(&self) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        since_boot_ns().saturating_sub(self.started * SECOND_NS / clock_ticks_per_second())
     }
 
     /// Whether its number is still its own, and it has not ended.

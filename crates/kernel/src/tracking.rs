@@ -189,6 +189,16 @@ impl BatchTracking {
         Ok(())
     }
 
+    /// Whether the job has joined the group.
+    pub fn has(&self, group: &Group) -> bool {
+        self.groups.borrow().contains(group)
+    }
+
+    /// Looks again who is in a group below one that the job has joined.
+    pub fn look_at(&self, group: &Group) {
+        self.tracker.look_at_group(group, self.identity());
+    }
+
     /// Nobody is of the job any more because of the group.
     pub fn part(&self, group: &Group) {
         let mut groups = self.groups.borrow_mut();

@@ -250,6 +250,26 @@ notes! {
         NoPause { container: String = "/batch/a".to_owned() } =>
             "{container} has no freezer, so that it cannot be paused, and keeps its CPUs instead",
             "put it into a group of cgroup v2, or of the freezer of v1";
+        Incomplete { container: String = "/batch/a".to_owned() } =>
+            "{container} cannot be looked after yet: the hierarchy of its CPUs is not mounted, or its processes are in \
+             different groups",
+            "mount the hierarchy again, or move its processes to one group";
+        NotBornConfined {
+            group: String = "/kubepods/besteffort".to_owned(),
+            why: String = "it has no list of CPUs (cpuset)".to_owned()
+        } =>
+            "new batch in {group} runs on all of its CPUs until it is found: {why}",
+            "give the group the cpuset controller, and start pods that are no batch with a CPU request";
+        ServicesLeftOut {
+            count: usize = 2,
+            most: usize = 63,
+            services: String = "default/web-1, default/web-2".to_owned()
+        } =>
+            "{count} service(s) are left alone, since {most} are looked after, which is the most: {services}",
+            "name the services that matter first in the file, and exclude others";
+        NotesLeftOut =>
+            "there are more notes than are kept here",
+            "see the audit log, or the log of the agent's own output, for the others";
         NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
             "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
             "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
@@ -481,7 +501,9 @@ notes! {
         EventsFrom { processors: &'static str = "Zen 4", source: &'static str = "AMD's manual" } =>
             "events of {processors} ({source})";
 
-        // Of the agent: errors say themselves what to do.
+        // Of the agent: errors, and what is lacking, say themselves what to do.
+        Lacking { what: String = "batch /batch: there is no such group".to_owned() } =>
+            "{what}";
         Failed { what: String = "cannot place the service on CPUs 0-1: Operation not permitted".to_owned() } =>
             "{what}";
 
@@ -607,6 +629,19 @@ impl Note {
     /// Whether it is about an audit log.
     pub fn is_of_audit(&self) -> bool {
         matches!(self, Note::AuditFails { .. } | Note::AuditLinesLost { .. })
+    }
+
+    /// Whether it is about a service of the agent, and over when that has gone.
+    pub fn is_of_service(&self, of: &str) -> bool {
+        match self {
+            Note::SlowsDown { service, .. } | Note::KeptOff { service, .. } | Note::CostUnknown { service, .. } => {
+                service == of
+            }
+            Note::OtherSockets { service, .. } | Note::HarmUnknown { service, .. } => service == of,
+            Note::NoLaneBeside { service, .. } | Note::NotPlaced { service, .. } => service == of,
+            Note::LanesLentAsBefore { service } => service == of,
+            _ => false,
+        }
     }
 
     /// Whether it says that the requests of the service `of` cannot be seen.

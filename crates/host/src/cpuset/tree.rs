@@ -79,6 +79,11 @@ impl Tree {
         Found { root: self.root.clone(), lists: lists.collect() }
     }
 
+    /// All groups with what their lists said when they were read, those above before those below.
+    pub fn groups(&self) -> impl Iterator<Item = (PathBuf, String)> + '_ {
+        self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()))
+    }
+
     /// What the list of a group said when it was read.
     pub fn list(&self, dir: &Path) -> Option<&str> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| group.list.as_str())
@@ -113,6 +118,7 @@ impl Tree {
     }
 
     fn carry_out(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>, writes: &mut usize) -> Result<(), CpusetError> {
+        let mut refused = None;
         for step in plan(&self.nodes(self.targets(told))) {
             let group = &mut self.groups[step.node];
             match write(&group.dir, &step.cpus.to_string()) {
@@ -121,10 +127,13 @@ impl Tree {
                     *writes += 1;
                 }
                 Err(_) if !group.dir.exists() => {}
-                Err(source) => return Err(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source }),
+                // Groups that do not depend on this one are confined all the same.
+                Err(source) => {
+                    refused.get_or_insert(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source });
+                }
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     /// What each group is to have, if some are told so. A group below one that is told stays within that; a group
@@ -133,7 +142,7 @@ impl Tree {
         let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
             let above = || group.parent.and_then(|parent| targets[parent].clone());
-            let target = told(&group.dir).or_else(|| above().map(|above| within(&group.cpus, above)));
+            let target = told(&group.dir).or_else(|| above().map(|above| group.cpus.within(&above)));
             targets.push(target);
         }
         let mut below = vec![CpuSet::default(); self.groups.len()];
@@ -177,19 +186,17 @@ impl Group {
     }
 }
 
-/// Those of `cpus` that are in `bound`, or else all of it.
-fn within(cpus: &CpuSet, bound: CpuSet) -> CpuSet {
-    let both = cpus.intersection(&bound);
-    if both.is_empty() { bound } else { both }
-}
-
 impl Found {
     /// The CPUs that a group may use as far as it and those above it were found to. A group that nobody had found has
     /// what the group above it had.
     pub fn cpus(&self, dir: &Path) -> CpuSet {
         let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
         let lists = known.filter_map(|above| self.lists.get(above)?.parse().ok());
-        lists.chain(above(&self.root)).filter(|cpus: &CpuSet| !cpus.is_empty()).reduce(within_first).unwrap_or_default()
+        lists
+            .chain(above(&self.root))
+            .filter(|cpus: &CpuSet| !cpus.is_empty())
+            .reduce(|own, above| own.within(&above))
+            .unwrap_or_default()
     }
 
     /// Adds a group, if it has not been found yet.
@@ -208,11 +215,6 @@ fn above(root: &Path) -> Option<CpuSet> {
 pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
     let says = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
     says?.parse().ok()
-}
-
-/// What a group has whose own list is the first.
-fn within_first(own: CpuSet, above: CpuSet) -> CpuSet {
-    within(&own, above)
 }
 
 /// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets

@@ -31,6 +31,11 @@ impl<T> Places<T> {
         }
     }
 
+    /// Whether a place is free.
+    pub fn has_room(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Free))
+    }
+
     /// Takes it out.
     pub fn remove(&mut self, place: usize) -> Option<T> {
         let slot = self.slots.get_mut(place).filter(|slot| matches!(slot, Slot::Taken(_)))?;

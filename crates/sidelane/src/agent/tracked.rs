@@ -70,8 +70,9 @@ impl Served {
 pub struct Contained {
     /// As it was found.
     pub container: Container,
-    /// Its group, in the hierarchy in which the kernel program knows it.
-    group: Option<Group>,
+    /// Its group, and the top of its tree, in the hierarchy in which the kernel program knows that: the whole tree is
+    /// batch, whatever groups are made in it.
+    groups: Option<(Group, Group)>,
     /// The CPUs that it may be given.
     pub allowed: CpuMask,
     /// What was decided for it last.
@@ -81,7 +82,7 @@ pub struct Contained {
 impl Contained {
     /// Its group, in the hierarchy in which the kernel program knows it.
     pub fn group(&self) -> Option<&Group> {
-        self.group.as_ref()
+        self.groups.as_ref().map(|(group, _)| group)
     }
 
     /// The CPUs that it may run on.
@@ -183,31 +184,59 @@ impl Tracked {
 
     /// Tracks a container. Returns its place.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
-        let contained = Contained { container, group: None, allowed: CpuMask::EMPTY, given: Given::AsFound };
+        let (allowed, given) = (CpuMask::EMPTY, Given::AsFound);
+        let contained = Contained { container, groups: None, allowed, given };
         let path = |contained: Contained| full("containers", &contained.container.name);
         let place = self.containers.add(contained).map_err(path)?;
         let contained = self.containers.get_mut(place).expect("it was put there");
-        let group = Group::find(&contained.container.id.path);
-        if let Some(group) = group {
-            contained.group = Some(group.clone());
+        let Container { id, top, .. } = &contained.container;
+        if let Some(group) = Group::find(&id.path)
+            && let Some(top) = group.above(&id.path, top)
+        {
             if let Entry::Vacant(entry) = self.jobs.entry(group.hierarchy) {
                 entry.insert(BatchTracking::start(&self.tracker, None)?);
             }
-            self.jobs[&group.hierarchy].join(group)?;
+            let job = &self.jobs[&group.hierarchy];
+            contained.groups = Some((group.clone(), top.clone()));
+            match job.has(&top) {
+                true => job.look_at(&group),
+                false => job.join(top)?,
+            }
         }
+        self.reclaim();
         self.see_switches();
         Ok(place)
     }
 
-    /// A container has gone.
+    /// A container has gone. Its tree is batch as long as there are others in it.
     pub fn remove_container(&mut self, place: usize) -> Option<Container> {
         let contained = self.containers.remove(place)?;
-        if let Some(group) = &contained.group
-            && let Some(job) = self.jobs.get(&group.hierarchy)
+        if let Some((_, top)) = &contained.groups
+            && let Some(job) = self.jobs.get(&top.hierarchy)
+            && !self.containers.iter().any(|(_, other)| other.groups.as_ref().is_some_and(|(_, tree)| tree == top))
         {
-            job.part(group);
+            job.part(top);
         }
         Some(contained.container)
+    }
+
+    /// Processes in groups of batch that a service has started, or that had come to it before, are batch.
+    pub fn reclaim(&self) {
+        let identities = self.tracker.identities();
+        let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
+        let searched: Vec<Identity> = searched.map(|(_, served)| served.tracking.identity()).collect();
+        if searched.is_empty() {
+            return;
+        }
+        for (group, _) in self.containers.iter().filter_map(|(_, contained)| contained.groups.as_ref()) {
+            let Some(job) = self.jobs.get(&group.hierarchy) else { continue };
+            for pid in group.processes() {
+                if let Some(identity) = identities.of(pid).filter(|identity| searched.contains(identity)) {
+                    identities.take(pid, identity);
+                    identities.give_by_group(pid, job.identity());
+                }
+            }
+        }
     }
 
     /// The place of a service.
@@ -235,9 +264,10 @@ impl Tracked {
         self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
     }
 
-    /// All processes of services.
-    pub fn service_pids(&self) -> BTreeSet<u32> {
-        self.services.iter().flat_map(|(_, served)| served.tracking.processes()).collect()
+    /// All processes of services that are groups. Those of others are no service's in a group of batch.
+    pub fn pids_of_grouped_services(&self) -> BTreeSet<u32> {
+        let grouped = self.services.iter().filter(|(_, served)| served.found.group.is_some());
+        grouped.flat_map(|(_, served)| served.tracking.processes()).collect()
     }
 
     /// The CPUs that a service may run on: its processes are those of now, if it is tracked already.

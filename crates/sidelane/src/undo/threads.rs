@@ -205,6 +205,24 @@ impl Threads {
         guardian.withdraw(tickets)
     }
 
+    /// Others are part of these from now on: they keep the CPUs that they were found with, and stay where they are.
+    pub fn merge(&mut self, others: &mut Self, guardian: &mut Guardian) -> Result<()> {
+        let mut known_twice = Vec::new();
+        for (thread, noted) in std::mem::take(&mut others.found) {
+            known_twice.extend(self.found.insert(thread, noted).map(|twice| twice.ticket));
+        }
+        let (mine, theirs) = (&mut self.newcomers, &others.newcomers);
+        let found = self.found.values().map(|noted| &noted.affinity);
+        mine.affinity = Affinity::union(found.chain([&theirs.affinity]));
+        mine.confined = mine.confined.union(&theirs.confined);
+        self.confined_to = match (self.confined_to.take(), others.confined_to.clone()) {
+            (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")?;
+        guardian.withdraw(known_twice.into_iter().chain([others.ticket])).context("cannot tell the guardian")
+    }
+
     /// The CPUs that any of them was found with.
     pub fn allowed(&self) -> &CpuSet {
         &self.newcomers.affinity.cpus

@@ -38,6 +38,7 @@ impl Place {
 pub struct Tree {
     path: String,
     leaves: Vec<Leaf>,
+    joined: Vec<Child>,
 }
 
 impl Tree {
@@ -52,7 +53,7 @@ impl Tree {
             sidelane_skip::skip(format!("needs groups ({place:?}), which cannot be made here"));
             return None;
         }
-        Some(Self { path: format!("/{name}"), leaves })
+        Some(Self { path: format!("/{name}"), leaves, joined: Vec::new() })
     }
 
     /// Its path, as the agent's file has it.
@@ -68,6 +69,35 @@ impl Tree {
     /// Gives it a list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
+    }
+
+    /// Starts a process in its own groups: a shell that runs a script. It ends with the tree.
+    pub fn join(&mut self, script: &str) -> u32 {
+        let child = start_in(&self.leaves, script, 0);
+        let pid = child.id();
+        self.joined.push(child);
+        pid
+    }
+
+    /// Ends the processes in its own groups.
+    pub fn end_joined(&mut self) {
+        self.joined.drain(..).for_each(end);
+    }
+
+    /// Makes a group below it, without processes. It is removed with the tree.
+    pub fn make_below(&self, path: &str) {
+        let made = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(path))).count();
+        assert_eq!(made, self.leaves.len(), "a group can be made below another");
+    }
+
+    /// Moves a process into a group below it.
+    pub fn admit_below(&self, pid: u32, path: &str) {
+        below(&self.leaves, path).iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+    }
+
+    /// What the list of CPUs of a group below it says.
+    pub fn list_below(&self, path: &str) -> String {
+        list_of(&below(&self.leaves, path))
     }
 
     /// A container with a busy process.
@@ -94,6 +124,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
+        self.end_joined();
         self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
     }
 }
@@ -128,18 +159,42 @@ impl Container {
 
     /// Starts another process in its groups: a shell that runs a script. It ends with the container.
     pub fn join(&mut self, script: &str) -> u32 {
-        let enter: Vec<String> =
-            self.leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
-        let mut command = Command::new("sh");
-        let command = command.args(["-c", &format!("{} {script}", enter.concat())]);
-        let command = process::ends_with_the_test(command).process_group(self.pid() as i32);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
+        let child = start_in(&self.leaves, script, self.pid() as i32);
         let pid = child.id();
         self.joined.push(child);
-        let is_in =
-            |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()));
-        wait_until("the process was in the groups", || self.leaves.iter().all(is_in));
         pid
+    }
+
+    /// Ends the other processes.
+    pub fn end_joined(&mut self) {
+        self.joined.drain(..).for_each(end);
+    }
+
+    /// In how many hierarchies it is.
+    pub fn hierarchies(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Makes a group below it, in all its hierarchies or in one.
+    pub fn make_below(&self, path: &str, hierarchy: Option<usize>) {
+        let leaves = self.leaves.iter().enumerate().filter(|(number, _)| hierarchy.is_none_or(|only| only == *number));
+        leaves.for_each(|(_, leaf)| drop(make_group(&leaf.dir.join(path)).expect("a group can be made below another")));
+    }
+
+    /// Moves a process into a group below it, in each hierarchy that has it.
+    pub fn move_below(&self, pid: u32, path: &str) {
+        let there = below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
+        there.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+    }
+
+    /// What the list of CPUs of a group below it says.
+    pub fn list_below(&self, path: &str) -> String {
+        list_of(&below(&self.leaves, path))
+    }
+
+    /// What a file of a group below it says.
+    pub fn read_below(&self, path: &str, file: &str) -> String {
+        below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
     }
 
     /// Ends its first process alone.
@@ -174,6 +229,30 @@ impl Drop for Container {
         }
         self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
     }
+}
+
+/// Starts a shell that runs a script, in these groups.
+fn start_in(leaves: &[Leaf], script: &str, group: i32) -> Child {
+    let enter: Vec<String> =
+        leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", &format!("{} {script}", enter.concat())]);
+    let command = process::ends_with_the_test(command).process_group(group);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
+    let pid = child.id();
+    let is_in =
+        |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()));
+    wait_until("the process was in the groups", || leaves.iter().all(is_in));
+    child
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn below(leaves: &[Leaf], path: &str) -> Vec<Leaf> {
+    leaves.iter().map(|leaf| Leaf { dir: leaf.dir.join(path) }).collect()
 }
 
 /// As a runtime makes a group: a list of CPUs is that of the group above.

@@ -11,6 +11,8 @@ mod interference;
 mod lanes;
 mod metrics;
 mod others;
+mod pods;
 mod proxies;
 mod service;
+mod shapes;
 mod shares;

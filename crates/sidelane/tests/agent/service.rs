@@ -57,6 +57,11 @@ impl Program {
         format!("comm = \"{}\"", self.comm)
     }
 
+    /// Where it lies.
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("a readable path")
+    }
+
     /// Starts it on these CPUs.
     pub fn start(&self, cpus: &str) -> Sleeper {
         let mut command = Command::new("taskset");

@@ -56,8 +56,8 @@ impl Found {
     pub(super) fn of(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = Adoptee::find(&Target::Cgroup(container.id.path.clone()), services)?;
         let Members::Group(dir) = adoptee.members else { unreachable!("a group was asked for") };
-        let root_of = |dir: &Path| root_above(dir, &container.id.path, &container.top);
-        let cpuset = adoptee.cpuset.map(|leaf| (root_of(&leaf.dir), leaf.dir));
+        let root_of = |dir: &Path| root_above(dir, &container.id.path, &container.tree);
+        let cpuset = adoptee.lists.map(|dir| (root_of(&dir), dir));
         Ok(Self { dir, cpuset, freezer: adoptee.freezable })
     }
 

@@ -17,7 +17,7 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
 
-use super::discover::Container;
+use super::discover::{Birthplace, Container};
 use crate::claim::{ClaimError, Claimant, ThreadClaims};
 use crate::cpu_mask::set;
 use crate::lane::adopt::AdoptError;
@@ -61,6 +61,8 @@ pub struct Hands {
     awaited: BTreeMap<usize, CpuSet>,
     /// Batch must not run while the agent is stopped.
     lanes_are_held: bool,
+    /// Trees that are kept though no container may be in them: what comes there is batch.
+    birthplaces: BTreeSet<PathBuf>,
 }
 
 /// A service that was placed, and the processes that it consisted of when it was last looked at.
@@ -74,15 +76,32 @@ fn ours(whose: Whose, claims: &ThreadClaims) -> Whose {
     Whose { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
 }
 
+/// The tree with this uppermost group, taken if it is not held yet.
+fn tree_at<'a>(
+    trees: &'a mut BTreeMap<PathBuf, HeldTree>,
+    root: &Path,
+    guardian: &mut Guardian,
+) -> Result<&'a mut HeldTree> {
+    if let Some(other) = trees.get(root).filter(|tree| !tree.is_it(root)) {
+        let ticket = other.ticket();
+        trees.remove(root);
+        guardian.withdraw([ticket])?;
+    }
+    match trees.entry(root.to_owned()) {
+        Entry::Occupied(entry) => Ok(entry.into_mut()),
+        Entry::Vacant(entry) => Ok(entry.insert(HeldTree::take(root, guardian)?)),
+    }
+}
+
 /// Where the threads of a service are found, by its place.
 pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
 
 impl Hands {
     /// Holds nothing.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
-        let (trees, containers, services, awaited) = Default::default();
+        let (trees, containers, services, awaited, birthplaces) = Default::default();
         let claims = ThreadClaims::none(Claimant::Agent);
-        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held }
+        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held, birthplaces }
     }
 
     /// The guardian.
@@ -99,11 +118,15 @@ impl Hands {
         services: &BTreeSet<u32>,
         has_waited: bool,
     ) -> Result<CpuSet, TakeError> {
-        let found = Found::of(container, services)?;
+        let found = Found::of(container, services).map_err(TakeError::from);
+        if let Err(TakeError::Refused(_)) = &found {
+            self.leave_alone(container)?;
+        }
+        let found = found?;
         if !has_waited && found.is_in_the_making(container) {
             return Err(TakeError::Incomplete);
         }
-        if found.cpuset.is_none() && self.is_unmounted(&container.top) {
+        if found.cpuset.is_none() && self.is_unmounted(&container.tree) {
             return Err(TakeError::Incomplete);
         }
         let (means, allowed) = match found.cpuset.clone() {
@@ -125,6 +148,16 @@ impl Hands {
         Ok(allowed)
     }
 
+    /// A container must not be touched: its list of CPUs, if it has one, stays as it was found.
+    fn leave_alone(&mut self, container: &Container) -> Result<()> {
+        for hierarchy in Hierarchy::all() {
+            if let Some(tree) = self.trees.get_mut(&hierarchy.dir(&container.tree)) {
+                tree.leave_alone(&container.dir(&hierarchy), &mut self.guardian)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The lists of this tree are held, and their hierarchy is not mounted now. What its threads have comes from there.
     fn is_unmounted(&self, top: &str) -> bool {
         let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
@@ -133,16 +166,84 @@ impl Hands {
     }
 
     fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
-        if let Some(other) = self.trees.get(root).filter(|tree| !tree.is_it(root)) {
-            let ticket = other.ticket();
-            self.trees.remove(root);
-            self.guardian.withdraw([ticket])?;
+        let Self { trees, guardian, .. } = self;
+        tree_at(trees, root, guardian)?.admit(dir, guardian)
+    }
+
+    /// Takes a container of which others, in these places, are part. It goes on with what they had, and they are held no
+    /// more. Returns the CPUs that it may be given.
+    pub fn take_over(
+        &mut self,
+        place: usize,
+        container: &Container,
+        parts: &[usize],
+        services: &BTreeSet<u32>,
+    ) -> Result<CpuSet, TakeError> {
+        let allowed = self.take(place, container, services, true)?;
+        let parts: Vec<Grip> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
+        let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
+        let guardian = &mut self.guardian;
+        // Frozen before any part is thawed.
+        if !parts.is_empty() && parts.iter().all(|part| part.paused) && whole.can_pause() {
+            whole.pause(true, guardian)?;
         }
-        let tree = match self.trees.entry(root.to_owned()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(HeldTree::take(root, &mut self.guardian)?),
-        };
-        tree.admit(dir, &mut self.guardian)
+        for mut part in parts {
+            match (&mut whole.means, &mut part.means) {
+                (Means::Cpuset { root, dir }, Means::Cpuset { dir: below, .. }) => {
+                    if let Some(tree) = self.trees.get_mut(root) {
+                        tree.merge(below, dir);
+                        tree.carry_out().map_err(Error::from)?;
+                    }
+                }
+                (Means::Threads(threads), Means::Threads(others)) => threads.merge(others, guardian)?,
+                (_, Means::Cpuset { root, dir }) => {
+                    self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, guardian))?;
+                }
+                (_, Means::Threads(threads)) => guardian.undo_these(&threads.tickets()).map_err(Error::from)?,
+            }
+            part.pause(false, guardian)?;
+            guardian.withdraw(part.take_freezer()).map_err(Error::from)?;
+        }
+        Ok(allowed)
+    }
+
+    /// Has new batch in these groups, and what is no container there, run on these CPUs alone, if any, until a container in
+    /// them was given its own. Returns the groups of which that could not be done, with the reason.
+    pub fn keep_births(&mut self, places: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
+        let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
+        for place in places {
+            match place.lists() {
+                Some(root) => match self.keep_birthplace(&root, place, cpus) {
+                    Ok(()) => drop(roots.insert(root)),
+                    Err(error) => failed.push((place.path.clone(), format!("{error:#}"))),
+                },
+                None if place.exists() => {
+                    failed.push((place.path.clone(), "it has no list of CPUs (cpuset)".to_owned()))
+                }
+                None => {}
+            }
+        }
+        let left = std::mem::replace(&mut self.birthplaces, roots);
+        for root in left.difference(&self.birthplaces.clone()) {
+            let done = self.trees.get_mut(root).map_or(Ok(()), |tree| {
+                tree.keep_births(BTreeSet::new(), None);
+                tree.carry_out().map(drop).map_err(Error::from)
+            });
+            let done = done.and(self.drop_tree(root));
+            failed.extend(done.err().map(|error| (root.display().to_string(), format!("{error:#}"))));
+        }
+        failed
+    }
+
+    fn keep_birthplace(&mut self, root: &Path, place: &Birthplace, cpus: Option<&CpuSet>) -> Result<()> {
+        let Self { trees, guardian, birthplaces, .. } = self;
+        let is_new = !birthplaces.contains(root);
+        let tree = tree_at(trees, root, guardian)?;
+        let spared = place.spared.iter().filter_map(|path| place.dir_of(root, path)).collect();
+        if tree.keep_births(spared, cpus.cloned()) || is_new {
+            tree.check(guardian)?;
+        }
+        Ok(())
     }
 
     /// Does all that was asked for, in order. Returns what could not be done, and to whom.
@@ -318,9 +419,10 @@ impl Hands {
     /// how many changes that took, and what could not be put right.
     pub fn check(&mut self) -> (usize, Vec<Error>) {
         let Self { trees, containers, guardian, .. } = self;
-        let trees = trees.values_mut().filter(|tree| !tree.is_idle()).map(|tree| Ok(tree.check()?));
-        let grips = containers.values_mut().map(|grip| grip.check(guardian));
-        let (done, failed): (Vec<Result<usize>>, Vec<_>) = trees.chain(grips).partition(Result::is_ok);
+        let held = trees.values_mut().filter(|tree| !tree.is_idle());
+        let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.check(guardian)).collect();
+        outcomes.extend(containers.values_mut().map(|grip| grip.check(guardian)));
+        let (done, failed): (Vec<Result<usize>>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
@@ -350,7 +452,8 @@ impl Hands {
         let is_used = self
             .containers
             .values()
-            .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root));
+            .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root))
+            || self.birthplaces.contains(root);
         match self.trees.get(root) {
             // One that is not to be seen may be mounted again.
             Some(tree) if !is_used && root.exists() => {

@@ -48,14 +48,27 @@ impl Kubernetes {
         let groups = self.groups();
         groups.iter().flat_map(|group| Class::ALL.map(|class| (class, pods_of(group, class)))).collect()
     }
+
+    /// The groups in which the kubelet makes BestEffort pods.
+    pub fn groups_of_batch(&self) -> Vec<Glob> {
+        self.groups().iter().map(|group| group_of(group, Class::BestEffort)).collect()
+    }
+}
+
+/// The group in which pods of a class lie.
+fn group_of(group: &Glob, class: Class) -> Glob {
+    match (group.last().strip_suffix(".slice"), class.name()) {
+        (_, None) => group.clone(),
+        (None, Some(class)) => group.join(class),
+        (Some(name), Some(class)) => group.join(&format!("{name}-{class}.slice")),
+    }
 }
 
 fn pods_of(group: &Glob, class: Class) -> Glob {
-    match (group.last().strip_suffix(".slice"), class.name()) {
-        (None, None) => group.join("pod*"),
-        (None, Some(class)) => group.join(&format!("{class}/pod*")),
-        (Some(name), None) => group.join(&format!("{name}-pod*.slice")),
-        (Some(name), Some(class)) => group.join(&format!("{name}-{class}.slice/{name}-{class}-pod*.slice")),
+    let of_class = group_of(group, class);
+    match of_class.last().strip_suffix(".slice") {
+        None => of_class.join("pod*"),
+        Some(name) => of_class.join(&format!("{name}-pod*.slice")),
     }
 }
 

@@ -44,7 +44,7 @@ impl Agent {
             (Action::Place { .. }, Some(why)) => {
                 self.note(Note::NotPlaced { service: name.to_string(), why: why.to_string() })
             }
-            _ => self.failed(error.context(format!("cannot {}", sentence(action, &name)))),
+            _ => self.failed_with(&name, error.context(format!("cannot {}", sentence(action, &name)))),
         }
     }
 

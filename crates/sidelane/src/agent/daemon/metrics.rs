@@ -139,12 +139,19 @@ impl Agent {
             let count = self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
             (label("state", state.words().replace(' ', "_")), Some(count as f64))
         });
+        let gaps = Family {
+            name: "container_unconfined",
+            unit: SECONDS,
+            help: "Time from a container's first process until it was looked after, where new batch is not confined",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.gaps.times, self.gaps.sum_ns))],
+        };
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
         let counted = self.diary.decisions.iter().map(|((action, why), count)| {
             (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
         });
-        vec![Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
+        vec![gaps, Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
     }
 
     fn of_itself(&self) -> Vec<Family> {
@@ -160,6 +167,8 @@ impl Agent {
         };
         let lost = ("audit_lost_lines", None, Kind::Counter, "Lines of the audit log that could not be written");
         let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
+        let notes = ("agent_notes", None, Kind::Gauge, "What is degraded or went wrong, and is not over");
+        let left_out = ("agent_services_left_out", None, Kind::Gauge, "Services for which there is no place");
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
         vec![
             reaction,
@@ -167,6 +176,8 @@ impl Agent {
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
             Family::of(repaired, one(Some(self.diary.repaired as f64))),
             Family::of(lost, one(lost_lines)),
+            Family::of(notes, one(Some(self.diary.notes.len() as f64))),
+            Family::of(left_out, one(Some(self.left_out().len() as f64))),
         ]
     }
 }

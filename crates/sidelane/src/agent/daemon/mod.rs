@@ -8,10 +8,13 @@
 //! before it is made. At the end, and at a signal, everything is as it was found.
 
 mod acts;
+mod births;
+mod containers;
 mod doors;
 mod lanes;
 mod metrics;
 mod modules;
+mod notes;
 mod ranks;
 mod reload;
 mod slow;
@@ -20,12 +23,12 @@ mod snapshot;
 mod start;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
@@ -37,7 +40,7 @@ use super::act::Hands;
 use super::choice::AnyPolicy;
 use super::config::{Config, OnMachine};
 use super::cost::Cost;
-use super::discover::{Container, Finder, FoundService};
+use super::discover::{Container, Finder, FoundService, Lack};
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, Seen};
 use super::metric::Metric;
@@ -51,6 +54,7 @@ use crate::cpu_mask::mask;
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::note::Note;
 use crate::undo::Ticket;
+use births::{Births, Gaps, Lacking};
 use doors::{Bells, Doors, Woken};
 use ranks::Demoted;
 use sidelane_report::terminal::eprint_fitted;
@@ -92,6 +96,9 @@ pub struct Agent {
     waiting: Vec<Waiting<Container>>,
     /// Services that could not be looked after.
     left_alone: Vec<Waiting<FoundService>>,
+    /// Where new batch starts.
+    births: Births,
+    gaps: Gaps,
     policy: AnyPolicy,
     metric: Metric,
     looker: Looker,
@@ -160,6 +167,10 @@ struct Diary {
     seen: Seen,
     /// What went wrong or is degraded, and how often.
     notes: BTreeMap<Note, u64>,
+    /// Those of them that are about a service or container, by its name.
+    about: BTreeMap<String, BTreeSet<Note>>,
+    /// What the file names and the machine lacks.
+    lacks: BTreeMap<Lack, Lacking>,
     /// When interference reached its threshold, if that is what the present look is about.
     onset_ns: Option<Nanos>,
     /// From there until batch had been taken away.
@@ -308,22 +319,6 @@ impl Agent {
                 Err(error) => self.failed(anyhow!("cannot write the metrics: {error}")),
             }
         }
-    }
-
-    /// Notes something; it is printed the first time.
-    fn note(&mut self, note: Note) {
-        let what = note.to_string();
-        let times = self.diary.notes.entry(note).or_default();
-        *times += 1;
-        if *times == 1 {
-            eprint_fitted(&format!("sidelane: {what}"));
-            self.log_note("note", &what);
-        }
-    }
-
-    /// Notes an error after which the agent goes on.
-    fn failed(&mut self, error: impl Into<Error>) {
-        self.note(Note::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Gives everything back.

@@ -57,8 +57,10 @@ impl Agent {
         let changes = self.finder.look(now_ns);
         self.heed()?;
         self.follow(changes)?;
+        self.keep_births();
         self.follow_services();
         self.take_waiting();
+        self.tell_lacks(now_ns);
         Ok(())
     }
 
@@ -110,15 +112,12 @@ impl Agent {
     /// Who came is looked after, who went is not.
     pub(super) fn follow(&mut self, changes: Changes) -> Result<()> {
         for id in changes.services_gone {
-            self.left_alone.retain(|waiting| waiting.what.id != id);
+            let is_it = |waiting: &Waiting<FoundService>| waiting.what.id == id;
+            for waiting in self.left_alone.extract_if(.., |waiting| is_it(waiting)).collect::<Vec<_>>() {
+                self.forget_about(&waiting.what.name);
+            }
             if let Some(place) = self.tracked.place_of(id) {
                 self.drop_service(place);
-            }
-        }
-        for id in changes.containers_gone {
-            self.waiting.retain(|waiting| waiting.what.id != id);
-            if let Some(place) = self.tracked.place_of_container(&id) {
-                self.drop_container(place);
             }
         }
         for found in changes.services_grew {
@@ -128,17 +127,30 @@ impl Agent {
             }
         }
         let now_ns = now_ns();
-        changes.services_came.into_iter().for_each(|found| self.add_or_wait(Waiting::since(found, now_ns)));
-        self.waiting.extend(changes.containers_came.into_iter().map(|container| Waiting::since(container, now_ns)));
+        let mut came: Vec<Waiting<FoundService>> =
+            changes.services_came.into_iter().map(|found| Waiting::since(found, now_ns)).collect();
+        came.sort_by_key(|waiting| waiting.what.rank());
+        came.into_iter().for_each(|waiting| self.add_or_wait(waiting));
+        self.follow_containers(changes.containers_came, changes.containers_gone);
+        self.tracked.reclaim();
+        self.note_left_out();
         Ok(())
     }
 
     /// A service that cannot be looked after now may be later.
     fn add_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
-        if let Err(error) = self.add_service(waiting.what.clone()) {
-            self.failed(error);
-            waiting.was_refused(now_ns());
-            self.left_alone.push(waiting);
+        if !self.tracked.services.has_room() {
+            waiting.has_no_place(now_ns());
+            return self.left_alone.push(waiting);
+        }
+        let name = waiting.what.name.clone();
+        match self.add_service(waiting.what.clone()) {
+            Ok(()) => self.forget_about(&name),
+            Err(error) => {
+                self.failed_with(&name, error);
+                waiting.was_refused(now_ns());
+                self.left_alone.push(waiting);
+            }
         }
     }
 
@@ -172,7 +184,8 @@ impl Agent {
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
         let name = &served.found.name;
         self.owners.free(&Thing::Service(name.clone()));
-        self.diary.notes.retain(|note, _| !note.is_worth_of(name) && !note.is_of_unseen_requests(name));
+        self.diary.notes.retain(|note, _| !note.is_of_service(name));
+        self.forget_about(name);
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
         let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
         let_go.unwrap_or_else(|error| self.failed(error));
@@ -188,21 +201,26 @@ impl Agent {
             }
             match self.add_container(&waiting.what, now_ns - waiting.since_ns > MAKING_NS) {
                 Ok(()) => continue,
-                Err(TakeError::Incomplete) => waiting.is_incomplete(now_ns),
+                Err(TakeError::Incomplete) => {
+                    waiting.is_incomplete(now_ns);
+                    self.note_incomplete(&waiting);
+                }
                 Err(error) => {
                     let what = format!("{} is left alone for now", waiting.what.name);
-                    self.failed(Error::from(error).context(what));
+                    self.failed_with(&waiting.what.name, Error::from(error).context(what));
                     waiting.was_refused(now_ns);
                 }
             }
             self.waiting.push(waiting);
         }
+        self.left_alone.sort_by_key(|waiting| waiting.what.rank());
         for waiting in std::mem::take(&mut self.left_alone) {
             match waiting.is_due(now_ns()) {
                 true => self.add_or_wait(waiting),
                 false => self.left_alone.push(waiting),
             }
         }
+        self.note_left_out();
         let due = self.waiting.iter().map(|waiting| waiting.due_ns);
         let due = due.chain(self.left_alone.iter().map(|waiting| waiting.due_ns));
         self.times.waiting_ns = due.min().unwrap_or(Nanos::MAX);
@@ -222,17 +240,13 @@ impl Agent {
         let place = self.tracked.add_container(container.clone())?;
         let taken = self.take(place, container, has_waited);
         let allowed = taken.inspect_err(|_| drop(self.tracked.remove_container(place)))?;
-        // Batch may have to stay away: the policy is asked at once.
-        self.times.look_ns = 0;
-        self.note_means(place, &container.name);
-        let name = &container.name;
-        self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
+        self.has_taken(place, container, &allowed);
         Ok(())
     }
 
     /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
     pub(super) fn take(&mut self, place: usize, container: &Container, has_waited: bool) -> Result<CpuSet, TakeError> {
-        let services = self.tracked.service_pids();
+        let services = self.tracked.pids_of_grouped_services();
         let allowed = match &mut self.hands {
             Some(hands) => hands.take(place, container, &services, has_waited)?,
             None => self.usable.clone(),
@@ -244,23 +258,24 @@ impl Agent {
     }
 
     /// Says what cannot be done to a container.
-    fn note_means(&mut self, place: usize, name: &str) {
+    pub(super) fn note_means(&mut self, place: usize, name: &str) {
         let Some(hands) = &self.hands else { return };
         let (has_list, can_pause) = (hands.has_list(place), hands.can_pause(place));
         if !hands.lives(place) {
             return;
         }
         if !has_list {
-            self.note(Note::NoCpuList { container: name.to_owned() });
+            self.note_about(name, Note::NoCpuList { container: name.to_owned() });
         }
         if !can_pause {
-            self.note(Note::NoPause { container: name.to_owned() });
+            self.note_about(name, Note::NoPause { container: name.to_owned() });
         }
     }
 
     pub(super) fn drop_container(&mut self, place: usize) {
         let Some(container) = self.tracked.remove_container(place) else { return };
         self.owners.free(&Thing::Group(container.id.path));
+        self.forget_about(&container.name);
         self.log_note("went", &format!("container {} is looked after no more", container.name));
         let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place));
         // What its owner has narrowed since cannot be given back: others are looked after all the same.
@@ -321,6 +336,7 @@ impl Agent {
             return;
         }
         self.times.requests_ns = now_ns + nanos(self.config.intervals.processes);
+        self.tracked.reclaim();
         let services = self.tracked.services.iter_mut();
         let seen = services
             .filter_map(|(place, served)| served.look_for_requests().then(|| (place, served.found.name.clone())));

@@ -14,6 +14,7 @@ use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
+use super::births::{Births, Gaps};
 use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::agent::act::Hands;
 use crate::agent::choice::{choose, goes_by_interference};
@@ -93,6 +94,8 @@ impl Agent {
             hurries: Hurries::default(),
             waiting: Vec::new(),
             left_alone: Vec::new(),
+            births: Births::default(),
+            gaps: Gaps::default(),
             looker: Looker::default(),
             slow: Looker::default(),
             seen: Box::default(),

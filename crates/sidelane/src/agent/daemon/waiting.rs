@@ -32,6 +32,11 @@ impl<T> Waiting<T> {
         self.due_ns = now_ns + (now_ns - self.since_ns).clamp(LOOK_NS, SLOW_LOOK_NS);
     }
 
+    /// All places are taken: it is tried again after a constant time.
+    pub(super) fn has_no_place(&mut self, now_ns: Nanos) {
+        self.due_ns = now_ns + REFUSED_NS[0];
+    }
+
     /// It could not be taken, for a reason that may pass.
     pub(super) fn was_refused(&mut self, now_ns: Nanos) {
         let [least, most] = REFUSED_NS;

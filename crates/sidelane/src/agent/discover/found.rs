@@ -1,7 +1,8 @@
 //! What a look at the machine finds.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::service::Service;
@@ -30,6 +31,13 @@ pub struct FoundService {
     pub group: Option<GroupId>,
 }
 
+impl FoundService {
+    /// The order in which services are looked after: that of the file, then pods by their class, each by name.
+    pub fn rank(&self) -> (usize, String) {
+        (self.rule.unwrap_or(usize::MAX), self.name.clone())
+    }
+}
+
 /// A group, told from others that bear or bore its path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
@@ -43,18 +51,25 @@ impl GroupId {
     pub(super) fn of(member: &Member) -> Self {
         Self { path: member.path.to_string_lossy().into_owned(), inode: member.inode }
     }
+
+    /// Whether it lies below another one.
+    pub fn is_below(&self, other: &Self) -> bool {
+        self.path != other.path && Path::new(&self.path).starts_with(&other.path)
+    }
 }
 
 /// A container is told by its group.
 pub type ContainerId = GroupId;
 
-/// A container: a group without groups below it.
+/// A container: a group with all that is below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// What tells it from others.
     pub id: ContainerId,
     /// The top of its tree: the group by which its `[[batch]]` names it, or its pod.
     pub top: String,
+    /// The uppermost group that holds batch, or new pods of batch, alone: the top of its tree, or the group above its pod.
+    pub tree: String,
     /// Its name for people: that of its pod and its own, or its path.
     pub name: String,
     /// Who has more is given CPUs before others.
@@ -67,6 +82,42 @@ impl Container {
     /// Its group in a hierarchy, where it may have none.
     pub fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
         hierarchy.dir(&self.id.path)
+    }
+}
+
+/// A group in which new batch is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Birthplace {
+    /// Its path below the root of each hierarchy.
+    pub path: String,
+    /// Its inode number in the hierarchy in which it was found first.
+    pub inode: u64,
+    /// Paths of groups below it that are no batch.
+    pub spared: Vec<String>,
+}
+
+impl Birthplace {
+    /// Its group in the hierarchy in which it has a list of CPUs that can be written.
+    pub fn lists(&self) -> Option<PathBuf> {
+        let is_partition = |dir: &Path| {
+            fs::read_to_string(dir.join("cpuset.cpus.partition")).is_ok_and(|kind| kind.trim() != "member")
+        };
+        let mut dirs = self.dirs().filter(|dir| dir.join("cpuset.cpus").exists() && !is_partition(dir));
+        dirs.next()
+    }
+
+    /// Whether it is there, in any hierarchy.
+    pub fn exists(&self) -> bool {
+        self.dirs().any(|dir| dir.is_dir())
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        Hierarchy::all().into_iter().map(|hierarchy| hierarchy.dir(&self.path))
+    }
+
+    /// The group of a path below it, if its own is `dir`.
+    pub fn dir_of(&self, dir: &Path, path: &str) -> Option<PathBuf> {
+        Some(dir.join(Path::new(path).strip_prefix(&self.path).ok()?))
     }
 }
 
@@ -119,15 +170,6 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// A container is none after all.
-    pub(super) fn withdraw(&mut self, container: ContainerId) {
-        let told = self.containers_came.len();
-        self.containers_came.retain(|came| came.id != container);
-        if self.containers_came.len() == told {
-            self.containers_gone.push(container);
-        }
-    }
-
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.services_came.is_empty()

@@ -182,45 +182,60 @@ impl Groups {
         })
     }
 
-    /// The leaves of all trees.
-    pub(super) fn leaves(&self) -> impl Iterator<Item = Member> {
+    /// The groups of all trees, those above before those below, each with whether it is a leaf.
+    pub(super) fn of_trees(&self) -> impl Iterator<Item = (Member, bool)> {
         let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
-        let leaves = of_trees.filter(|(path, _)| self.below(path).next().is_none());
-        leaves.filter_map(|(path, node)| {
+        of_trees.filter_map(|(path, node)| {
             let (top, role) = self.top(path)?;
-            Some(Member { path: path.clone(), inode: node.home.inode, role, top })
+            let is_leaf = self.below(path).next().is_none();
+            Some((Member { path: path.clone(), inode: node.home.inode, role, top }, is_leaf))
         })
     }
 
-    /// Groups of trees that have processes of their own beside groups below them, with how many.
-    pub(super) fn mixed(&self) -> impl Iterator<Item = (PathBuf, usize)> {
-        let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
-        let with_children = of_trees.filter(|(path, _)| self.below(path).next().is_some());
-        with_children.map(|(path, _)| (path.clone(), self.own_processes(path))).filter(|(_, count)| *count > 0)
+    /// Groups that lead to others, of which this is true, with their inodes.
+    pub(super) fn leading(&self, is_it: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
+        let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
+        leading.filter(move |(path, _)| is_it(path)).map(|(path, node)| (path, node.home.inode))
     }
 
     /// The tops of all trees.
-    pub(super) fn trees(&self) -> impl Iterator<Item = &PathBuf> {
-        self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_))).map(|(path, _)| path)
+    pub(super) fn trees(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
+        let trees = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_)));
+        trees.map(|(path, node)| (path, node.home.inode))
     }
 
     /// The top of the tree that a group is in, and what it is.
-    fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
+    pub(super) fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
         path.ancestors().find_map(|above| {
             let role = self.nodes.get(above)?.role;
             (role.is_of_tree() && role != Role::InTree).then(|| (above.to_owned(), role))
         })
     }
 
+    /// The lowest group of a tree, and the top of that, of those that a process is in, in any hierarchy.
+    pub(super) fn tree_of_process(&self, pid: u32) -> Option<(PathBuf, PathBuf)> {
+        let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_of_tree());
+        let mut found =
+            self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_of_tree(path)).map(Path::to_owned));
+        let path = found.next()?;
+        let (top, _) = self.top(&path)?;
+        Some((path, top))
+    }
+
     /// The lowest group that is something, of those that a process is in.
     pub(super) fn of_process(&self, pid: u32) -> Option<PathBuf> {
-        let paths = self.hierarchies.iter().filter_map(|hierarchy| {
+        let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
+        let mut found =
+            self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
+        found.next()
+    }
+
+    /// The paths of the groups that a process is in, in each hierarchy.
+    fn paths_of(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
+        self.hierarchies.iter().filter_map(move |hierarchy| {
             let dir = hierarchy.dir_of(pid)?;
             Some(Path::new(ROOT).join(dir.strip_prefix(&hierarchy.mount).ok()?))
-        });
-        let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
-        let mut found = paths.filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
-        found.next()
+        })
     }
 
     /// The processes in a group and below it, by the first hierarchy in which it has any.
@@ -235,7 +250,8 @@ impl Groups {
         Some(Group { id: fs::metadata(&dir).ok()?.ino(), hierarchy: hierarchy.number()?, dir })
     }
 
-    fn own_processes(&self, path: &Path) -> usize {
+    /// How many processes are in a group itself, not below it, in the hierarchy in which it has the most.
+    pub(super) fn own_processes(&self, path: &Path) -> usize {
         let lines = self.dirs(path).map(|(_, dir)| {
             let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
             text.lines().count()

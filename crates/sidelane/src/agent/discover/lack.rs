@@ -34,14 +34,18 @@ pub enum Lack {
         /// The other one.
         other: String,
     },
-    /// A container holds processes of a service.
+    /// A process of batch is what a service is looked for by.
     Holds {
-        /// The container's group.
+        /// Its group.
         container: String,
+        /// The process.
+        pid: u32,
         /// The service.
         service: String,
+        /// How that is looked for.
+        how: String,
     },
-    /// A group of a tree has processes of its own beside groups below it.
+    /// A container has processes of its own beside groups below it.
     Mixed {
         /// The group.
         group: String,
@@ -50,6 +54,17 @@ pub enum Lack {
     },
     /// The kernel watches no more directories.
     Blind,
+}
+
+impl Lack {
+    /// The same without figures that change while it lasts.
+    pub fn constant(&self) -> Self {
+        match self.clone() {
+            Self::Mixed { group, .. } => Self::Mixed { group, count: 0 },
+            Self::PodNames { logs, .. } => Self::PodNames { count: 0, logs },
+            lack => lack,
+        }
+    }
 }
 
 impl fmt::Display for Lack {
@@ -73,15 +88,15 @@ impl fmt::Display for Lack {
             Self::Taken { service, other } => {
                 write!(f, "service {service}: its processes are those of the service {other}; name each service once")
             }
-            Self::Holds { container, service } => write!(
+            Self::Holds { container, pid, service, how } => write!(
                 f,
-                "container {container}: it holds processes of the service {service} and is left alone; name the service \
-                 by a group, a unit or a port that batch does not have, or move it"
+                "service {service}: process {pid} in batch's group {container} fits {how}, and stays batch; if it is the \
+                 service, move it to a group of its own"
             ),
             Self::Mixed { group, count } => write!(
                 f,
-                "group {group}: it has {count} processes of its own beside groups below it, and those are left alone; \
-                 move them to a group below it"
+                "group {group}: it has {count} processes of its own beside groups below it, and all of them are one \
+                 container; move its own processes to a group below it to have several"
             ),
             Self::Blind => f.write_str(
                 "groups: the kernel watches no more directories, so that all are read at each look; raise \

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
 
-use super::config::{Config, Fit, Glob, Match, ServiceRule};
-pub use found::{Changes, Container, ContainerId, FoundService, GroupId, ServiceId, Wanted, WantedFrom};
+use super::config::{Class, Config, Fit, Glob, Match, ServiceRule};
+pub use found::{Birthplace, Changes, Container, ContainerId, FoundService, GroupId, ServiceId, Wanted, WantedFrom};
 use groups::Groups;
 pub use lack::Lack;
 use pods::Pods;
@@ -70,8 +70,17 @@ pub struct Finder {
     listing: Listing,
     services: BTreeMap<ServiceId, FoundService>,
     containers: BTreeMap<ContainerId, Container>,
-    /// Groups that are not told, and why.
-    left_out: BTreeMap<ContainerId, LeftOut>,
+    /// Containers that do no work.
+    left_out: BTreeSet<ContainerId>,
+    /// Containers that have held a process.
+    inhabited: BTreeSet<ContainerId>,
+    /// Containers with processes of their own beside groups below them, with how many.
+    mixed: BTreeMap<PathBuf, usize>,
+    /// Groups of batch's trees that lead to containers and are part of none.
+    hollow: Vec<PathBuf>,
+    /// The tops of the trees that are batch.
+    batch_tops: BTreeSet<PathBuf>,
+    birthplaces: Vec<Birthplace>,
     /// Rules whose processes are another service's, with the name of that one.
     taken: BTreeMap<usize, String>,
     last_id: u64,
@@ -80,15 +89,6 @@ pub struct Finder {
     settle_at: Nanos,
     /// When processes are searched again.
     search_at: Nanos,
-}
-
-/// Why a leaf is no container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum LeftOut {
-    /// It does no work.
-    Overhead,
-    /// It holds a service.
-    Holds(ServiceId),
 }
 
 impl Finder {
@@ -110,7 +110,12 @@ impl Finder {
             machine,
             services: BTreeMap::new(),
             containers: BTreeMap::new(),
-            left_out: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+            inhabited: BTreeSet::new(),
+            mixed: BTreeMap::new(),
+            hollow: Vec::new(),
+            batch_tops: BTreeSet::new(),
+            birthplaces: Vec::new(),
             taken: BTreeMap::new(),
             last_id: 0,
             settle_at: 0,
@@ -142,6 +147,9 @@ impl Finder {
         }
         if searches && self.machine.hierarchies() != self.hierarchies {
             self.read_again();
+        }
+        if searches && (self.has_other_processes() || self.has_nameless_pods()) {
+            self.settle_at = 0;
         }
         if now >= self.settle_at {
             let all_settled = self.settle_services(&mut changes) & self.settle_containers(&mut changes);
@@ -186,6 +194,18 @@ impl Finder {
         self.containers.get(id)
     }
 
+    /// A container is looked after: it holds processes, and stays one wherever below it they go.
+    pub fn note_held(&mut self, id: &ContainerId) {
+        if self.containers.contains_key(id) {
+            self.inhabited.insert(id.clone());
+        }
+    }
+
+    /// The groups in which new batch is made, as of the last look.
+    pub fn birthplaces(&self) -> &[Birthplace] {
+        &self.birthplaces
+    }
+
     /// The processes in a group and below it.
     pub fn processes(&self, group: &GroupId) -> Vec<u32> {
         self.groups.processes(Path::new(&group.path))
@@ -202,12 +222,14 @@ impl Finder {
     /// All that the owner should know.
     pub fn lacks(&self) -> Vec<Lack> {
         let mut lacks = self.missing_services();
-        let has_group = |glob: &Glob| self.groups.trees().any(|path| glob.fit(&path.to_string_lossy()) == Fit::Matches);
+        let has_group =
+            |glob: &Glob| self.groups.trees().any(|(path, _)| glob.fit(&path.to_string_lossy()) == Fit::Matches);
         let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
         lacks.extend(trees.map(|tree| Lack::Tree { cgroup: tree.cgroup.to_string() }));
         lacks.extend(self.lacks_of_pods());
-        lacks.extend(self.held());
-        lacks.extend(self.groups.mixed().map(|(path, count)| Lack::Mixed { group: path.display().to_string(), count }));
+        lacks.extend(self.impostors());
+        let mixed = self.mixed.iter();
+        lacks.extend(mixed.map(|(path, count)| Lack::Mixed { group: path.display().to_string(), count: *count }));
         lacks.extend(self.groups.is_blind().then_some(Lack::Blind));
         lacks
     }
@@ -233,13 +255,20 @@ impl Finder {
         }
     }
 
-    fn held(&self) -> impl Iterator<Item = Lack> {
-        self.left_out.iter().filter_map(|(id, why)| match why {
-            LeftOut::Holds(service) => {
-                let service = self.services.get(service)?.name.clone();
-                Some(Lack::Holds { container: id.path.clone(), service })
-            }
-            LeftOut::Overhead => None,
+    fn has_nameless_pods(&self) -> bool {
+        self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has(&pod.path))
+    }
+
+    /// Processes of batch that a search would take for a service's.
+    fn impostors(&self) -> impl Iterator<Item = Lack> {
+        self.searches.iter().flat_map(|search| {
+            let rule = &self.config.services[search.rule];
+            search.impostors().map(|(process, group)| Lack::Holds {
+                container: group.display().to_string(),
+                pid: process.tid,
+                service: rule.name.clone(),
+                how: how(&rule.matches),
+            })
         })
     }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use sidelane_host::service::Service;
 
+use super::Finder;
 use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
 use super::processes::Found;
 use super::roles::Role;
-use super::{Finder, LeftOut};
 use crate::agent::config::{Class, Fit, Match, ServiceTerms};
 
 /// What a group that is a service is called, and on which terms.
@@ -136,7 +136,9 @@ impl Finder {
         }
         self.listing.read(&self.searches);
         for number in 0..self.searches.len() {
-            let found = self.searches[number].look(&self.listing);
+            let mut search = self.searches[number].clone();
+            let found = search.look(&self.listing, &|pid| self.batch_of(pid));
+            self.searches[number] = search;
             self.searched(number, found, changes);
         }
     }
@@ -166,10 +168,7 @@ impl Finder {
         }
         self.taken.remove(&rule);
         let known = self.by_rule(rule, "");
-        let pids = service.pids.clone();
-        let id = self.take_in(known, service, None, changes);
-        self.searches[number].id = Some(id);
-        self.leave_out(id, &pids, changes);
+        self.searches[number].id = Some(self.take_in(known, service, None, changes));
     }
 
     /// The service that has one of these processes.
@@ -187,19 +186,6 @@ impl Finder {
         found.service.pids.extend(&service.pids);
         found.service.pids.retain(|pid| sidelane_host::procfs::is_alive(*pid));
         changes.services_grew.push(found.clone());
-        self.leave_out(id, &service.pids, changes);
-    }
-
-    /// Containers that hold processes of a service are left alone: a service is never confined by mistake.
-    fn leave_out(&mut self, id: ServiceId, pids: &BTreeSet<u32>, changes: &mut Changes) {
-        for path in pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect::<BTreeSet<_>>() {
-            let held = self.containers.keys().find(|container| Path::new(&container.path) == path).cloned();
-            if let Some(container) = held {
-                self.containers.remove(&container);
-                self.left_out.insert(container.clone(), LeftOut::Holds(id));
-                changes.withdraw(container);
-            }
-        }
     }
 
     fn forget(&mut self, number: usize, changes: &mut Changes) {
@@ -238,11 +224,6 @@ impl Finder {
 
     fn dismiss(&mut self, id: ServiceId, changes: &mut Changes) {
         self.services.remove(&id);
-        let held = self.left_out.len();
-        self.left_out.retain(|_, why| *why != LeftOut::Holds(id));
-        if self.left_out.len() < held {
-            self.settle_at = 0;
-        }
         changes.services_gone.push(id);
     }
 }

@@ -162,7 +162,10 @@ mod tests {
             let file = ("cpu.weight", format!("{weight}\n"));
             assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, WantedFrom::Request), "{weight}");
         }
-        assert_eq!((super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)), (100, 170, 10_000));
+        assert_eq!(
+            (super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)),
+            (100, 170, 10_000)
+        );
         assert_eq!((super::linear(2), super::linear(SHARES_MAX)), (1, 10_000));
     }
 

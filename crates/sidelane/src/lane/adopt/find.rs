@@ -87,6 +87,8 @@ pub struct Adoptee {
     pub freezable: Option<PathBuf>,
     /// Its own group that has a list of CPUs, if it was named by one.
     pub cpuset: Option<Leaf>,
+    /// Its own group that has a list of CPUs, also if groups below it have to be changed with it.
+    pub lists: Option<PathBuf>,
 }
 
 /// A group that was named, in one hierarchy.
@@ -137,7 +139,7 @@ impl Adoptee {
     fn tree(target: &Target, pid: u32) -> Result<Self, AdoptError> {
         let root = Thread::of(pid).filter(|_| is_alive(pid)).ok_or(AdoptError::NoProcess(pid))?;
         let members = Members::Family(root);
-        Ok(Self { target: target.clone(), members, root, freezable: None, cpuset: None })
+        Ok(Self { target: target.clone(), members, root, freezable: None, cpuset: None, lists: None })
     }
 
     fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
@@ -164,6 +166,7 @@ impl Adoptee {
             // That of version 2 is several times as fast.
             freezable: same.iter().filter_map(|dir| Freezer::of(dir)).max_by_key(Freezer::is_v2).map(Freezer::into_dir),
             cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
+            lists: same.iter().find(|dir| has_list(dir)).map(|dir| dir.to_path_buf()),
         })
     }
 
@@ -191,14 +194,19 @@ impl Adoptee {
     }
 }
 
-/// Whether the list of CPUs of the group `dir` can be written. A v1 group cannot have fewer CPUs than the groups
-/// below it, and a partition has its CPUs to itself.
+/// Whether the list of CPUs of the group `dir` can be written by itself. A v1 group cannot have fewer CPUs than the groups
+/// below it.
 fn can_confine(dir: &Path) -> bool {
-    let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let is_v2 = dir.join("cgroup.controllers").exists();
-    let has_groups = fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
+    let has_groups = || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
+    has_list(dir) && (is_v2 || !has_groups())
+}
+
+/// Whether the group `dir` has a list of CPUs of its own to write. A partition has its CPUs to itself.
+fn has_list(dir: &Path) -> bool {
+    let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");
-    says("cpuset.cpus").is_some() && (is_v2 || !has_groups) && !partition
+    says("cpuset.cpus").is_some() && !partition
 }
 
 #[cfg(test)]

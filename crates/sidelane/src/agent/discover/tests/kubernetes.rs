@@ -68,6 +68,37 @@ fn pods_can_be_left_out_and_named() {
 }
 
 #[test]
+fn new_pods_are_born_where_no_pod_is_spared() {
+    for (name, listing) in NODES {
+        let node = Files::of(listing);
+        let mut look = node.finder("[kubernetes]\nexclude = [\"batch/zip-*\"]");
+        look.again();
+        let [place] = look.finder.birthplaces() else { panic!("{name}: {:?}", look.finder.birthplaces()) };
+        assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
+        let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
+        spared.sort_unstable();
+        // The one that is excluded, and the system's.
+        assert_eq!(spared.len(), 2, "{name}: {spared:?}");
+        assert!(look.finder.containers().all(|container| container.tree == place.path), "{name}");
+    }
+    // A pod that has no name yet, and no processes, is none that is spared.
+    const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
+    let node = node();
+    let mut look = node.finder("kubernetes = true");
+    look.again();
+    let spared = look.finder.birthplaces()[0].spared.len();
+    node.add_group(POD);
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+    node.add_group(&format!("{POD}/cri-containerd-aa.scope 3001:proxy"));
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared + 1);
+    std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+}
+
+#[test]
 fn a_pod_without_a_name_is_never_batch() {
     let node = node();
     std::fs::remove_dir_all(node.path().join("pods")).unwrap();

@@ -1,9 +1,11 @@
 //! Trees of batch and groups of services, as they come and go.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::super::ContainerId;
 use super::machine::Files;
 use crate::agent::config::Config;
 
@@ -29,12 +31,12 @@ fn leaves_are_containers_with_what_the_file_says() {
     }
 }
 
-/// The group of a tree is no container of its own, unless somebody works in it and nothing is below it.
+/// The group of a tree is a container of its own if it has processes of its own: all that is below it is part of it.
 #[test]
-fn a_tree_without_groups_is_one_container_if_anybody_is_in_it() {
+fn a_tree_is_one_container_if_anybody_is_in_its_own_group() {
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch"), BATCH), Vec::<String>::new());
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make"), BATCH), ["/batch"]);
-    assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make\ngroup /batch/a"), BATCH), ["/batch/a"]);
+    assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make\ngroup /batch/a"), BATCH), ["/batch"]);
 }
 
 #[test]
@@ -118,13 +120,58 @@ fn who_works_beside_containers_is_told() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch 5:make 6:cc\ngroup /batch/a 7:x");
     let mut look = files.finder(BATCH);
     look.again();
+    assert_eq!(look.containers().len(), 1);
     assert_eq!(
         look.lacks(),
         [
-            "group /batch: it has 2 processes of its own beside groups below it, and those are left alone; move them to a \
-          group below it"
+            "group /batch: it has 2 processes of its own beside groups below it, and all of them are one container; move \
+             its own processes to a group below it to have several"
         ]
     );
+    files.add_group("/batch");
+    look.again();
+    assert_eq!(look.lacks(), Vec::<String>::new());
+}
+
+#[test]
+fn a_container_keeps_what_is_made_below_it() {
+    for hierarchies in BOTH {
+        let files = Files::of(&format!("{hierarchies}\ngroup /web 1:a\ngroup /batch/a 7:x"));
+        let mut look = files.finder(BATCH);
+        look.again();
+        files.add_group("/batch/a/x");
+        assert!(look.again().is_empty(), "an empty group below it");
+        files.add_group("/batch/a/x 7:x");
+        files.add_group("/batch/a");
+        assert!(look.again().is_empty(), "its processes went there");
+        files.add_group("/batch/a/x/y 8:x");
+        files.add_group("/batch/a/z 9:x");
+        assert!(look.again().is_empty(), "more groups, at any depth");
+        files.remove_group("/batch/a/x");
+        files.remove_group("/batch/a/z");
+        assert!(look.again().is_empty(), "all of them are removed");
+        files.remove_group("/batch/a");
+        assert_eq!(look.again().containers_gone.len(), 1);
+    }
+}
+
+#[test]
+fn what_comes_above_containers_takes_them_in() {
+    let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a 7:x\ngroup /batch/b/c 8:x\ngroup /batch/d 9:x");
+    let mut look = files.finder(BATCH);
+    assert_eq!(look.again().containers_came.len(), 3);
+    // Nothing is made: that processes go from one group to another, the kernel does not tell.
+    files.add_group("/batch/b 10:x");
+    let changes = look.again();
+    let paths = |changes: &[ContainerId]| changes.iter().map(|id| id.path.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (changes.containers_came[0].name.as_str(), paths(&changes.containers_gone)),
+        ("/batch/b", vec!["/batch/b/c".to_owned()])
+    );
+    files.add_group("/batch 11:x");
+    let changes = look.again();
+    assert_eq!((changes.containers_came[0].name.as_str(), changes.containers_gone.len()), ("/batch", 3));
+    assert_eq!(look.containers(), [("/batch".to_owned(), 2)]);
 }
 
 #[test]
@@ -231,4 +278,27 @@ proptest! {
         prop_assert_eq!((containers, services.len()), (told, look.services().len()));
         prop_assert!(look.again().is_empty());
     }
+
+    /// Wherever processes of a tree go, each is in one container.
+    #[test]
+    fn each_process_of_a_tree_is_in_one_container(deeds in moves(), version in 0_usize..2) {
+        let files = Files::of(BOTH[version]);
+        let mut look = files.finder(BATCH);
+        let mut inhabited: BTreeSet<&str> = BTreeSet::new();
+        for (path, has_processes) in deeds {
+            files.add_group(&if has_processes { format!("{path} 7:work") } else { path.to_owned() });
+            if has_processes { inhabited.insert(path) } else { inhabited.remove(path) };
+            look.again();
+            let containers: Vec<String> = look.containers().into_iter().map(|(name, _)| name).collect();
+            for path in &inhabited {
+                let holders = containers.iter().filter(|container| Path::new(path).starts_with(container));
+                prop_assert_eq!(holders.count(), 1, "{} in {:?}", path, containers);
+            }
+        }
+    }
+}
+
+fn moves() -> impl Strategy<Value = Vec<(&'static str, bool)>> {
+    let paths = vec!["/batch", "/batch/a", "/batch/a/b", "/batch/a/b/c", "/batch/a-b", "/batch/d"];
+    prop::collection::vec((prop::sample::select(paths), any::<bool>()), 0..20)
 }

@@ -1,0 +1,276 @@
+//! The shape of batch's trees: whatever its owner makes, moves or pretends there, batch stays batch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use crate::common::{Run, SPIN, lanes_to_ourselves, process, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::groups::{Place, Tree};
+use crate::service::Program;
+
+/// Reads again and again which CPUs a process may use.
+struct Watch {
+    ends: Arc<AtomicBool>,
+    reader: JoinHandle<Vec<String>>,
+}
+
+impl Watch {
+    fn over(pid: u32) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ends);
+        let reader = std::thread::spawn(move || {
+            let mut seen: Vec<String> = Vec::new();
+            while !told.load(Ordering::Acquire) {
+                let cpus = process::allowed_cpus(pid).unwrap_or_default();
+                if seen.last() != Some(&cpus) {
+                    seen.push(cpus);
+                }
+            }
+            seen
+        });
+        Self { ends, reader }
+    }
+
+    fn seen(self) -> Vec<String> {
+        self.ends.store(true, Ordering::Release);
+        self.reader.join().expect("the reader does not panic")
+    }
+}
+
+fn names(status: &Value) -> Vec<String> {
+    let containers = status["containers"].as_array().cloned().unwrap_or_default();
+    let mut names: Vec<String> =
+        containers.iter().filter_map(|container| container["name"].as_str().map(str::to_owned)).collect();
+    names.sort_unstable();
+    names
+}
+
+fn notes(status: &Value) -> Vec<String> {
+    let notes = status["notes"].as_array().cloned().unwrap_or_default();
+    notes.iter().filter_map(|note| note["note"].as_str().map(str::to_owned)).collect()
+}
+
+fn batch_runs() -> bool {
+    let status = status();
+    let cpus = status["cpus"].as_array().cloned().unwrap_or_default();
+    cpus.iter().any(|cpu| cpu["batch_percent"].as_f64() > Some(1.0))
+}
+
+#[track_caller]
+fn a_container_keeps_what_is_made_below_it(place: Place) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(place) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let mut one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let watch = Watch::over(one.pid());
+    one.make_below("x", None);
+    // Whoever has seen the second container has seen what was made before.
+    let second = tree.container("second");
+    daemon.wait_for(1, 2);
+    let child = one.join(SPIN);
+    one.move_below(child, "x");
+    one.move_below(one.pid(), "x");
+    one.make_below("x/y", None);
+    let third = tree.container("third");
+    daemon.wait_for(1, 3);
+    one.move_below(child, "x/y");
+    let expected = ["one", "second", "third"].map(|name| format!("{}/{name}", tree.path()));
+    wait_until("all processes were where they should be", || {
+        [one.pid(), child].iter().all(|pid| process::allowed_cpus(*pid).as_deref() == Some("1"))
+    });
+    assert_eq!(names(&status()), expected);
+    drop((second, third));
+    daemon.wait_for(1, 1);
+    wait_until("what is below it is counted as batch", batch_runs);
+    assert_eq!(watch.seen(), ["1"]);
+    daemon.end();
+    let given_back = [one.pid(), child].map(|pid| process::allowed_cpus(pid).unwrap_or_default());
+    assert_eq!((given_back, tree.list(), one.list()), (["0-1", "0-1"].map(str::to_owned), tree.list(), one.list()));
+    if place == Place::Lists {
+        assert_eq!([tree.list(), one.list(), one.list_below("x"), one.list_below("x/y")], ["0-1"; 4]);
+    }
+    service.must_be_untouched();
+}
+
+#[test]
+fn what_is_made_below_a_container_is_part_of_it_by_lists() {
+    a_container_keeps_what_is_made_below_it(Place::Lists);
+}
+
+#[test]
+fn what_is_made_below_a_container_is_part_of_it_by_threads() {
+    a_container_keeps_what_is_made_below_it(Place::NoLists);
+}
+
+/// Each hierarchy of version 1 has its own tree.
+#[test]
+fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let watch = Watch::over(one.pid());
+    for number in 0..one.hierarchies() {
+        one.make_below(&format!("x{number}"), Some(number));
+        one.move_below(one.pid(), &format!("x{number}"));
+    }
+    let second = tree.container("second");
+    daemon.wait_for(1, 2);
+    drop(second);
+    daemon.wait_for(1, 1);
+    assert_eq!(
+        (watch.seen().as_slice(), names(&status())),
+        (&["1".to_owned()][..], vec![format!("{}/one", tree.path())])
+    );
+    daemon.end();
+    assert_eq!([one.cpus(), one.list(), tree.list()], ["0-1"; 3]);
+    service.must_be_untouched();
+}
+
+#[track_caller]
+fn a_tree_with_processes_of_its_own_is_one_container(place: Place) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(mut tree) = Tree::make(place) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let (one, second) = (tree.container("one"), tree.container("second"));
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file, 1, 2);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && second.cpus() == "1");
+    let watch = Watch::over(one.pid());
+    let own = tree.join(SPIN);
+    let path = tree.path().to_owned();
+    daemon.run.wait_until("the tree was one container", |_| names(&status()) == [path.clone()]);
+    daemon.run.wait_until("its own process was confined", |_| process::allowed_cpus(own).as_deref() == Some("1"));
+    let is_mixed = |note: &String| note.contains("processes of its own beside groups below it");
+    daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(is_mixed));
+    assert_eq!((watch.seen().as_slice(), second.cpus().as_str()), (&["1".to_owned()][..], "1"));
+    tree.end_joined();
+    daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(is_mixed));
+    let ended = daemon.end();
+    let noted = ended.stderr.lines().filter(|line| is_mixed(&(*line).to_owned())).count();
+    assert_eq!(noted, 1, "{ended}");
+    assert_eq!([one.cpus(), second.cpus()], ["0-1", "0-1"]);
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_tree_with_own_processes_is_one_container_by_lists() {
+    a_tree_with_processes_of_its_own_is_one_container(Place::Lists);
+}
+
+#[test]
+fn a_tree_with_own_processes_is_one_container_by_threads() {
+    a_tree_with_processes_of_its_own_is_one_container(Place::NoLists);
+}
+
+#[test]
+fn what_is_below_a_container_is_paused_with_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let offline = dir.path().join("offline");
+    std::fs::write(&offline, "").unwrap();
+    let one = tree.container("one");
+    let file = File::of_nobody().replace("/nobody", tree.path());
+    let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
+    let mut daemon = Daemon::launch(&file, run);
+    daemon.wait_for(0, 1);
+    one.make_below("x", None);
+    one.move_below(one.pid(), "x");
+    std::fs::write(&offline, "1").unwrap();
+    wait_until("what is below it stood still", || one.read_below("x", "cgroup.events").contains("frozen 1"));
+    std::fs::write(&offline, "").unwrap();
+    wait_until("it went on", || one.read_below("x", "cgroup.events").contains("frozen 0"));
+    assert_eq!(names(&status()), [format!("{}/one", tree.path())]);
+    daemon.end();
+}
+
+#[test]
+fn batch_that_is_called_like_a_service_stays_batch() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let mut one = tree.container("one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file.replace("[metric]", "[intervals]\nprocesses = \"50ms\"\n[metric]"), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let watch = Watch::over(one.pid());
+    let impostor = one.join(&format!("exec {} 1000", program.path()));
+    let stays =
+        |note: &String| note.contains(&format!("process {impostor} in batch's group")) && note.contains("stays batch");
+    daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(stays));
+    let told = status();
+    assert_eq!((names(&told).len(), told["services"].as_array().map(Vec::len)), (1, Some(1)), "{told}");
+    assert_eq!(
+        (watch.seen().as_slice(), process::allowed_cpus(impostor).as_deref()),
+        (&["1".to_owned()][..], Some("1"))
+    );
+    one.end_joined();
+    daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(stays));
+    let ended = daemon.end();
+    assert_eq!(ended.stderr.matches("stays batch").count(), 1, "{ended}");
+    service.must_be_untouched();
+}
+
+/// A launcher of jobs may have the name of a service, and its jobs are its children.
+#[test]
+fn a_process_of_a_service_in_a_group_of_batch_is_batch() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let (service, launched) = (program.start("0"), program.start("0-1"));
+    let one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    tree.make_below("two");
+    tree.admit_below(launched.pid(), "two");
+    daemon.wait_for(1, 2);
+    wait_until("it was confined", || launched.cpus() == "1" && one.cpus() == "1");
+    drop(launched);
+    daemon.end();
+    service.must_be_untouched();
+}
+
+#[test]
+fn notes_about_containers_end_with_them() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let mut daemon = Daemon::start(&File::of_nobody().replace("/nobody", tree.path()), 0, 0);
+    let is_brief = |note: &String| note.contains("/brief-");
+    for number in 0..10 {
+        let brief = tree.container(&format!("brief-{number}"));
+        daemon.run.wait_until("it was noted that it has no list", |_| notes(&status()).iter().any(is_brief));
+        drop(brief);
+        daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(is_brief));
+    }
+    daemon.end();
+}
+
+#[test]
+fn services_beyond_the_most_are_named_and_wait_in_order() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let programs: Vec<Program> = (0..66).map(|_| Program::new()).collect();
+    let mut services: Vec<_> = programs.iter().map(|program| Some(program.start("0"))).collect();
+    let table = |(number, program): (usize, &Program)| format!("[[service]]\nname = \"s{number}\"\n{}", program.rule());
+    let tables: Vec<String> = programs.iter().enumerate().map(table).collect();
+    let file = File::holmes().with_batch("/nobody").and(&tables.join("\n"));
+    let mut daemon = Daemon::start(&file, 63, 0);
+    let says = |what: &str| notes(&status()).iter().any(|note| note.contains(what));
+    daemon.run.wait_until("that was noted", |_| says("3 service(s) are left alone") && says("s63, s64, s65"));
+    services[5] = None;
+    daemon
+        .run
+        .wait_until("the next one took the place", |_| says("2 service(s) are left alone") && says(": s64, s65;"));
+    daemon.wait_for(63, 0);
+    daemon.end();
+}
