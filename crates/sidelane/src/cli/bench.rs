@@ -52,8 +52,13 @@ pub struct CalibrateArgs {
 
 /// Arguments of `sidelane demo`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = "\
+Exit code: 0 if it ran, 125 if nothing could be measured. With --check: 0 if all checks hold, 1 if one is missed, 3 if none \
+is missed but some are undecided.")]
 pub struct DemoArgs {
+    /// Exit with the verdict of the checks
+    #[arg(long)]
+    pub check: bool,
     /// How far it goes on
     #[command(flatten)]
     pub patience: PatienceArgs,

@@ -53,9 +53,10 @@ pub(super) fn demonstrate(args: DemoArgs) -> Result<u8> {
         cache: args.cache.dir.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let code = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
+    let verdict = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
     terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
-    Ok(code)
+    // A machine that is noisy at this hour misses a bound; that is a finding of the demo, not a failure of it.
+    Ok(if args.check { verdict } else { 0 })
 }
 
 pub(super) fn find_metric(args: CalibrateArgs) -> Result<u8> {
