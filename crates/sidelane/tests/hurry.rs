@@ -72,6 +72,31 @@ fn of_a_pool_whoever_answers_is_bound_and_not_whoever_receives() {
     hurrying.stop();
 }
 
+#[test]
+fn more_threads_than_cores_are_bound_for_long_requests_only() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let cpus = busy.cpus();
+    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    let mut streams: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(busy.address).unwrap()).collect();
+    for stream in &mut streams {
+        ask(stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
+    }
+    let acts = |what: &str, since: usize| {
+        hurrying.moves()[since..]
+            .iter()
+            .any(|line| line["action"].as_str().is_some_and(|action| action.starts_with(what)))
+    };
+    wait_until("a long request is confined to big cores", || acts("hurry", 0));
+    let since = hurrying.moves().len();
+    wait_until("its thread is free again, and another one confined", || acts("restore", since) && acts("hurry", since));
+    assert!(!acts("map {", since), "no thread is bound to one core");
+    let told = hurrying.stop();
+    assert!(told.contains("more than cores: only long requests are bound, to big cores"), "{told}");
+    let now = busy.cpus();
+    assert!(cpus.iter().all(|(tid, cpus)| now[tid] == *cpus), "{now:?}, were {cpus:?}");
+}
+
 /// As a process of any age finds it: each thread with CPUs of its own choice.
 fn choose_cpus(busy: &Busy) {
     for (tid, cpus) in busy.threads().into_iter().zip([&[0_u32][..], &[1], &[0, 1]].into_iter().cycle()) {
@@ -142,7 +167,7 @@ fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
 fn a_request_that_comes_in_parts_is_one_request() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
-    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    let hurrying = Hurrying::start(&busy, &["--mapping", "static"]);
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
     let mut stream = TcpStream::connect(busy.address).unwrap();
     let known = busy.bound();

@@ -91,6 +91,35 @@ fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
     }
 }
 
+/// Sixteen threads on four cores, of which two are big; one request in ten is twenty times as long as the others.
+fn crowded(load: f64, setting: &str) -> MachineFigures {
+    let rate_per_s = load * 3.0 / 0.002_9;
+    let text = format!(
+        "run_s = 200\n[machine]\ncores_per_package = 4\nlanes_per_core = 1\ncore_speed = [1, 1, 0.5, 0.5]\n\
+         [[service]]\nname = \"a\"\nworkers = 16\nqueue = \"shared\"\nlimit_ms = 100\n\
+         demand = {{ kind = \"lognormal\", mean_ms = 2.9, sigma = 1.4, longest_ms = 60 }}\n\
+         arrivals = {{ kind = \"poisson\", rate_per_s = {rate_per_s} }}\n[[setting]]\n{setting}"
+    );
+    let Scenario::Machine(experiment) = parsed(&text).expect("it is right") else { panic!("a whole machine") };
+    run_machine(&experiment.points[0].runs[0], &[])
+}
+
+#[test]
+fn more_threads_than_cores_are_no_slower_than_by_the_kernel() {
+    for load in [0.3, 0.5, 0.7, 0.85] {
+        let by_kernel = crowded(load, "policy = \"alone\"");
+        let figures = crowded(load, "policy = \"hurry-up\"");
+        let [kernel, hurry] = [&by_kernel, &figures].map(|figures| figures.services[0].whole.clone());
+        let at_most = |name: &str, one: u64, other: u64| {
+            assert!(one as f64 <= other as f64 * 1.01, "{name} at {load}: {one} ns, by the kernel {other} ns");
+        };
+        at_most("mean", hurry.mean_ns as u64, kernel.mean_ns as u64);
+        at_most("p90", hurry.p90_ns, kernel.p90_ns);
+        at_most("p99", hurry.p99_ns, kernel.p99_ns);
+        assert!(figures.thread_moves.is_some_and(|moves| moves > 0), "long requests move");
+    }
+}
+
 #[test]
 fn it_needs_cores_of_two_speeds_and_says_so() {
     let text = format!("run_s = 1\n[machine]\nlanes_per_core = 1\n{SEARCH}[[setting]]\npolicy = \"hurry-up\"");

@@ -18,7 +18,12 @@ pub enum Action {
         /// The core.
         cpu: usize,
     },
-    /// None of the thread's cores is left: it may use all CPUs that it had.
+    /// The thread runs on any big core from now on, and on no other one.
+    Hurry {
+        /// The thread.
+        thread: Thread,
+    },
+    /// The thread is bound to no core from now on: it may use all CPUs that it had.
     Restore {
         /// The thread.
         thread: Thread,

@@ -43,6 +43,8 @@ pub struct Options {
     pub rest_ns: Nanos,
     /// Where requests move as they start, whoever is next to take one waits on a big core.
     pub ahead: bool,
+    /// Threads are bound to cores only while there are no more of them than cores (`crowd.rs`).
+    pub float_crowds: bool,
     /// One request moves in a round: which cores are big changes with it, so it has to be told anew before the next one.
     pub one_by_one: bool,
 }
@@ -55,6 +57,7 @@ impl Options {
         between_first: false,
         rest_ns: 0,
         ahead: false,
+        float_crowds: false,
         one_by_one: false,
     };
 }
@@ -68,6 +71,7 @@ impl Default for Options {
             between_first: true,
             rest_ns: 1_000_000,
             ahead: true,
+            float_crowds: true,
             one_by_one: false,
         }
     }

@@ -63,9 +63,10 @@ impl Learner {
         self.threshold_ns
     }
 
-    /// The time that work takes on a core.
-    pub(super) fn work_ns(&self, passed_ns: Nanos, is_little: bool) -> Nanos {
-        if is_little { passed_ns.saturating_mul(self.how.little_speed_milli.into()) / 1000 } else { passed_ns }
+    /// The work, as time on a big core, that a thread does in a time of which it is on little cores for these thousandths.
+    pub(super) fn work_ns(&self, passed_ns: Nanos, on_little_milli: u64) -> Nanos {
+        let speed_milli = 1000 - on_little_milli * (1000 - u64::from(self.how.little_speed_milli.min(1000))) / 1000;
+        passed_ns.saturating_mul(speed_milli) / 1000
     }
 
     /// A request was served.

@@ -3,6 +3,7 @@
 use super::action::{Actions, Reason};
 use super::ahead::{self, Turn, Turns};
 use super::config::{Config, Learning, Looks, Mapping, Threshold};
+use super::crowd;
 use super::learning::{Learner, Served};
 use super::long::ThreadsOnLittle;
 use super::rehearsal::Layout;
@@ -22,6 +23,8 @@ pub struct HurryUp {
     seats: Seats,
     learner: Learner,
     turns: Turns,
+    /// There are more threads than cores.
+    is_crowd: bool,
     /// `StartSamplingTime`, once there was a look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
@@ -44,6 +47,7 @@ impl HurryUp {
             seats: Seats::new(),
             learner: Learner::new(learning),
             turns: Turns::default(),
+            is_crowd: false,
             started: None,
             wakeup: None,
             why: Reason::default(),
@@ -60,6 +64,19 @@ impl HurryUp {
     /// The core of a thread; `None` if it is not bound.
     pub fn core_of(&self, thread: Thread) -> Option<usize> {
         self.seats.of(thread)?.cpu
+    }
+
+    /// Whether a thread may run on a CPU, as far as this is decided here.
+    pub fn may_use(&self, thread: Thread, cpu: usize) -> bool {
+        self.seats.of(thread).is_none_or(|seat| match seat.cpu {
+            Some(core) => core == cpu,
+            None => !seat.on_big || self.cores.big.contains(cpu),
+        })
+    }
+
+    /// Whether there are more threads than cores, so that no thread is bound to one core.
+    pub fn is_crowd(&self) -> bool {
+        self.is_crowd
     }
 
     /// The request that a thread works on, and since when.
@@ -117,7 +134,7 @@ impl HurryUp {
     pub fn book(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
         match *seen {
             Seen::Cores(cores) => self.use_cores(now, cores, out),
-            Seen::Joined { thread, allowed } => self.joined(thread, allowed, out),
+            Seen::Joined { thread, allowed } => self.joined(now, thread, allowed, out),
             Seen::Left { thread } => {
                 self.table.forget(thread);
                 self.seats.leave(thread);
@@ -127,10 +144,11 @@ impl HurryUp {
             // Lines 5 to 8.
             Seen::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
             Seen::Noted { thread, request, at } => self.began(now, thread, request, at),
-            Seen::Refused { thread, cpu } => self.moved -= u64::from(self.seats.refused(thread, cpu)),
+            Seen::Refused { thread, cpu } => self.refused(thread, cpu),
             Seen::Reconsider => {
                 self.why = Reason::Spread;
                 self.settle(now);
+                self.look_at_crowd(now, out);
                 self.seats.reconsider(|action| out.push(action));
             }
             Seen::Nothing => {}
@@ -138,19 +156,43 @@ impl HurryUp {
     }
 
     /// What a thread of this number did before is over. A thread that is new may be at work already.
-    fn joined(&mut self, thread: Thread, allowed: CpuMask, out: &mut Actions) {
+    fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut Actions) {
         self.why = Reason::Spread;
         if self.seats.of(thread).is_some() {
             self.table.forget(thread);
         }
         out.extend(self.seats.join(thread, allowed));
+        if !self.is_crowd {
+            self.look_at_crowd(now, out);
+        }
+    }
+
+    /// Binds threads, or lets the kernel place them, where there have come to be fewer or more of them than cores.
+    fn look_at_crowd(&mut self, now: Nanos, out: &mut Actions) {
+        if self.is_crowd != self.has_more_threads_than_cores() {
+            self.use_cores(now, self.cores, out);
+        }
+    }
+
+    fn has_more_threads_than_cores(&self) -> bool {
+        let floats = self.config.options.float_crowds && self.config.mapping == Mapping::HurryUp;
+        let cores = self.cores.big.len() + self.cores.little.len();
+        floats && cores > 0 && self.seats.len() > cores
+    }
+
+    fn refused(&mut self, thread: Thread, cpu: usize) {
+        let seat = self.seats.of_mut(thread);
+        let was_on_big = seat.is_some_and(|seat| core::mem::take(&mut seat.on_big));
+        self.moved -= u64::from(self.seats.refused(thread, cpu) || was_on_big);
     }
 
     fn use_cores(&mut self, now: Nanos, cores: Cores, out: &mut Actions) {
         self.settle(now);
         self.why = Reason::Spread;
         self.cores = cores;
+        self.is_crowd = self.has_more_threads_than_cores();
         let usable: CpuMask = match self.config.mapping {
+            _ if self.is_crowd => CpuMask::EMPTY,
             Mapping::HurryUp | Mapping::Static => cores.big.or(&cores.little),
             Mapping::AllBig => cores.big,
             Mapping::AllLittle => cores.little,
@@ -184,7 +226,7 @@ impl HurryUp {
 
     /// Who is next, if threads are sent to big cores before they take requests.
     fn turn_ahead(&self) -> Option<Turn> {
-        self.turns.next().filter(|_| self.config.options.ahead && ahead::is_for(self.threshold_ns()))
+        self.turns.next().filter(|_| self.config.options.ahead && !self.is_crowd && ahead::is_for(self.threshold_ns()))
     }
 
     fn send_ahead(&mut self, out: &mut Actions) {
@@ -204,10 +246,16 @@ impl HurryUp {
 
     /// Books the work of all requests up to now, since one of them is about to change its core or to end.
     fn settle(&mut self, now: Nanos) {
+        let (little, all) = (self.cores.little.len(), self.cores.big.len() + self.cores.little.len());
         for seat in self.seats.iter() {
-            let is_little = seat.cpu.is_some_and(|cpu| self.cores.little.contains(cpu));
+            // A thread that may run anywhere is on little cores for their share of the time.
+            let on_little_milli = match seat.cpu {
+                Some(cpu) => 1000 * u64::from(self.cores.little.contains(cpu)),
+                None if seat.on_big || all == 0 => 0,
+                None => 1000 * little as u64 / all as u64,
+            };
             if let Some(entry) = self.table.of(seat.thread) {
-                entry.work_ns += self.learner.work_ns(now.saturating_sub(entry.settled), is_little);
+                entry.work_ns += self.learner.work_ns(now.saturating_sub(entry.settled), on_little_milli);
                 entry.settled = entry.settled.max(now);
             }
         }
@@ -224,12 +272,7 @@ impl HurryUp {
 
     /// Lines 11 to 27.
     fn round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
-        let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.seats, &self.cores);
-        if long.iter().next().is_some() && self.learns() {
-            self.settle(now);
-        }
-        let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
-        let outcome = round.run(&long, &mut self.seats, |action| out.push(action));
+        let outcome = if self.is_crowd { self.crowd_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
         self.moved += outcome.moved as u64;
         self.why = match outcome {
@@ -241,10 +284,34 @@ impl HurryUp {
         outcome
     }
 
+    fn exchange_round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+        let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.seats, &self.cores);
+        if long.iter().next().is_some() && self.learns() {
+            self.settle(now);
+        }
+        let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
+        round.run(&long, &mut self.seats, |action| out.push(action))
+    }
+
+    fn crowd_round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+        if self.config.options.one_by_one {
+            return Outcome::default();
+        }
+        if self.learns() {
+            self.settle(now);
+        }
+        let threshold_ns = self.threshold_ns();
+        crowd::hurry(now, threshold_ns, &self.table, &mut self.seats, &self.cores, |action| out.push(action))
+    }
+
     /// When a request is due, after a look of this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
-        let on_little = |thread: Thread| self.core_of(thread).is_some_and(|cpu| self.cores.little.contains(cpu));
-        let entries = self.table.iter().filter(|entry| on_little(entry.thread));
+        let may_move = |thread: Thread| match self.seats.of(thread) {
+            Some(seat) if self.is_crowd => !seat.on_big && !self.config.options.one_by_one,
+            Some(seat) => seat.cpu.is_some_and(|cpu| self.cores.little.contains(cpu)),
+            None => false,
+        };
+        let entries = self.table.iter().filter(|entry| may_move(entry.thread));
         let due = entries.map(|entry| entry.since.saturating_add(self.threshold_ns()).saturating_add(1));
         due.chain(outcome.rested).filter(|at| *at > now).min()
     }

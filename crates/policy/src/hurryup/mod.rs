@@ -18,12 +18,13 @@
 //! | 18 to 26 | each changes places with the thread on a big core | `swap.rs` |
 //! | 15, 22, 24 | who is on which core | `seats.rs` |
 //!
-//! Beyond the paper, `ahead.rs` has threads begin on big cores where requests would move there at once. What the paper
-//! leaves open, or to whoever tunes it, is in [`Options`], [`Looks`] and [`Threshold`].
+//! Beyond the paper, `ahead.rs` has threads begin on big cores where requests would move there at once, and `crowd.rs`
+//! binds no thread that shares its core with others. What the paper leaves open, or to whoever tunes it, is in [`Options`], [`Looks`] and [`Threshold`].
 
 mod action;
 mod ahead;
 mod config;
+mod crowd;
 mod lanes;
 mod learning;
 mod long;

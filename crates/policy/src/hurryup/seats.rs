@@ -29,6 +29,8 @@ pub(super) struct Seat {
     pub(super) idle_since: Option<Nanos>,
     /// It was sent to this core to be on a big one, and this thread left it for that, if one had to.
     came: Option<Option<Thread>>,
+    /// It may use big cores alone, for a long request in a crowd.
+    pub(super) on_big: bool,
 }
 
 impl Seat {
@@ -42,13 +44,18 @@ impl Seat {
         Some(self.moved?.saturating_add(rest_ns))
     }
 
+    /// Whether it may be sent to one of these cores.
+    pub(super) fn may_be_on_any(&self, cpus: &CpuMask) -> bool {
+        !self.allowed.without(&self.refused).and(cpus).is_empty()
+    }
+
     /// Whether it may be sent to this core.
     pub(super) fn may_be_on(&self, cpu: usize) -> bool {
         self.allowed.contains(cpu) && !self.refused.contains(cpu)
     }
 
     fn go(&mut self, cpu: Option<usize>) {
-        (self.before, self.cpu, self.came) = (self.cpu, cpu, None);
+        (self.before, self.cpu, self.came, self.on_big) = (self.cpu, cpu, None, false);
     }
 
     /// It is not on this core, but where it was before.
@@ -82,8 +89,12 @@ impl Seats {
         self.iter().find(|seat| seat.thread == thread)
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.list[..self.len].iter_mut()
+    }
+
     pub(super) fn of_mut(&mut self, thread: Thread) -> Option<&mut Seat> {
-        self.list[..self.len].iter_mut().find(|seat| seat.thread == thread)
+        self.iter_mut().find(|seat| seat.thread == thread)
     }
 
     /// The threads of a core.
@@ -127,7 +138,7 @@ impl Seats {
 
     fn forgive(&mut self, still: impl Fn(&CpuMask) -> CpuMask, mut tell: impl FnMut(Action)) {
         let usable = self.usable;
-        self.list[..self.len].iter_mut().for_each(|seat| seat.refused = still(&seat.refused));
+        self.iter_mut().for_each(|seat| seat.refused = still(&seat.refused));
         for at in 0..self.len {
             if self.list[at].cpu.is_none_or(|cpu| !usable.contains(cpu)) {
                 self.settle(at).into_iter().for_each(&mut tell);
@@ -143,7 +154,7 @@ impl Seats {
         self.list[at].go(cpu);
         match cpu {
             Some(cpu) => Some(Action::Map { thread: seat.thread, cpu }),
-            None => seat.cpu.map(|_| Action::Restore { thread: seat.thread }),
+            None => (seat.cpu.is_some() || seat.on_big).then_some(Action::Restore { thread: seat.thread }),
         }
     }
 

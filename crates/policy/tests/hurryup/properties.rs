@@ -66,6 +66,8 @@ fn config() -> impl Strategy<Value = Config> {
             between_first: options.2,
             rest_ns: options.3,
             ahead: options.4,
+            // In properties of their own, below.
+            float_crowds: false,
             one_by_one: options.5,
         },
     })
@@ -193,12 +195,13 @@ impl World {
         let (thread, cpus) = match action {
             Action::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
             Action::Restore { thread } => (thread, self.had[&thread]),
+            Action::Hurry { thread } => (thread, self.had[&thread].and(&self.cores.big)),
         };
         let before = self.has.insert(thread, cpus).expect("only threads of the pool are told of");
         self.exchange = None;
         self.last = match action {
             Action::Map { thread, cpu } => Some((thread, cpu, before)),
-            Action::Restore { .. } => None,
+            Action::Restore { .. } | Action::Hurry { .. } => None,
         };
     }
 
@@ -273,6 +276,75 @@ proptest! {
                 prop_assert!(core.is_none_or(|cpu| has.len() == 1 && has.contains(cpu)), "{} {:?}", thread, has);
             }
             prop_assert!(hurryup.next_wakeup().is_none_or(|at| at > now));
+        }
+    }
+
+    /// Eight threads at most on six cores at most, which come and go.
+    #[test]
+    fn in_a_crowd_only_long_requests_bind_and_one_per_big_core(
+        history in proptest::collection::vec((0_u64..20, event()), 1..60),
+        threshold_ns in 0_u64..40,
+    ) {
+        let config = Config { looks: Looks::Events, threshold: Threshold::Given(threshold_ns), ..Config::default() };
+        let mut hurryup = HurryUp::new(config);
+        let (mut now, mut out) = (1_000, Actions::default());
+        let (mut cores, mut has) = (Cores::default(), BTreeMap::<Thread, CpuMask>::new());
+        let mut works: BTreeMap<Thread, (Request, u64)> = BTreeMap::new();
+        for (after, event) in history {
+            now += after;
+            let seen = match event {
+                Event::Cores(bits) => {
+                    cores = Cores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
+                    Seen::Cores(cores)
+                }
+                Event::Join(thread, _) => {
+                    has.insert(thread, mask(63));
+                    works.remove(&thread);
+                    Seen::Joined { thread, allowed: mask(63) }
+                }
+                Event::Leave(thread) => {
+                    has.remove(&thread);
+                    works.remove(&thread);
+                    Seen::Left { thread }
+                }
+                Event::Begin(thread, request, ago) if has.contains_key(&thread) => {
+                    works.retain(|_, (other, _)| *other != request);
+                    works.insert(thread, (request, now.saturating_sub(ago)));
+                    Seen::Began { thread, request, since: now.saturating_sub(ago) }
+                }
+                Event::End(request) => {
+                    works.retain(|_, (other, _)| *other != request);
+                    Seen::Ended { request }
+                }
+                _ => Seen::Nothing,
+            };
+            out.clear();
+            hurryup.observe(now, &seen, &mut out);
+            for action in out.iter() {
+                let (thread, cpus) = match action {
+                    Action::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
+                    Action::Hurry { thread } => {
+                        let (_, since) = works[&thread];
+                        prop_assert!(now - since > threshold_ns, "{} is not long", thread);
+                        (thread, cores.big)
+                    }
+                    Action::Restore { thread } => (thread, mask(63)),
+                };
+                has.insert(thread, cpus);
+            }
+            let online = cores.big.or(&cores.little).len();
+            prop_assert!(online == 0 || has.len() <= online || hurryup.is_crowd());
+            if hurryup.is_crowd() {
+                let confined: Vec<_> = has.iter().filter(|(_, cpus)| **cpus != mask(63)).collect();
+                prop_assert!(confined.len() <= cores.big.len(), "{:?}", confined);
+                for (thread, cpus) in confined {
+                    prop_assert!(works.contains_key(thread) && *cpus == cores.big, "{} {:?}", thread, cpus);
+                }
+            }
+            for (thread, cpus) in &has {
+                let allowed: CpuMask = (0..CPUS).filter(|cpu| hurryup.may_use(*thread, *cpu)).collect();
+                prop_assert!(allowed.and(&mask(63)) == *cpus, "{} {:?} {:?}", thread, cpus, allowed);
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Reason, Seen, Thread, Threshold,
+    Action, Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Reason, Seen, Thread,
+    Threshold,
 };
 
 use crate::paper::{juno, map, noted, pool, tell};
@@ -11,7 +12,7 @@ use crate::paper::{juno, map, noted, pool, tell};
 const MS: u64 = 1_000_000;
 
 fn by_events(rest_ms: u64) -> Config {
-    let options = Options { rest_ns: rest_ms * MS, ..Options::default() };
+    let options = Options { rest_ns: rest_ms * MS, float_crowds: false, ..Options::default() };
     Config { looks: Looks::Events, options, ..Config::PAPER }
 }
 
@@ -160,6 +161,36 @@ fn when_a_big_core_goes_offline_its_threads_get_another_core() {
     let cores = Cores { big: [1].into_iter().collect(), ..juno() };
     assert_eq!(tell(&mut hurryup, 10, Seen::Cores(cores)), [map(0, 1)]);
     assert_eq!(tell(&mut hurryup, 20, Seen::Cores(juno())), []);
+}
+
+#[test]
+fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
+    let by_events = by_events(0);
+    let config = Config { options: Options { float_crowds: true, ..by_events.options }, ..by_events };
+    let mut hurryup = threads(config, 6);
+    let freed: Vec<Action> = (0..7).map(|thread| Action::Restore { thread }).collect();
+    let told = tell(&mut hurryup, 1, joined(6));
+    assert_eq!(told[told.len() - 7..], freed, "a seventh thread on six cores: the kernel places them all");
+    assert!((0..7).all(|thread| hurryup.core_of(thread).is_none()));
+    for (thread, at_ms) in [(3, 10), (4, 11), (5, 12), (6, 40)] {
+        assert_eq!(tell(&mut hurryup, at_ms, began(thread, at_ms)), []);
+    }
+    assert_eq!(hurryup.next_wakeup(), Some(60 * MS + 1));
+    let to_big = |thread| Action::Hurry { thread };
+    assert_eq!(tell(&mut hurryup, 63, Seen::Nothing), [to_big(3), to_big(4)]);
+    assert_eq!((hurryup.why(), hurryup.moved()), (Reason::NoBigCore, 2), "juno has two big cores");
+    let ended = Seen::Ended { request: 3 };
+    assert_eq!(tell(&mut hurryup, 70, ended), [Action::Restore { thread: 3 }, to_big(5)]);
+    // The move of a request that its cpuset forbids did not happen.
+    assert_eq!(tell(&mut hurryup, 71, Seen::Refused { thread: 5, cpu: 0 }), [to_big(5)]);
+    assert_eq!((tell(&mut hurryup, 72, Seen::Refused { thread: 5, cpu: 0 }), hurryup.moved()), (vec![to_big(5)], 3));
+    hurryup.book(72, &Seen::Refused { thread: 5, cpu: 0 }, &mut Actions::default());
+    hurryup.book(72, &Seen::Refused { thread: 5, cpu: 1 }, &mut Actions::default());
+    assert_eq!((tell(&mut hurryup, 73, Seen::Nothing), hurryup.moved()), (vec![], 2));
+    tell(&mut hurryup, 80, Seen::Left { thread: 0 });
+    assert!(hurryup.is_crowd(), "another thread may come");
+    tell(&mut hurryup, 81, Seen::Reconsider);
+    assert!(!hurryup.is_crowd() && (1..7).all(|thread| hurryup.core_of(thread).is_some()));
 }
 
 #[test]

@@ -30,6 +30,10 @@ pub struct Figures {
     pub sent_ahead: u64,
     /// Moves that the system refused.
     pub refused: u64,
+    /// Times a thread had other CPUs than it was given, and was bound again.
+    pub rebound: u64,
+    /// There are more threads than cores, so that no thread is bound to one core.
+    pub is_crowd: bool,
     /// The time on a little core after which a request is long, now.
     pub threshold_ns: u64,
     /// Requests without an end.
@@ -118,13 +122,19 @@ impl Summary {
 
     /// What did not go as it should: key, count, and words.
     fn troubles(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
-        let Figures { lost, missed, refused, strangers, unseated, others, interleaved, .. } = &self.figures;
+        let Figures { lost, missed, refused, rebound, strangers, unseated, others, interleaved, .. } = &self.figures;
         [
             (
                 "refused_count",
                 *refused,
                 "moves were refused: the service's group does not have the core, it is offline, or the kernel lets nobody \
                  move the thread",
+            ),
+            (
+                "rebound_count",
+                *rebound,
+                "times a thread had other CPUs than it was bound to, and was bound again: its cpuset changed, or its owner \
+                 moved it",
             ),
             ("unseated_count", *unseated, "threads have no place among the 256 that are moved: they stay where they are"),
             ("wordless_count", missed.wordless, "threads are seen only when they answer: their long requests do not move"),
@@ -192,7 +202,8 @@ impl fmt::Display for Summary {
         if requests > 0 {
             writeln!(f, "  {:<12}{}, {}", "server time", times.collect::<Vec<_>>().join("  "), self.source)?;
         }
-        writeln!(f, "  {:<12}{} on {}", "threads", figures.threads, settings.sizes)?;
+        let more = if figures.is_crowd { ", more than cores: only long requests are bound, to big cores" } else { "" };
+        writeln!(f, "  {:<12}{} on {}{more}", "threads", figures.threads, settings.sizes)?;
         if let Some(percent) = figures.own_percent() {
             writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;
         }

@@ -162,16 +162,6 @@ impl Mapper {
         self.book(now_ns, Seen::Reconsider);
     }
 
-    /// The guardian gave threads their CPUs back while this process was halted: each goes to its core again.
-    pub fn map_again(&mut self, now_ns: u64) {
-        let seated = self.pool.workers().filter_map(|(tid, _)| Some((tid, self.policy.core_of(tid)?)));
-        for (thread, cpu) in seated.collect::<Vec<_>>() {
-            if let Err(why) = self.pool.bind(thread, cpu as u32) {
-                self.not_moved(now_ns, thread, cpu, why);
-            }
-        }
-    }
-
     /// Threads that found no place among those that are moved get one, as far as there are any.
     pub fn seat(&mut self, now_ns: u64) {
         let places = MAX_THREADS - self.policy.threads();
@@ -261,14 +251,15 @@ impl Mapper {
     }
 
     fn act(&mut self, now_ns: u64, action: Action) {
-        let (Action::Map { thread, .. } | Action::Restore { thread }) = action;
+        let (Action::Map { thread, .. } | Action::Hurry { thread } | Action::Restore { thread }) = action;
         if self.is_taken_back(action) {
             return;
         }
         let since_ns = self.policy.request_of(thread).map(|(_, since)| since);
         let (threshold_ns, why) = (self.policy.threshold_ns(), self.policy.why());
         let outcome = match action {
-            Action::Map { cpu, .. } => self.pool.bind(thread, cpu as u32),
+            Action::Map { cpu, .. } => self.pool.bind(thread, &CpuSet::from_iter([cpu as u32])),
+            Action::Hurry { .. } => self.pool.bind(thread, &self.big()),
             Action::Restore { .. } => {
                 self.pool.free(thread);
                 Ok(())
@@ -277,21 +268,45 @@ impl Mapper {
         let failed = outcome.as_ref().err().copied();
         let seen = AtWork { since_ns, threshold_ns, failed };
         self.audit.record(now_ns, Decision { on: ("thread", thread), action, why, seen });
-        if let (Some(failed), Action::Map { cpu, .. }) = (failed, action) {
-            self.not_moved(now_ns, thread, cpu, failed);
+        let Some(failed) = failed else { return };
+        match action {
+            Action::Map { cpu, .. } => self.not_moved(now_ns, thread, &[cpu], failed),
+            Action::Hurry { .. } => {
+                let big: Vec<usize> = self.big().iter().map(|cpu| cpu as usize).collect();
+                self.not_moved(now_ns, thread, &big, failed);
+            }
+            Action::Restore { .. } => {}
         }
+    }
+
+    /// The big cores, as the policy was told.
+    fn big(&self) -> CpuSet {
+        self.told.iter().flat_map(|sizes| sizes.big.iter()).map(|cpu| cpu as u32).collect()
+    }
+
+    /// Binds threads again that have other CPUs than they were given: from `by_guardian`, which gave them back while this
+    /// process was halted, or else from others, which is counted.
+    pub fn bind_strays(&mut self, now_ns: u64, by_guardian: bool) {
+        let strays = self.pool.strays();
+        for thread in &strays {
+            let cpus = self.policy.core_of(*thread).map_or_else(|| self.big(), |cpu| CpuSet::from_iter([cpu as u32]));
+            if let Err(why) = self.pool.bind(*thread, &cpus) {
+                self.not_moved(now_ns, *thread, &cpus.iter().map(|cpu| cpu as usize).collect::<Vec<_>>(), why);
+            }
+        }
+        self.figures.rebound += if by_guardian { 0 } else { strays.len() as u64 };
     }
 
     /// Whoever was to leave a core stays there if nobody could come: the policy knows by now.
     fn is_taken_back(&self, action: Action) -> bool {
         match action {
             Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
-            Action::Restore { .. } => false,
+            Action::Hurry { .. } | Action::Restore { .. } => false,
         }
     }
 
-    fn not_moved(&mut self, now_ns: u64, thread: u32, cpu: usize, why: NotMoved) {
-        self.undone(now_ns, Seen::Refused { thread, cpu });
+    fn not_moved(&mut self, now_ns: u64, thread: u32, cpus: &[usize], why: NotMoved) {
+        cpus.iter().for_each(|cpu| self.undone(now_ns, Seen::Refused { thread, cpu: *cpu }));
         match why {
             NotMoved::Refused => self.figures.refused += 1,
             NotMoved::Ended => {
@@ -318,6 +333,7 @@ impl Mapper {
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved();
         figures.sent_ahead = self.policy.sent_ahead();
+        figures.is_crowd = self.policy.is_crowd();
         figures
     }
 

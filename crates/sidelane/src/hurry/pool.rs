@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::pin_thread;
+use sidelane_host::priority::{may_leave, pin_thread};
 use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
 use sidelane_host::thread::{HeldThread, Thread};
@@ -52,11 +52,13 @@ struct Worker {
     member: Member,
     /// Once it was bound.
     held: Option<HeldThread>,
+    /// The CPUs that it was bound to last; `None`: it has its own.
+    given: Option<CpuSet>,
 }
 
 impl Worker {
     fn new(member: Member) -> Self {
-        Self { member, held: None }
+        Self { member, held: None, given: None }
     }
 
     /// `None` if it has ended. Where no more files can be opened, to ask takes longer.
@@ -81,6 +83,8 @@ pub struct Pool {
     claims: ThreadClaims,
     /// CPUs to which threads were bound.
     given: CpuSet,
+    /// Those of them on which several threads run together.
+    together: CpuSet,
     /// Processes with threads that were bound, or that were born to such threads.
     bound: BTreeSet<u32>,
 }
@@ -96,8 +100,8 @@ impl Pool {
         let whose = Whose { pids: service.pids.iter().copied().collect(), group };
         let noted = Threads::note_to_bind(&whose, &mut guardian)?;
         let seen = noted.iter().map(|thread| thread.tid).collect();
-        let (workers, strangers, given, bound) = Default::default();
-        Ok(Self { whose, guardian, noted, workers, seen, strangers, claims, given, bound })
+        let (workers, strangers, given, together, bound) = Default::default();
+        Ok(Self { whose, guardian, noted, workers, seen, strangers, claims, given, together, bound })
     }
 
     /// The processes of the service, as of the last look.
@@ -140,23 +144,33 @@ impl Pool {
         self.whose.pids.iter().copied().find(|pid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists())
     }
 
-    /// Binds a thread to one core.
+    /// Binds a thread to one core, or to several together.
     ///
     /// # Errors
     /// If it is where it was.
-    pub fn bind(&mut self, tid: u32, cpu: u32) -> Result<(), NotMoved> {
+    pub fn bind(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), NotMoved> {
         let worker = self.workers.get_mut(&tid).and_then(Worker::if_there).ok_or(NotMoved::Ended)?;
         // What the guardian does not know of is not done.
-        self.will_bind(worker, cpu).map_err(|_| NotMoved::Refused)?;
-        pin_thread(tid, &[cpu]).map_err(|error| match error.raw_os_error() {
+        self.will_bind(worker, cpus).map_err(|_| NotMoved::Refused)?;
+        pin_thread(tid, &cpus.iter().collect::<Vec<_>>()).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => NotMoved::Ended,
             _ => NotMoved::Refused,
-        })
+        })?;
+        if let Some(worker) = self.workers.get_mut(&tid) {
+            worker.given = Some(cpus.clone());
+        }
+        Ok(())
     }
 
-    fn will_bind(&mut self, worker: Member, cpu: u32) -> Result<()> {
-        if self.given.insert(cpu) {
+    fn will_bind(&mut self, worker: Member, cpus: &CpuSet) -> Result<()> {
+        let is_new_set = cpus.len() > 1 && self.together != *cpus;
+        if is_new_set || !cpus.is_subset(&self.given) {
+            self.given = self.given.union(cpus);
             self.noted.are_born_on(&self.given);
+            if is_new_set {
+                self.together = cpus.clone();
+                self.noted.are_born_together_on(&self.together);
+            }
             self.noted.follow(&self.whose, &mut self.guardian)?;
         }
         self.bound.insert(worker.pid);
@@ -164,8 +178,18 @@ impl Pool {
     }
 
     /// Gives a thread the CPUs back that it had. One that does not take them has ended, or was moved by its owner.
-    pub fn free(&self, tid: u32) {
-        let _ = self.workers.get(&tid).map(|worker| self.noted.give_back(&worker.member.thread));
+    pub fn free(&mut self, tid: u32) {
+        if let Some(worker) = self.workers.get_mut(&tid) {
+            worker.given = None;
+            let _ = self.noted.give_back(&worker.member.thread);
+        }
+    }
+
+    /// Bound threads that may run elsewhere than they were bound to: their cpuset was changed, or their owner moved them.
+    pub fn strays(&self) -> Vec<u32> {
+        let is_stray =
+            |(tid, worker): &(&u32, &Worker)| worker.given.as_ref().is_some_and(|given| may_leave(**tid, given));
+        self.workers.iter().filter(is_stray).map(|(tid, _)| *tid).collect()
     }
 
     /// The service has these processes now. Whoever was born to a bound thread is freed; says which threads have gone.

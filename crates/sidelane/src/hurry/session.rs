@@ -170,9 +170,8 @@ impl Session {
         own_threads::keep_off(&self.settings.service.to_string(), &pids);
         let gone = self.mapper.pool().look(&pids)?;
         self.mapper.ended(now_ns, &gone);
-        if self.mapper.pool().was_given_back()? {
-            self.mapper.map_again(now_ns);
-        }
+        let by_guardian = self.mapper.pool().was_given_back()?;
+        self.mapper.bind_strays(now_ns, by_guardian);
         self.mapper.seat(now_ns);
         if self.censuses.is_multiple_of(CENSUSES_A_RETRY) {
             self.mapper.reconsider(now_ns);

@@ -27,6 +27,8 @@ pub struct Newcomers {
     pub confined: CpuSet,
     /// Each of them to one of these alone: whoever has several has chosen them.
     pub alone: bool,
+    /// CPUs on which some of the changed threads run together, though the others are each on one CPU alone.
+    pub together: CpuSet,
     /// The affinity that newcomers get.
     pub affinity: Affinity,
     /// The class that newcomers get, if the changed threads were given another one.
@@ -60,7 +62,8 @@ impl Newcomers {
 
     /// Whether a newcomer with these CPUs has them from a thread that was changed.
     pub fn are_inherited(&self, cpus: &CpuSet) -> bool {
-        cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1)
+        let is_shared = !cpus.is_empty() && cpus.is_subset(&self.together);
+        cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1 || is_shared)
     }
 
     fn threads(&self) -> Vec<Thread> {
@@ -108,12 +111,16 @@ mod tests {
             families,
             confined: set("0,2"),
             alone: true,
+            together: CpuSet::default(),
             affinity: Affinity::default(),
             class: None,
         };
         let inherited = ["0", "2", "1", "0,2", "0-3"].map(|cpus| bound.are_inherited(&set(cpus)));
         assert_eq!(inherited, [true, true, false, false, false]);
-        assert!(Newcomers { alone: false, ..bound }.are_inherited(&set("0,2")));
+        assert!(Newcomers { alone: false, ..bound.clone() }.are_inherited(&set("0,2")));
+        let long = Newcomers { confined: set("0-3"), together: set("0-1"), ..bound };
+        let inherited = ["0-1", "2", "2-3", "0-3"].map(|cpus| long.are_inherited(&set(cpus)));
+        assert_eq!(inherited, [true, true, false, false], "long requests run on CPUs 0 and 1 together");
     }
 
     #[test]
@@ -124,7 +131,8 @@ mod tests {
         let families = vec![newcomer, known];
         let (confined, class) = (CpuSet::default(), Some(ordinary));
         let affinity = Affinity::new(cpus.clone(), &cpus);
-        let newcomers = Newcomers { groups: vec![], families, confined, alone: false, affinity, class };
+        let (groups, together) = Default::default();
+        let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class };
         newcomers.give_back(&BTreeSet::from([known]));
         let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
         // To leave SCHED_IDLE may take a privilege.

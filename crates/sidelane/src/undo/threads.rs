@@ -91,9 +91,9 @@ impl Threads {
     }
 
     fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
-        let (groups, families, confined, affinity) = Default::default();
+        let (groups, families, confined, together, affinity) = Default::default();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
-        let newcomers = Newcomers { groups, families, confined, alone: false, affinity, class: None };
+        let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
         let cpusets = Cpusets::find();
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let mut found = BTreeMap::new();
@@ -173,6 +173,11 @@ impl Threads {
     /// [`Threads::follow`] after this.
     pub fn are_born_on(&mut self, cpus: &CpuSet) {
         self.newcomers.confined = cpus.clone();
+    }
+
+    /// Some of those that are bound to one CPU each will run on all of these instead; call [`Threads::follow`] after this.
+    pub fn are_born_together_on(&mut self, cpus: &CpuSet) {
+        self.newcomers.together = cpus.clone();
     }
 
     /// Who may run elsewhere than it was given was moved there by its owner since: that is what it gets back.

@@ -16,7 +16,8 @@ use super::{lab, process, requests_can_be_seen, wait_until};
 /// What is said to be a big core, and a little one.
 pub const BIG: &str = "0";
 pub const LITTLE: &str = "1";
-pub const CLIENTS: usize = 4;
+/// As many as CPUs, so that each thread is bound to one.
+pub const CLIENTS: usize = 2;
 /// Threads of the service that wait for connections, or for the end of its input.
 pub const OTHERS: usize = 2;
 

@@ -47,8 +47,8 @@ impl Engine {
 
     /// Whether a thread may run on a CPU: its service may, and it is not bound to another one.
     pub(super) fn may_run(&self, thread: &Thread, cpu: usize) -> bool {
-        let bound = self.bound.as_ref().and_then(|bound| bound.core_of(thread));
-        self.services[thread.service].allowed.contains(cpu) && bound.is_none_or(|core| core == cpu)
+        let may_use = self.bound.as_ref().is_none_or(|bound| bound.may_use(thread, cpu));
+        self.services[thread.service].allowed.contains(cpu) && may_use
     }
 
     /// `None`: a thread of a service runs there.

@@ -84,8 +84,15 @@ impl Adopted {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
             Members::Family(root) => (leaf.iter().map(|own| own.leaf.dir.clone()).collect(), vec![*root]),
         };
-        let newcomers =
-            Newcomers { groups, families, confined: lanes.clone(), alone: false, affinity, class: Some(class) };
+        let newcomers = Newcomers {
+            groups,
+            families,
+            confined: lanes.clone(),
+            alone: false,
+            together: CpuSet::default(),
+            affinity,
+            class: Some(class),
+        };
         let cpuset = adoptee.cpuset.clone();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer: one of them
         // may have had the lanes' CPUs before.

@@ -63,9 +63,9 @@ impl Bound {
         self.policy.next_wakeup()
     }
 
-    /// The core of a thread.
-    pub fn core_of(&self, thread: &Thread) -> Option<usize> {
-        self.policy.core_of(number(thread))
+    /// Whether a thread may run on a CPU.
+    pub fn may_use(&self, thread: &Thread, cpu: usize) -> bool {
+        self.policy.may_use(number(thread), cpu)
     }
 
     /// The time on a little core after which a request is long, where long ones move.

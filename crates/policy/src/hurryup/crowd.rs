@@ -1,0 +1,58 @@
+//! More threads than cores: no thread is bound to one core, and long requests run on big cores only.
+//!
+//! Problem. The paper binds each thread to one core (§III-C), for as many threads as cores. A pool of 200 threads on 8 cores
+//! would have 25 threads on each: two that work at the same moment often share a core while another core is idle, and a
+//! short request waits behind a long one. The kernel would move one of the two; it may not.
+//!
+//! Approach. While there are more threads than cores, the kernel places them: each may use all CPUs that it had. A thread
+//! whose request has been under way for longer than the threshold may use the big cores alone, any of them, until the
+//! request ends. A pool becomes a crowd with the first thread too many, and ceases to be one at the next
+//! [`Seen::Reconsider`](super::Seen), so that threads that come and go do not bind and free all others each time. As many threads as there are big cores may do so at once, those with the oldest requests first, so no big
+//! core has two of them. Age counts from the begin of the request, since nobody knows where a thread ran that may run
+//! anywhere.
+//!
+//! Where the size of a lane depends on its siblings ([`Options::one_by_one`](super::Options)), a thread without a core says
+//! nothing of sizes: the kernel places all threads, and none moves.
+
+use super::action::Action;
+use super::seats::Seats;
+use super::seen::{Cores, Thread};
+use super::swap::Outcome;
+use super::table::Table;
+use crate::Nanos;
+
+/// Lets the kernel place threads again whose requests are not long, and confines those with the oldest of the long requests
+/// to big cores.
+pub(super) fn hurry(
+    now: Nanos,
+    threshold_ns: Nanos,
+    table: &Table,
+    seats: &mut Seats,
+    cores: &Cores,
+    mut tell: impl FnMut(Action),
+) -> Outcome {
+    let long = || table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns);
+    for seat in seats.iter_mut().filter(|seat| seat.on_big) {
+        if !long().any(|entry| entry.thread == seat.thread) {
+            seat.on_big = false;
+            tell(Action::Restore { thread: seat.thread });
+        }
+    }
+    let waiting = |seats: &Seats| -> Option<(Thread, usize)> {
+        let may_go = |thread| seats.of(thread).is_some_and(|seat| !seat.on_big && seat.may_be_on_any(&cores.big));
+        let all = || long().filter(|entry| may_go(entry.thread));
+        Some((all().min_by_key(|entry| (entry.since, entry.thread))?.thread, all().count()))
+    };
+    let open = cores.big.len().saturating_sub(seats.iter().filter(|seat| seat.on_big).count());
+    let mut outcome = Outcome::default();
+    while outcome.moved < open
+        && let Some((thread, _)) = waiting(seats)
+        && let Some(seat) = seats.of_mut(thread)
+    {
+        seat.on_big = true;
+        outcome.moved += 1;
+        tell(Action::Hurry { thread });
+    }
+    outcome.left = waiting(seats).map_or(0, |(_, count)| count);
+    outcome
+}
