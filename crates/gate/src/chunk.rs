@@ -4,7 +4,8 @@
 //! nap as batch time, and as overlap. The nap's time is therefore counted here, and the agent
 //! subtracts it. To subtract too much would make the overlap look smaller than it is, so only time
 //! in which this thread was on the lane counts. Naps are counted in chunks of a microsecond. Of a
-//! chunk, the part before the lane's last context switch is left out. A chunk that took longer than
+//! chunk, the part before the lane's last context switch is left out: the kernel program adds that.
+//! Of the part after it, a service that runs now ran since it began, which may be all of it. A chunk that took longer than
 //! a nap can, because a POSIX signal handler ran in it, is left out as a whole.
 
 use std::sync::atomic::Ordering;
@@ -54,9 +55,10 @@ impl Chunk {
             return;
         }
         lane.gate.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
-        if let (true, Some(before_ns), Some(after_ns)) = (whole, self.lc_ns, lane.lc_ns(now_ns)) {
-            let lc_ns = after_ns.saturating_sub(before_ns);
-            lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
-        }
+        let lc_ns = match (self.lc_ns, lane.lc_ns(now_ns)) {
+            (Some(before_ns), Some(after_ns)) if whole => after_ns.saturating_sub(before_ns),
+            _ => lane.surely_beside_ns(since_ns, now_ns),
+        };
+        lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
     }
 }

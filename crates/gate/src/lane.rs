@@ -110,6 +110,14 @@ impl Lane {
         self.requests().map(|word| Some(word.snapshot()?.lc_ns(now_ns))).sum()
     }
 
+    /// How long the service surely ran beside this lane since `since_ns`: on a request lane where it
+    /// runs now, since it began to.
+    pub(crate) fn surely_beside_ns(&self, since_ns: Nanos, now_ns: Nanos) -> Nanos {
+        let began =
+            self.requests().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|began_ns| *began_ns != 0);
+        began.map(|began_ns| now_ns.saturating_sub(began_ns.max(since_ns))).sum()
+    }
+
     /// Two words that change when the policy has to decide anew, with their values now: the running
     /// request's word, and the start of the busy period. `None` with several request lanes.
     pub(crate) fn pass_words(&self) -> Option<PassWords> {

@@ -132,7 +132,7 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	if (s->was != SIDELANE_BATCH && hold->batch_waits && holder_comes && !looks_for_itself(hold->waiting_pid))
 		holder_was_first(s->role, s->stats);
 	if (s->was == SIDELANE_BATCH)
-		note_cut_nap(s->cpu, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);
+		note_cut_nap(s->cpu, s->role, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);
 	if (s->was == SIDELANE_BATCH && s->is != SIDELANE_BATCH) {
 		batch_turn_ends(s->cpu, s->prev->pid, s->now_ns);
 		store_once(hold->waiting_pid, s->prev->pid);

@@ -44,11 +44,12 @@ pub struct LaneStats {
     run_queue: AtomicU64,
     untold: AtomicU64,
     holder_since_ns: AtomicU64,
+    cut_naps_lc_ns: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 208 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 216 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]
@@ -145,7 +146,7 @@ impl Books {
                 lc_summons: hold.lc_summons.load(Ordering::Relaxed),
                 ..seen
             };
-            settle(kernels, GateBooks::read(&gates[cpu]))
+            settle(kernels, GateBooks::read(&gates[cpu], stats))
         });
         let (off, on) = Default::default();
         let mut books = Self { at_ns, lanes: lanes.collect(), stolen_from, off, on };
@@ -325,6 +326,12 @@ impl LaneStats {
         self.overlap_ns.load(Ordering::Acquire)
     }
 
+    /// Naps that a context switch cut short and that are in no thread's accounting; and of that time, for how long the
+    /// service surely ran.
+    pub fn cut_naps_ns(&self) -> (u64, u64) {
+        (self.cut_naps_ns.load(Ordering::Acquire), self.cut_naps_lc_ns.load(Ordering::Acquire))
+    }
+
     /// The most that the hypervisor took from the lane between two looks.
     pub fn stolen_gap_max_ns(&self) -> u64 {
         self.stolen_gap_max_ns.load(Ordering::Acquire)
@@ -435,6 +442,7 @@ mod tests {
             run_queue,
             untold,
             holder_since_ns,
+            cut_naps_lc_ns,
             off_hist,
             on_hist
         );

@@ -4,13 +4,14 @@
 //! beside the service it is overlap. The thread itself knows better, and writes down how long it
 //! napped, how much of that the service ran, and how long it ran beside the service with leave. It
 //! counts only what it is sure of (`crates/gate/src/chunk.rs`), so what remains errs on the side of
-//! more overlap.
+//! more overlap. The end of a nap that a context switch cuts short is added by the kernel program
+//! (`bpf/lane/self_checking.h`).
 
 use std::sync::atomic::Ordering;
 
 use sidelane_signal::GateWord;
 
-use crate::books::LaneBooks;
+use crate::books::{LaneBooks, LaneStats};
 
 /// What threads that look for themselves did on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,13 +31,14 @@ pub struct GateBooks {
 }
 
 impl GateBooks {
-    /// What `word` says now.
-    pub fn read(word: &GateWord) -> Self {
+    /// What `word` says now, with the naps that a switch cut short, which the kernel program added to `stats`.
+    pub fn read(word: &GateWord, stats: &LaneStats) -> Self {
+        let (cut_ns, cut_lc_ns) = stats.cut_naps_ns();
         Self {
             naps: word.naps.load(Ordering::Relaxed).into(),
             slow_paths: word.slow_paths.load(Ordering::Relaxed),
-            napped_ns: word.napped_ns.load(Ordering::Relaxed),
-            napped_lc_ns: word.napped_lc_ns.load(Ordering::Relaxed),
+            napped_ns: word.napped_ns.load(Ordering::Relaxed) + cut_ns,
+            napped_lc_ns: word.napped_lc_ns.load(Ordering::Relaxed) + cut_lc_ns,
             lent_lc_ns: word.lent_lc_ns.load(Ordering::Relaxed),
             promises: word.promises.load(Ordering::Relaxed),
         }

@@ -6,7 +6,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::agent::{Finished, SIDELANE};
 use common::deadline::TIMEOUT;
@@ -15,6 +16,7 @@ use common::{
     Footprint, Run, Running, Service, ServiceOnCommand, Words, lab, lanes_to_ourselves, process, requests_can_be_seen,
 };
 use sidelane::lab::Lab;
+use sidelane_host::priority::with_this_thread_on;
 use sidelane_policy::borrow::Harm;
 use sidelane_signal::HoldState;
 use tempfile::TempDir;
@@ -190,6 +192,32 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
         let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).must_exit(0);
         assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
     }
+}
+
+/// A client of the service that shares the batch lane runs there for a moment after each of its sleeps. What batch naps in
+/// the microsecond before and after such a moment was once in no accounting, and counted as overlap.
+#[test]
+fn naps_that_another_program_cuts_short_are_no_overlap() {
+    const CUTS: u32 = 20_000;
+    /// A chunk of a nap is a microsecond long, and each cut falls into one.
+    const LEFT_NS: f64 = 500.0;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let mut turns = Turns::start(&kernels.command("matrix", "600"));
+    turns.nap_by_itself(5);
+    let cut = |turns: &mut Turns| {
+        let lane = turns.lane;
+        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released) && !lane.naps());
+        turns.service.work();
+        turns.run.wait_until("batch was off", |_| lane.naps() || lane.is_kept());
+        let client = || (0..CUTS).for_each(|_| thread::sleep(Duration::from_micros(1)));
+        thread::spawn(move || with_this_thread_on(&[BATCH_LANE.parse().unwrap()], client)).join().unwrap().unwrap();
+        turns.service.rest();
+    };
+    cut(&mut turns);
+    let run = turns.end();
+    let overlap_ns = run.figure("overlap_s") * 1e9;
+    assert!(overlap_ns < LEFT_NS * f64::from(CUTS), "{overlap_ns} ns in {CUTS} cuts: {:?}", run.figures());
 }
 
 /// To the kernel a nap looks like batch that runs beside the request. Without the accounting of

@@ -63,15 +63,36 @@ static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint
 	return napped_ns > -OPEN_NAP_MAX_NS && napped_ns < OPEN_NAP_MAX_NS ? napped_ns : 0;
 }
 
-/* A thread of batch is switched out: what it napped since its last entry would be in no books. */
-static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_stats *stats, uint32_t pid,
-					 uint64_t turn_ns, uint64_t now_ns)
+/* How long LC threads surely ran on the partner lanes since `since_ns`: of a lane on which one runs, since it began. */
+static __always_inline uint64_t surely_beside_ns(struct sidelane_lane_role *role, uint64_t since_ns, uint64_t now_ns)
+{
+	uint64_t beside_ns = 0;
+
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
+		uint64_t began_ns = request ? load_once(request->lc_since_ns) : 0;
+		if (!began_ns)
+			continue;
+		if (began_ns < since_ns)
+			began_ns = since_ns;
+		beside_ns += began_ns < now_ns ? now_ns - began_ns : 0;
+	}
+	return beside_ns;
+}
+
+/* The thread `pid` of batch is switched out, whose present turn began at `turn_ns`: what it napped since its last entry
+ * would be in no books. */
+static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					 uint32_t pid, uint64_t turn_ns, uint64_t now_ns)
 {
 	struct sidelane_gate_word *gate = settings.self_checking ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
 	int64_t napped_ns = gate ? open_nap_ns(gate, pid, load_once(gate->nap_mark_ns), turn_ns, now_ns) : 0;
 
-	if (napped_ns > 0)
+	if (napped_ns > 0) {
 		store_once(stats->cut_naps_ns, stats->cut_naps_ns + napped_ns);
+		store_once(stats->cut_naps_lc_ns,
+			   stats->cut_naps_lc_ns + surely_beside_ns(role, now_ns - napped_ns, now_ns));
+	}
 }
 
 /* Time that batch has napped on its lane, by what it says itself. That may be rubbish: nothing but the

@@ -231,8 +231,9 @@ impl LaneMemory {
     /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
     /// up to its last turn's end.
     pub fn leaked_ns(&self, cpu: u32) -> u64 {
-        let gate = GateBooks::read(self.gate(cpu));
-        self.stats.get(cpu as usize).overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
+        let stats = self.stats.get(cpu as usize);
+        let gate = GateBooks::read(self.gate(cpu), stats);
+        stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
     /// Times batch was switched in outside its lanes, without reading all the books.
