@@ -67,13 +67,12 @@ impl Agent {
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
-        let began_ns = now_ns();
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
         let mut agent = Self {
             finder: Finder::new(&config),
             tracked,
-            times: Times::since(began_ns),
+            times: Times::since(now_ns()),
             pen,
             options,
             config,
