@@ -70,7 +70,7 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     daemon.end();
     let lists = ["kubepods", "kubepods/besteffort", &pod, &proxy_pod].map(|path| tree.list_below(path));
     assert_eq!((lists, proxy.cpus().as_str()), (["0-1"; 4].map(str::to_owned), "0-1"));
-    drop((proxy, tree, logs, system));
+    drop((proxy, tree, system, logs));
     before.must_come_back();
 }
 
