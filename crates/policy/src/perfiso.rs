@@ -41,13 +41,16 @@ pub struct PerfIso {
     /// S, once there was a look.
     size: Option<usize>,
     idle: Average,
+    /// The present window began anew once, because the CPUs changed.
+    put_off: bool,
     given: Given,
 }
 
 impl PerfIso {
     /// PerfIso, before it has looked.
     pub fn new(config: PerfIsoConfig) -> Self {
-        Self { config, looks: Looks::default(), size: None, idle: Average::default(), given: Given::default() }
+        let (looks, idle, given) = Default::default();
+        Self { config, looks, size: None, idle, put_off: false, given }
     }
 
     /// The CPUs that batch may use.
@@ -76,9 +79,10 @@ impl PerfIso {
         size.max(self.config.floor).min(self.looks.online().len())
     }
 
-    /// S at the first look, and when there are `other_cpus` than before.
+    /// Sets S at the first look, and fits it to the CPUs that are there now. A window begins anew when the CPUs change,
+    /// but only once: lanes that are evicted and restored change them more often than once a window.
     fn note_cpus(&mut self, other_cpus: bool) {
-        if other_cpus {
+        if other_cpus && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();
         }
         let at_first = self.looks.online().len().saturating_sub(self.config.buffer);
@@ -109,6 +113,7 @@ impl Policy for PerfIso {
         self.note_containers(seen);
         let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
+            self.put_off = false;
             // To the nearest: a service's own clock does not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }

@@ -70,26 +70,34 @@ static __always_inline void note_value(struct sidelane_guard_word *word, uint32_
 		crossed(word, cpu, above, now_ns);
 }
 
-/* The formula's value in a window; GUARD_NO_VALUE without activity. */
+/* The formula's value in a window; GUARD_NO_VALUE without activity: too little is counted on either side of the line.
+ * Much above the line is activity, however little is below it: a service that waits for memory all the time retires
+ * few loads, and is disturbed the most. What is below the line then counts as the least that is activity, so the value
+ * is no higher than the formula's, and a few loads by chance are no interference. */
 static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 {
 	uint64_t above_line = window_sum(word, word->numerator);
 	uint64_t below_line = window_sum(word, word->denominator);
+	uint64_t least = word->activity_min ? word->activity_min : 1;
 
-	if (!below_line || below_line < word->activity_min)
+	if (below_line < least && above_line < least)
 		return GUARD_NO_VALUE;
+	if (below_line < least)
+		below_line = least;
 	if (above_line > GUARD_COUNT_MAX)
 		above_line = GUARD_COUNT_MAX;
 	return (above_line << SIDELANE_GUARD_SHIFT) / below_line;
 }
 
 /* A value that reaches the threshold even if nothing more is counted above the line until the window, of which the
- * service has had `ran_ns`, is over. */
+ * service has had `ran_ns`, is over. Of little below the line it is too early to say. */
 static __always_inline bool is_above_already(struct sidelane_guard_word *word, uint64_t value, uint64_t ran_ns)
 {
 	uint64_t threshold = load_once(word->threshold);
 
 	if (value == GUARD_NO_VALUE || threshold > GUARD_PART_MAX || word->window_ns > GUARD_PART_MAX)
+		return false;
+	if (window_sum(word, word->denominator) < word->activity_min)
 		return false;
 	if (value > GUARD_PART_MAX)
 		value = GUARD_PART_MAX;

@@ -19,7 +19,7 @@ struct sidelane_guard_word {
 	uint64_t window_ns;     /*   8: a window ends when the service has run for so long in it */
 	uint64_t window_max_ns; /*  16: or when it is so old */
 	uint64_t tick_ns;       /*  24: the counters are read so often while the service runs on; 0: at switches only */
-	uint64_t activity_min;  /*  32: below the formula's line, less than this is no activity */
+	uint64_t activity_min;  /*  32: on both sides of the formula's line, less than this is no activity */
 	uint32_t event_count;   /*  40: 0: nothing is counted on this CPU */
 	uint32_t numerator;     /*  44: bit i: event i is above the formula's line */
 	uint32_t denominator;   /*  48: bit i: it is below */

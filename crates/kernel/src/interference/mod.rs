@@ -41,13 +41,14 @@ pub struct Windows {
     pub window_max: Duration,
     /// While the service runs on, the counters are read so often.
     pub tick: Duration,
-    /// Below the formula's line, less than this is no activity.
+    /// On both sides of the formula's line, less than this is no activity. Where only the side below has less, it counts
+    /// as this much.
     pub activity_min: u64,
 }
 
 impl Windows {
-    /// For a formula: the kernel counts rare events, of which each matters; the processor counts thousands in a
-    /// window, and of a few the value says nothing.
+    /// The windows for a formula. The kernel counts rare events, each of which matters. The processor counts thousands in
+    /// a window, unless the service stands still.
     pub fn for_formula(formula: &Formula) -> Self {
         Self { activity_min: if formula.needs_processor() { 100 } else { 1 }, ..Self::default() }
     }

@@ -99,3 +99,18 @@ fn a_window_begins_anew_when_cpus_change() {
     assert_eq!(scene.look(&mut perfiso, MS / 2), [], "half a window of these CPUs");
     assert_ne!(scene.look(&mut perfiso, MS / 2), []);
 }
+
+/// CPU 7 is a lane that is evicted and restored every half window.
+#[test]
+fn lanes_that_come_and_go_do_not_put_the_buffer_off() {
+    let (mut perfiso, mut scene) = started();
+    let mut sizes = vec![perfiso.batch().len()];
+    for half in 0..8 {
+        scene.seen.cpus[7].online = half % 2 == 1;
+        scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 1.0);
+        scene.look(&mut perfiso, MS / 2);
+        sizes.push(perfiso.batch().len());
+    }
+    assert!(sizes.windows(2).all(|pair| pair[1] <= pair[0]), "{sizes:?}");
+    assert_eq!(sizes.last(), Some(&1), "no CPU is idle, and batch is left its floor: {sizes:?}");
+}
