@@ -13,6 +13,7 @@ use sidelane_host::service::Target;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::Verdict;
 use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::cpus::Silence;
 
 macro_rules! notes {
     (
@@ -230,6 +231,17 @@ notes! {
         HarmUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "harm to {service} is not known: {why}",
             "see what sidelane requests shows of it";
+        HarmWithoutSiblings { service: String = "redis".to_owned() } =>
+            "harm to {service} is not known: none of the CPUs on which it runs has a sibling",
+            "name CPUs that disturb each other in policy.siblings, or choose kind = \"perfiso\"";
+        HarmWithoutBaseline { service: String = "redis".to_owned() } =>
+            "harm to {service} is not known: batch has been beside all of its requests, so none can be compared with those \
+             alone",
+            "pause batch for some seconds, or run where the processor's counters can be used";
+        HarmBetween { service: String = "redis".to_owned() } =>
+            "harm to {service} is not known: batch has more than 5 % and less than half of the time of its siblings, so its \
+             requests are neither alone nor beside batch",
+            "confine it to one CPU of each core, or run where the processor's counters can be used";
         HarmForCounters =>
             "metric: nothing can be counted here, so that interference is told from the services' own request times, \
              and batch has to disturb some requests first",
@@ -315,9 +327,9 @@ notes! {
         RequestsAtTheStart =>
             "a service has an objective now, and requests are not tracked: whether they are is decided at the start",
             "restart the agent to have its attainment";
-        ReadAtTheStart =>
-            "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
-            "restart the agent for them";
+        ReadAtTheStart { tables: String = "[metric], [audit]".to_owned() } =>
+            "the file has changed {tables}, which the agent reads at its start alone: it goes on with what was there",
+            "restart the agent to have them take effect";
 
         // Of threads on big and little cores.
         MovedLate { error: String = "Operation not permitted".to_owned() } =>
@@ -647,6 +659,23 @@ impl Note {
     /// Whether it says that the requests of the service `of` cannot be seen.
     pub fn is_of_unseen_requests(&self, of: &str) -> bool {
         matches!(self, Note::HarmUnknown { service, .. } | Note::CostUnknown { service, .. } if service == of)
+    }
+
+    /// Why harm says nothing of a service.
+    pub fn of_silence(silence: Silence, service: String) -> Self {
+        match silence {
+            Silence::NoSiblings => Note::HarmWithoutSiblings { service },
+            Silence::NoBaseline => Note::HarmWithoutBaseline { service },
+            Silence::Between => Note::HarmBetween { service },
+        }
+    }
+
+    /// Whether it says why harm says nothing of a service.
+    pub fn is_of_silence(&self) -> bool {
+        matches!(
+            self,
+            Note::HarmWithoutSiblings { .. } | Note::HarmWithoutBaseline { .. } | Note::HarmBetween { .. }
+        )
     }
 
     /// Whether it says when batch may have the lanes of the service `of`.

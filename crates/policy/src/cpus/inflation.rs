@@ -1,10 +1,13 @@
 //! How much longer a service takes beside batch than alone: what stands in for counters on a machine without any.
 //!
 //! The requests of each look are counted as *beside* batch or *alone*, by whether batch had the siblings for most of
-//! that time or for hardly any of it. What is between says nothing. The mean server time alone is remembered over many
+//! that time, or hardly any of it nor of the service's own CPUs. What is between says nothing, and neither does a look in
+//! which the service ran on no CPU with a sibling ([`BatchShares`]). The mean server time alone is remembered over many
 //! looks, since load changes slowly; that beside batch only until there are enough to compare, since batch that
 //! disturbs has to be seen soon.
 
+use super::cores::Cores;
+use super::mask::CpuMask;
 use crate::Nanos;
 
 /// Batch had so little of the siblings' time that the service was alone.
@@ -15,6 +18,65 @@ const BESIDE_LEAST: f64 = 0.5;
 const REQUESTS_MIN: u64 = 30;
 /// Requests alone that are remembered; later ones push earlier ones out.
 const REMEMBERED: u64 = 10_000;
+
+/// This many requests in a row of which nothing could be said are a reason to tell why.
+const SILENT_MOST: u64 = 1_000;
+
+/// What batch had of the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service ran
+/// there, so a moment on the sibling makes that no CPU of the service's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BatchShares {
+    /// Batch's share of the time of the siblings. `None`: the service ran on no CPU that has one.
+    pub siblings: Option<f64>,
+    /// Batch's share of the time of the CPUs on which the service ran.
+    pub own: f64,
+}
+
+impl BatchShares {
+    /// The shares around a service that ran on the CPUs `ran_on`, for so long on each, on a machine with these cores.
+    pub fn of(cores: &Cores, ran_on: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, batch: impl Fn(usize) -> f64) -> Self {
+        let mut own = Weighted::default();
+        let mut siblings = Weighted::default();
+        for cpu in ran_on.iter() {
+            let others = cores.whole(&CpuMask::from_iter([cpu])).without(&CpuMask::from_iter([cpu]));
+            let weight = ran_ns(cpu) as f64;
+            own.add(weight, batch(cpu));
+            if !others.is_empty() {
+                siblings.add(weight, others.iter().map(&batch).sum::<f64>() / others.len() as f64);
+            }
+        }
+        Self { siblings: siblings.mean(), own: own.mean().unwrap_or_default() }
+    }
+}
+
+/// A weighted mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weighted {
+    weights: f64,
+    sum: f64,
+}
+
+impl Weighted {
+    fn add(&mut self, weight: f64, value: f64) {
+        self.weights += weight;
+        self.sum += weight * value;
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (self.weights > 0.0).then(|| self.sum / self.weights)
+    }
+}
+
+/// Why nothing is said of a service's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// None of the CPUs on which it runs has a sibling.
+    NoSiblings,
+    /// Batch was beside all of its requests, so there is nothing to compare them with.
+    NoBaseline,
+    /// Batch has had too much of the siblings' time for the service to be alone, and too little for it to be beside batch.
+    Between,
+}
 
 /// Requests of one kind: their server times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,16 +104,32 @@ pub struct Inflation {
     alone: Served,
     beside: Served,
     value: Option<f64>,
+    /// Why nothing was said of the last requests, and of how many.
+    silent: Option<(Silence, u64)>,
 }
 
 impl Inflation {
-    /// Takes in the requests of a look, in which batch had this share of the siblings' time.
-    pub fn note(&mut self, served: Served, batch_share: f64) {
-        if batch_share <= ALONE_MOST {
-            self.note_alone(served);
-        } else if batch_share >= BESIDE_LEAST {
-            self.note_beside(served);
-        }
+    /// Takes in the requests of a look, in which batch had these shares.
+    pub fn note(&mut self, served: Served, batch: BatchShares) {
+        let silence = match batch.siblings {
+            Some(share) if share.max(batch.own) <= ALONE_MOST => {
+                self.note_alone(served);
+                None
+            }
+            Some(share) if share >= BESIDE_LEAST => {
+                self.note_beside(served);
+                self.alone.mean_ns().is_none().then_some(Silence::NoBaseline)
+            }
+            Some(_) => Some(Silence::Between),
+            None => Some(Silence::NoSiblings),
+        };
+        let before = self.silent.map_or(0, |(_, count)| count);
+        self.silent = silence.map(|silence| (silence, before + served.count));
+    }
+
+    /// Why nothing is said of the requests, if that has been so for many of them.
+    pub fn silence(&self) -> Option<Silence> {
+        self.silent.filter(|(_, count)| *count >= SILENT_MOST).map(|(silence, _)| silence)
     }
 
     fn note_alone(&mut self, served: Served) {
@@ -59,7 +137,11 @@ impl Inflation {
         if self.alone.count > REMEMBERED {
             self.alone = Served { count: self.alone.count / 2, sum_ns: self.alone.sum_ns / 2 };
         }
-        // Nobody disturbs now.
+        self.rest();
+    }
+
+    /// The service did not run, or was alone: nothing disturbs it now.
+    pub fn rest(&mut self) {
         (self.beside, self.value) = (Served::default(), None);
     }
 
@@ -83,46 +165,95 @@ impl Inflation {
 mod tests {
     use super::*;
 
+    /// Batch has this share of the siblings' time and none of the service's own CPUs.
+    fn beside(share: f64) -> BatchShares {
+        BatchShares { siblings: Some(share), own: 0.0 }
+    }
+
     const ALONE: Served = Served { count: 40, sum_ns: 40_000 };
 
     #[test]
     fn half_as_long_again_is_half() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, 0.0);
-        inflation.note(Served { count: 30, sum_ns: 45_000 }, 1.0);
+        inflation.note(ALONE, beside(0.0));
+        inflation.note(Served { count: 30, sum_ns: 45_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(0.5));
-        inflation.note(Served { count: 60, sum_ns: 60_000 }, 0.9);
+        inflation.note(Served { count: 60, sum_ns: 60_000 }, beside(0.9));
         assert_eq!(inflation.value(), Some(0.0));
     }
 
     #[test]
     fn few_requests_say_nothing_until_they_are_enough_together() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, 0.0);
-        inflation.note(Served { count: 20, sum_ns: 40_000 }, 1.0);
+        inflation.note(ALONE, beside(0.0));
+        inflation.note(Served { count: 20, sum_ns: 40_000 }, beside(1.0));
         assert_eq!(inflation.value(), None);
-        inflation.note(Served { count: 10, sum_ns: 20_000 }, 1.0);
+        inflation.note(Served { count: 10, sum_ns: 20_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(1.0));
     }
 
     #[test]
     fn nobody_who_is_away_disturbs() {
         let mut inflation = Inflation::default();
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, 1.0);
+        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), None, "nothing to compare with");
-        inflation.note(ALONE, 0.01);
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, 1.0);
+        inflation.note(ALONE, beside(0.01));
+        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(1.0));
-        inflation.note(Served::default(), 0.0);
+        inflation.note(Served::default(), beside(0.0));
         assert_eq!(inflation.value(), None);
     }
 
     #[test]
     fn what_is_between_changes_nothing() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, 0.0);
+        inflation.note(ALONE, beside(0.0));
         let before = inflation;
-        inflation.note(Served { count: 100, sum_ns: 1_000_000 }, 0.3);
-        assert_eq!(inflation, before);
+        inflation.note(Served { count: 100, sum_ns: 1_000_000 }, beside(0.3));
+        assert_eq!((inflation.alone, inflation.beside, inflation.value), (before.alone, before.beside, before.value));
+    }
+
+    /// CPUs 0 and 1 are a core, 2 is alone.
+    fn shares(ran_ns: [Nanos; 3], batch: [f64; 3]) -> BatchShares {
+        let cores = Cores::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
+        let ran_on = (0..3).filter(|cpu| ran_ns[*cpu] > 0).collect();
+        BatchShares::of(&cores, &ran_on, |cpu| ran_ns[cpu], |cpu| batch[cpu])
+    }
+
+    #[test]
+    fn the_other_lane_counts_though_the_service_ran_there_too() {
+        assert_eq!(shares([10, 0, 0], [0.0, 0.9, 0.0]), beside(0.9));
+        assert_eq!(shares([10, 10, 0], [0.5, 0.75, 0.0]), BatchShares { siblings: Some(0.625), own: 0.625 });
+        assert_eq!(shares([3, 1, 0], [0.0, 1.0, 0.0]), BatchShares { siblings: Some(0.75), own: 0.25 });
+        assert_eq!(shares([0, 0, 10], [0.0, 0.9, 0.4]), BatchShares { siblings: None, own: 0.4 });
+        assert_eq!(shares([0, 0, 0], [0.9, 0.9, 0.9]), BatchShares::default());
+    }
+
+    #[test]
+    fn a_service_on_both_lanes_is_not_alone_while_batch_is_there() {
+        let mut inflation = Inflation::default();
+        inflation.note(ALONE, shares([10, 10, 0], [0.9, 0.9, 0.0]));
+        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        assert_eq!(inflation.value(), None, "nothing was alone");
+        inflation.note(ALONE, BatchShares { siblings: Some(0.0), own: 0.9 });
+        inflation.note(ALONE, BatchShares { siblings: None, own: 0.0 });
+        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        assert_eq!(inflation.value(), None, "batch on its own CPUs, and a look that says nothing, are no baseline");
+    }
+
+    #[test]
+    fn why_nothing_is_said_is_told_after_many_requests() {
+        let some = Served { count: SILENT_MOST / 2, sum_ns: 1_000_000 };
+        let after = |batch: [BatchShares; 2]| {
+            let mut inflation = Inflation::default();
+            batch.iter().for_each(|batch| inflation.note(some, *batch));
+            inflation.silence()
+        };
+        let none = BatchShares { siblings: None, own: 0.0 };
+        assert_eq!(after([beside(1.0), beside(1.0)]), Some(Silence::NoBaseline));
+        assert_eq!(after([beside(1.0), beside(0.3)]), Some(Silence::Between));
+        assert_eq!(after([none, none]), Some(Silence::NoSiblings));
+        assert_eq!(after([beside(0.3), beside(0.0)]), None, "it was alone");
+        assert_eq!(after([beside(0.0), beside(1.0)]), None, "there is a baseline");
     }
 }

@@ -21,7 +21,7 @@ mod seen;
 
 pub use action::{Action, Actions, MAX_ACTIONS, Reason};
 pub use cores::Cores;
-pub use inflation::{Inflation, Served};
+pub use inflation::{BatchShares, Inflation, Served, Silence};
 pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
 

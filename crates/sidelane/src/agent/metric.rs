@@ -10,7 +10,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_kernel::interference::Interference;
 use sidelane_kernel::tracker::Tracker;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
+use sidelane_policy::cpus::{BatchShares, Cores, CpuMask, Inflation, MAX_CPUS, Silence};
 
 use super::away::Away;
 use super::config::{OnMachine, Told};
@@ -237,13 +237,24 @@ impl Harm {
         self.services
             .retain(|(number, _)| tracked.services.iter().any(|(_, served)| served.tracking.number().get() == *number));
         for (_, served) in tracked.services.iter() {
-            let (number, ran_on) = (served.tracking.number().get(), span.ran_on(served.tracking.identity()));
-            let share = batch_share(span, &self.siblings(&ran_on));
+            let (number, identity) = (served.tracking.number().get(), served.tracking.identity());
+            let ran_on = span.ran_on(identity);
+            let ran_ns = |cpu: usize| span.of(cpu).map_or(0, |shares| shares.of(identity));
+            let batch = |cpu: usize| span.of(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
+            let batch = BatchShares::of(&self.cores, &ran_on, ran_ns, batch);
             let inflation = self.of(number);
-            inflation.note(served.measured.recent().server, share);
+            match ran_on.is_empty() {
+                true => inflation.rest(),
+                false => inflation.note(served.measured.recent().server, batch),
+            }
             let value = inflation.value();
             ran_on.iter().for_each(|cpu| self.values[cpu] = most(self.values[cpu], value));
         }
+    }
+
+    /// Why harm says nothing of a service, if it has not for long.
+    pub fn silence(&self, number: u32) -> Option<Silence> {
+        self.services.iter().find(|(other, _)| *other == number)?.1.silence()
     }
 
     fn of(&mut self, number: u32) -> &mut Inflation {
@@ -254,20 +265,9 @@ impl Harm {
         });
         &mut self.services[at].1
     }
-
-    /// The other CPUs of the cores.
-    fn siblings(&self, cpus: &CpuMask) -> CpuMask {
-        self.cores.whole(cpus).without(cpus)
-    }
 }
 
 /// The higher of two values that may not be known.
 fn most(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(f64::max)
-}
-
-/// The share of these CPUs' time that batch had.
-fn batch_share(span: &Span, cpus: &CpuMask) -> f64 {
-    let batch_ns: u64 = cpus.iter().filter_map(|cpu| span.of(cpu)).map(|shares| shares.batch_ns()).sum();
-    if cpus.is_empty() { 0.0 } else { span.share(batch_ns / cpus.len() as u64) }
 }

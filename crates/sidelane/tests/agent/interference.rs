@@ -64,6 +64,30 @@ fn a_recording_is_told_again_until_its_end() {
 }
 
 #[test]
+fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let recording = recording();
+    let table = format!("s = \"50ms\"\n\n[metric]\n{}", replay(&recording));
+    let file = File::of_nobody().replace("[metric]\nsource = \"harm\"", &table);
+    let mut daemon = Daemon::start(&file, 0, 0);
+    let threshold = || status()["agent"]["threshold"].as_f64();
+    assert_eq!(threshold(), Some(40.0));
+    let harm = file.replace(&replay(&recording), "source = \"harm\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
+    daemon.reload(&harm.replace("s = \"50ms\"", "s = \"60ms\""));
+    let kept = "the file has changed [metric], [metrics], which the agent reads at its start alone";
+    let is_kept = |note: &serde_json::Value| note["note"].as_str().is_some_and(|note| note.starts_with(kept));
+    let is_noted = || status()["notes"].as_array().is_some_and(|notes| notes.iter().any(is_kept));
+    daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
+    assert_eq!(threshold(), Some(40.0), "the recording is told on");
+    assert!(status()["agent"]["metric"].as_str().is_some_and(|words| words.starts_with("replay: ")));
+    daemon.reload(&harm.replace("s = \"50ms\"", "e = 7"));
+    daemon.run.wait_until("a threshold of the policy's own was taken over", |_| threshold() == Some(7.0));
+    daemon.reload(&file);
+    daemon.run.wait_until("the file is in effect again", |_| threshold() == Some(40.0) && !is_noted());
+    daemon.end();
+}
+
+#[test]
 fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_refused_where_it_cannot() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };

@@ -104,13 +104,13 @@ pub struct OnMachine {
 }
 
 impl Config {
-    /// What the file comes to on this machine.
+    /// What the file comes to on this machine, where interference is told from `running`, if that is so already.
     ///
     /// # Errors
     /// When its CPUs cannot be read.
-    pub fn here(&self) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
+    pub fn here(&self, running: Option<&Told>) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
-        let on = self.on(&topology, Counters::here());
+        let on = self.on(&topology, Counters::here(), running);
         let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
         let missing: Vec<Unfit> = self.missing_directories().collect();
         Ok(match (on, missing.is_empty()) {
@@ -126,16 +126,22 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// What the file comes to on a machine with this topology.
+    /// What the file comes to on a machine with this topology. E is that of `running`, if interference is told from that
+    /// already: what the file and the counters would come to now may be another metric.
     ///
     /// # Errors
     /// All that does not fit.
-    pub fn on(&self, topology: &Topology, counters: Counters) -> Result<OnMachine, Vec<Unfit>> {
+    pub fn on(
+        &self,
+        topology: &Topology,
+        counters: Counters,
+        running: Option<&Told>,
+    ) -> Result<OnMachine, Vec<Unfit>> {
         let online = topology.online();
         let cores = self.cores(topology);
         let reserved = self.reserved(&cores, &online);
         let mut unfit = self.unfit(&online, &reserved);
-        match self.metric.told(counters) {
+        match running.map_or_else(|| self.metric.told(counters), |told| Ok(told.clone())) {
             Ok(told) if unfit.is_empty() => {
                 let (e, notes) = (self.e(&told), self.notes(&told, counters));
                 Ok(OnMachine { online, cores, reserved, told, e, sizes: None, notes })
@@ -283,7 +289,7 @@ mod tests {
 
     fn with(policy: &str, counters: Counters) -> Result<OnMachine, Vec<Unfit>> {
         let text = format!("kubernetes = true\n[policy]\n{policy}\n");
-        Config::parse("a.toml", &text).expect(&text).on(&machine(), counters)
+        Config::parse("a.toml", &text).expect(&text).on(&machine(), counters, None)
     }
 
     fn on(policy: &str) -> Result<OnMachine, Vec<Unfit>> {
@@ -339,6 +345,21 @@ mod tests {
         assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().e, 40.0);
         assert_eq!(on("e = 7").unwrap().e, 7.0);
         assert_eq!(counting("").unwrap().e, 40.0);
+    }
+
+    #[test]
+    fn e_is_that_of_the_metric_that_runs() {
+        let none = Counters::default();
+        let of = |text: &str, running: &Told| {
+            let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
+            let here = config.on(&machine(), none, Some(running)).expect("the file fits");
+            assert_eq!(here.told, *running);
+            here.e
+        };
+        let counters = Told::Counters(row_of(&SKYLAKE).unwrap().default_formula());
+        assert_eq!(of("", &counters), 40.0, "the counters have been taken by others since");
+        assert_eq!(of("[metric]\nsource = \"counters\"", &Told::Harm), E_OF_HARM);
+        assert_eq!(of("[policy]\ne = 7", &Told::Harm), 7.0);
     }
 
     #[test]

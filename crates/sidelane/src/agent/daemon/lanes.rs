@@ -110,7 +110,7 @@ impl Agent {
     }
 
     /// All lanes that are kept.
-    fn kept_cpus(&self) -> CpuSet {
+    pub(super) fn kept_cpus(&self) -> CpuSet {
         self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }
 

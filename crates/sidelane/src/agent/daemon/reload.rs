@@ -6,7 +6,7 @@ use sidelane_host::clock::now_ns;
 use super::Agent;
 use super::start::{asks_for_requests, fit};
 use crate::agent::choice::{choose, goes_by_interference, moves_containers, places_services};
-use crate::agent::config::{Config, OnMachine};
+use crate::agent::config::{Config, OnMachine, Told};
 use crate::agent::metric::Metric;
 use crate::agent::tracked::Given;
 use crate::audit::AuditLog;
@@ -17,21 +17,19 @@ impl Agent {
     pub(super) fn reload(&mut self) {
         // Rotation by rename: another file may have its name now.
         self.log.iter().for_each(AuditLog::open_again);
-        let (config, here) = match self.read_again() {
+        let (config, here, kept) = match self.read_again() {
             Ok(read) => read,
             Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
         };
-        if config.metric != self.config.metric
-            || config.lanes != self.config.lanes
-            || config.metrics != self.config.metrics
-            || config.audit != self.config.audit
-        {
-            self.note(Note::ReadAtTheStart);
+        self.diary.notes.retain(|note, _| !matches!(note, Note::ReadAtTheStart { .. } | Note::RequestsAtTheStart));
+        if !kept.is_empty() {
+            self.note(Note::ReadAtTheStart { tables: kept.join(", ") });
         }
         if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
             self.note(Note::RequestsAtTheStart);
         }
         let other_policy = config.policy != self.config.policy;
+        let other_cores = here.cores != self.here.cores;
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
         self.diary.notes.retain(|note, _| !before.contains(note));
@@ -40,6 +38,9 @@ impl Agent {
         if other_policy {
             self.metric.set_threshold(&self.here.online, self.here.e);
             self.begin_policy();
+        }
+        if other_cores {
+            self.have_cores();
         }
         if self.hands.is_some()
             && let Err(error) = self.follow_proxies()
@@ -55,14 +56,39 @@ impl Agent {
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
     }
 
-    /// The file, and what it comes to here. Whatever it asks for that is not there yet is begun.
-    fn read_again(&mut self) -> Result<(Config, OnMachine)> {
-        let config = Config::load(&self.options.config)?;
-        let here = fit(&config)?;
+    /// Reads the file, and begins what it asks for that is not there yet. Returns the configuration that is in effect from
+    /// now on, what it comes to here, and the tables of the file that are not in effect.
+    fn read_again(&mut self) -> Result<(Config, OnMachine, Vec<&'static str>)> {
+        let mut config = Config::load(&self.options.config)?;
+        let kept = self.keep_tables(&mut config);
+        let here = fit(&config, self.running_told())?;
         if goes_by_interference(&config.policy) && matches!(self.metric, Metric::None) {
             self.metric = Metric::start_late(&here, self.tracked.tracker())?;
         }
-        Ok((config, here))
+        Ok((config, here, kept))
+    }
+
+    /// Puts the running tables in place of those that are read at the start alone. Returns the names of those that differ.
+    fn keep_tables(&self, config: &mut Config) -> Vec<&'static str> {
+        let running = &self.config;
+        // A policy that does not go by interference has not read it.
+        let metric = self.running_told().and_then(|_| keep("[metric]", &running.metric, &mut config.metric));
+        let lanes = keep("[lanes]", &running.lanes, &mut config.lanes);
+        let metrics = keep("[metrics]", &running.metrics, &mut config.metrics);
+        let audit = keep("[audit]", &running.audit, &mut config.audit);
+        [metric, lanes, metrics, audit].into_iter().flatten().collect()
+    }
+
+    /// From what interference is told, if it is.
+    pub(super) fn running_told(&self) -> Option<&Told> {
+        (!matches!(self.metric, Metric::None)).then_some(&self.here.told)
+    }
+
+    /// The cores are others now: harm is told by them, and lanes are kept beside services by them.
+    pub(super) fn have_cores(&mut self) {
+        self.metric.has_cores(&self.here.cores);
+        self.drop_lanes(&self.kept_cpus());
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
 
     /// The policy of the file begins anew.
@@ -134,4 +160,10 @@ impl Agent {
         self.follow_services();
         Ok(())
     }
+}
+
+/// Puts the running table in place of the file's, if they differ, and returns its name then.
+fn keep<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
+    (*file != *running).then(|| file.clone_from(running))?;
+    Some(table)
 }

@@ -93,7 +93,7 @@ impl Agent {
         let counted = self.metric.count_on(&came, self.here.e);
         counted.unwrap_or_else(|error| self.failed(error));
         self.beside_batch = None;
-        match fit(&self.config) {
+        match fit(&self.config, self.running_told()) {
             Ok(here) if here.cores != self.here.cores => self.have_other_cores(here),
             Ok(here) => self.here.online = here.online,
             Err(error) => self.failed(error),
@@ -105,7 +105,7 @@ impl Agent {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
         self.here = OnMachine { sizes, notes, ..here };
         self.begin_policy();
-        self.metric.has_cores(&self.here.cores);
+        self.have_cores();
         self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
     }
 
@@ -368,6 +368,18 @@ impl Agent {
         if let Metric::Harm(harm) = &mut self.metric {
             harm.note(self.slow.span(), &self.tracked);
         }
+        self.note_silence();
+    }
+
+    /// Of which services harm has said nothing for many requests, and why.
+    fn note_silence(&mut self) {
+        let Metric::Harm(harm) = &self.metric else { return };
+        let silence = |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
+        let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
+        let silent: Vec<Note> = services.map(|(silence, service)| Note::of_silence(silence, service)).collect();
+        self.diary.notes.retain(|note, _| !note.is_of_silence() || silent.contains(note));
+        let new: Vec<Note> = silent.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
+        new.into_iter().for_each(|note| self.note(note));
     }
 
     /// Counters that other programs use, too, see a part of the interference.

@@ -41,7 +41,7 @@ use crate::undo::guardian::Guardian;
 impl Agent {
     /// Finds out what there is, and claims it. Nothing is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
-        let here = fit(&config)?;
+        let here = fit(&config, None)?;
         let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
         // Before anything is claimed, because its errors name the privileges that are missing.
         let is_needed = goes_by_interference(&config.policy);
@@ -129,9 +129,9 @@ impl Agent {
     }
 }
 
-/// What the file comes to on this machine.
-pub(super) fn fit(config: &Config) -> Result<OnMachine> {
-    let fits = config.here()?;
+/// What the file comes to on this machine, where interference is told from `running`, if that is so already.
+pub(super) fn fit(config: &Config, running: Option<&Told>) -> Result<OnMachine> {
+    let fits = config.here(running)?;
     fits.map_err(|unfit| {
         let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
         anyhow!("the file does not fit this machine: {}", all.join("; "))

@@ -116,7 +116,7 @@ impl Shown {
     /// # Errors
     /// When the machine's CPUs cannot be read.
     pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
-        let here = config.here()?;
+        let here = config.here(None)?;
         let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
         let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(Note::to_string);
         let missing = finder.lacks().iter().map(ToString::to_string).chain(notes).collect();
