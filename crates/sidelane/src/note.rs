@@ -672,10 +672,7 @@ impl Note {
 
     /// Whether it says why harm says nothing of a service.
     pub fn is_of_silence(&self) -> bool {
-        matches!(
-            self,
-            Note::HarmWithoutSiblings { .. } | Note::HarmWithoutBaseline { .. } | Note::HarmBetween { .. }
-        )
+        matches!(self, Note::HarmWithoutSiblings { .. } | Note::HarmWithoutBaseline { .. } | Note::HarmBetween { .. })
     }
 
     /// Whether it says when batch may have the lanes of the service `of`.

@@ -131,12 +131,7 @@ impl Config {
     ///
     /// # Errors
     /// All that does not fit.
-    pub fn on(
-        &self,
-        topology: &Topology,
-        counters: Counters,
-        running: Option<&Told>,
-    ) -> Result<OnMachine, Vec<Unfit>> {
+    pub fn on(&self, topology: &Topology, counters: Counters, running: Option<&Told>) -> Result<OnMachine, Vec<Unfit>> {
         let online = topology.online();
         let cores = self.cores(topology);
         let reserved = self.reserved(&cores, &online);

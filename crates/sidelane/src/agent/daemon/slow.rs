@@ -374,7 +374,8 @@ impl Agent {
     /// Of which services harm has said nothing for many requests, and why.
     fn note_silence(&mut self) {
         let Metric::Harm(harm) = &self.metric else { return };
-        let silence = |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
+        let silence =
+            |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
         let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
         let silent: Vec<Note> = services.map(|(silence, service)| Note::of_silence(silence, service)).collect();
         self.diary.notes.retain(|note, _| !note.is_of_silence() || silent.contains(note));
