@@ -348,17 +348,21 @@ fn a_crash_starts_no_program_for_a_core_dump() {
     let service = Service::idle();
     let pattern = tempfile::NamedTempFile::new().unwrap();
     fs::write(pattern.path(), "|/usr/lib/systemd/systemd-coredump %P\n").unwrap();
-    let mount =
-        format!("mount --bind {} /proc/sys/kernel/core_pattern && exec \"$0\" \"$@\"", pattern.path().display());
-    let script = "ulimit -S -c; ulimit -S -c unlimited && echo may; kill -s SEGV $$";
-    // In blocks of 512 bytes, a limit of one byte is none.
+    let dumps = "ulimit -S -c unlimited && exec \"$0\" \"$@\"";
+    let mount = format!("mount --bind {} /proc/sys/kernel/core_pattern && {dumps}", pattern.path().display());
     let dir = tempfile::tempdir().unwrap();
-    let crash = |run: Run| run.in_dir(dir.path()).complete(&["sh", "-c", script]).must_exit(128 + libc::SIGSEGV);
-    let run = crash(Run::beside(service.target()).through(&["unshare", "--mount", "sh", "-c", &mount]));
+    // In blocks, a limit of one byte is none. The hard limit is as it was.
+    let script = "ulimit -S -c; ulimit -S -c unlimited && echo may; kill -s SEGV $$";
+    let crash = |wrapper: &[&str]| {
+        let run = Run::beside(service.target()).through(wrapper).in_dir(dir.path());
+        run.complete(&["sh", "-c", script]).must_exit(128 + libc::SIGSEGV)
+    };
+    let run = crash(&["unshare", "--mount", "sh", "-c", &mount]);
     let run = run.must_say(&["no core dump was made", "ulimit -c unlimited"]);
-    assert_eq!(run.stdout.lines().next(), Some("0"), "{run}");
-    let run = crash(Run::beside(service.target()));
+    assert_eq!(run.stdout, "0\nmay\n", "{run}");
+    let run = crash(&["sh", "-c", dumps]);
     let is_pipe = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap().starts_with('|');
+    assert_eq!(run.stdout, if is_pipe { "0\nmay\n" } else { "unlimited\nmay\n" }, "{run}");
     assert_eq!(run.stderr.contains("no core dump was made"), is_pipe, "{run}");
 }
 
