@@ -26,7 +26,7 @@ pub(super) enum Means {
         dir: PathBuf,
     },
     /// Thread by thread.
-    Threads(Threads),
+    Threads(Box<Threads>),
 }
 
 /// A container that is held.

@@ -137,7 +137,7 @@ impl Hands {
             None => {
                 let threads = Threads::note(&members(&found.dir), &mut self.guardian)?;
                 let allowed = threads.allowed().clone();
-                (Means::Threads(threads), allowed)
+                (Means::Threads(Box::new(threads)), allowed)
             }
         };
         let mut grip = Grip::new(found, means);
