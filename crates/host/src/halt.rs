@@ -135,7 +135,7 @@ mod tests {
         if !traced {
             return sidelane_skip::skip("needs ptrace".to_owned());
         }
-        while !state(&format!("/proc/{pid}/stat")).is_some_and(|state| state == 't') {
+        while state(&format!("/proc/{pid}/stat")) != Some('t') {
             std::thread::yield_now();
         }
         assert_eq!([watch.is_halted(), watch.is_in_doubt(), watch.is_halted()], [false, true, true]);

@@ -76,10 +76,14 @@ mod tests {
         let mut times = RunTimes::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let spin = || while !ends.load(Ordering::Relaxed) {};
+                let spin = || {
+                    while !ends.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                };
                 with_this_thread_on(&[cpu], spin).unwrap();
             });
-            while times.look(&BTreeSet::from([pid])).get(&cpu).is_none() {}
+            while !times.look(&BTreeSet::from([pid])).contains_key(&cpu) {}
             ends.store(true, Ordering::Relaxed);
         });
         assert!(affinity_of_all(&BTreeSet::from([pid])).contains(cpu));

@@ -109,7 +109,7 @@ fn more_threads_than_cores_are_no_slower_than_by_the_kernel() {
     for load in [0.3, 0.5, 0.7, 0.85] {
         let by_kernel = crowded(load, "policy = \"alone\"");
         let figures = crowded(load, "policy = \"hurry-up\"");
-        let [kernel, hurry] = [&by_kernel, &figures].map(|figures| figures.services[0].whole.clone());
+        let [kernel, hurry] = [&by_kernel, &figures].map(|figures| figures.services[0].whole);
         let at_most = |name: &str, one: u64, other: u64| {
             assert!(one as f64 <= other as f64 * 1.01, "{name} at {load}: {one} ns, by the kernel {other} ns");
         };
