@@ -4,6 +4,7 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
+mod options;
 mod pinned;
 mod rank;
 mod served;
@@ -18,12 +19,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sidelane_policy::borrow::{Lending, Reason};
+use sidelane_policy::borrow::Reason;
 
-use crate::audit::{AuditFile, AuditLevel, AuditLog};
+use crate::audit::AuditLog;
 use crate::claim::{Claim, Claimant};
 use crate::lane::adopt::Adoptee;
-use crate::lane::batch::{BatchClass, exit_code};
+use crate::lane::batch::exit_code;
 use crate::lane::beside::Beside;
 use crate::lane::cage::Cage;
 use crate::lane::gate::{Gate, LaneKeeper};
@@ -35,6 +36,7 @@ use crate::own_threads::{self, keep_off_cpus};
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
+pub use options::SessionOptions;
 use rank::Rank;
 use served::{Guest, Served};
 use sidelane_host::clock::now_ns;
@@ -52,32 +54,6 @@ use work::{Wanted, Work};
 /// The library of the gate reads the words of one service.
 const INSTRUMENTED_BESIDE_ONE: &str =
     "--gate instrumented works beside one service; name one --service, or use --gate holder";
-
-/// How a session runs.
-pub struct SessionOptions {
-    /// Batch's scheduling class.
-    pub class: BatchClass,
-    /// Hold lanes by this policy; `None` only watches, for comparison.
-    pub hold: Option<Lending>,
-    /// How batch gets off a lane.
-    pub gate: Gate,
-    /// Where the audit log goes.
-    pub audit: Option<(AuditFile, AuditLevel)>,
-    /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
-    /// not ask for requests itself; `None`: that is not looked at.
-    pub max_slowdown: Option<f64>,
-    /// A command gets no input, and its output is nobody's: it is started several times.
-    pub quiet: bool,
-    /// A command keeps the rights to real-time classes and nice values, and its threads keep the class that they take.
-    pub allow_realtime: bool,
-}
-
-impl SessionOptions {
-    /// Whether batch is kept in its scheduling class. Batch that is only watched, for comparison, runs as it likes.
-    fn keeps_class(&self) -> bool {
-        self.hold.is_some() && !self.allow_realtime
-    }
-}
 
 /// What a session came to.
 pub struct Outcome {

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::Session;
+use super::options::SessionOptions;
 use super::work::{Ending, Work};
-use super::{Session, SessionOptions};
 use crate::lane::batch::BatchClass;
 use crate::note::Note;
 use sidelane_host::rights;

@@ -9,9 +9,9 @@ use anyhow::Result;
 use sidelane_policy::borrow::Lending;
 use sidelane_policy::borrow::harm::HarmSource;
 
+use super::options::SessionOptions;
 use super::pinned::Pinned;
 use crate::lane::beside::Beside;
-use crate::lane::session::SessionOptions;
 use crate::lane::terms::{FinalTerms, TermsKeeper};
 use crate::note::Note;
 use crate::request::emitted::Emitters;

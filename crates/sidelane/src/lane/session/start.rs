@@ -12,7 +12,7 @@ use super::super::batch::StartBarrier;
 use super::super::beside::settle;
 use super::super::cage::Cage;
 use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
-use super::SessionOptions;
+use super::options::SessionOptions;
 use super::served::Served;
 use super::work::Work;
 use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
