@@ -21,12 +21,13 @@
 //! - *Reserved CPUs* are judged over a window, since a look may be about microseconds, and not while batch that
 //!   disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer would
 //!   do for [`ROOMY_FOR`] calm times, and at once when there is no service.
-//! - *Nowhere to go*: a container without a CPU is paused. With a floor, so many CPUs stay with batch whatever
+//! - *Nowhere to go*: a container without a CPU is paused. One that cannot be paused runs on the one CPU where it
+//!   disturbs services least. With a floor, so many CPUs stay with batch whatever
 //!   happens; they are never reserved ones.
 
 use crate::cpus::{
     Actions, Begun, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Looks, Observation, Pass, Reason, Reserve,
-    ServiceSeen, Turnover, Usage,
+    ServiceSeen, Turnover, Usage, or_refuge,
 };
 use crate::{Nanos, Policy};
 
@@ -263,9 +264,17 @@ impl Holmes {
     }
 
     fn tell(&mut self, seen: &Observation, out: &mut Actions) {
-        let reserved = self.reserved().and(&self.looks.online());
+        let (online, hosting) = (self.looks.online(), self.hosting());
+        let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
-        self.given.change(|place| self.crowd.cpus(place), service, out);
+        let beside = self.cores.whole(&hosting);
+        // Where a container that cannot be paused disturbs least: a sibling before a CPU that hosts a service, and a
+        // reserved CPU last of all.
+        let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
+        let crowd = &self.crowd;
+        let container =
+            |place: usize| Some(or_refuge(crowd.cpus(place)?, seen.containers[place].as_ref()?, &online, cost));
+        self.given.change(container, service, out);
     }
 }
 

@@ -12,7 +12,7 @@
 //! [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
 //! the CPUs with the highest numbers, at first all but B, and [`PerfIsoConfig::floor`] of them whatever happens.
 
-use crate::cpus::{Actions, Average, Begun, ContainerSeen, CpuMask, Given, Looks, Observation, Reason};
+use crate::cpus::{Actions, Average, Begun, ContainerSeen, CpuMask, Given, Looks, Observation, Reason, or_refuge};
 use crate::{Nanos, Policy};
 
 /// The tunables of [`PerfIso`].
@@ -117,8 +117,9 @@ impl Policy for PerfIso {
             // To the nearest: a service's own clock does not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }
-        let batch = self.batch();
-        let own = |container: &ContainerSeen| container.allowed.and(&batch);
+        let (batch, online) = (self.batch(), self.looks.online());
+        // Batch has the highest CPUs, and so has a container that cannot be paused.
+        let own = |container: &ContainerSeen| or_refuge(container.allowed.and(&batch), container, &online, |_| ());
         self.given.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }
 

@@ -260,8 +260,12 @@ notes! {
             "{container} has no list of CPUs (cpuset), so that its threads are moved one by one",
             "give its group the cpuset controller";
         NoPause { container: String = "/batch/a".to_owned() } =>
-            "{container} has no freezer, so that it cannot be paused, and keeps its CPUs instead",
+            "{container} cannot be paused, as it has no freezer that can be written: where it has to leave all its CPUs, it runs \
+             on the one where it disturbs services least",
             "put it into a group of cgroup v2, or of the freezer of v1";
+        BoundsNarrowed { container: String = "/batch/a".to_owned(), cpus: String = "0-3".to_owned() } =>
+            "{container} may have CPUs {cpus} only, as a group above it has no others any more",
+            "widen that group (systemd: AllowedCPUs=) if batch is to have more";
         Incomplete { container: String = "/batch/a".to_owned() } =>
             "{container} cannot be looked after yet: the hierarchy of its CPUs is not mounted, or its processes are in \
              different groups",
@@ -659,6 +663,11 @@ impl Note {
     /// Whether it says that the requests of the service `of` cannot be seen.
     pub fn is_of_unseen_requests(&self, of: &str) -> bool {
         matches!(self, Note::HarmUnknown { service, .. } | Note::CostUnknown { service, .. } if service == of)
+    }
+
+    /// Whether it says that the container `of` may have fewer CPUs than before.
+    pub fn is_of_bounds(&self, of: &str) -> bool {
+        matches!(self, Note::BoundsNarrowed { container, .. } if container == of)
     }
 
     /// Why harm says nothing of a service.

@@ -16,6 +16,7 @@ mod hosts;
 mod inflation;
 mod looks;
 mod mask;
+mod refuge;
 mod reserve;
 mod seen;
 
@@ -32,4 +33,5 @@ pub(crate) use given::Given;
 pub(crate) use ground::Ground;
 pub(crate) use hosts::Hosts;
 pub(crate) use looks::{Begun, Looks};
+pub(crate) use refuge::or_refuge;
 pub(crate) use reserve::{Reserve, Usage};

@@ -70,6 +70,8 @@ pub struct ContainerSeen {
     pub allowed: CpuMask,
     /// It is sent away from none: `allowed` are the CPUs that it was found with.
     pub as_found: bool,
+    /// It can be paused. One that cannot, and has to leave all its CPUs, runs where it disturbs services least.
+    pub can_pause: bool,
     /// How many CPUs it asks for.
     pub wanted: u32,
     /// Who has more is given CPUs before others, and loses them after others.

@@ -148,7 +148,7 @@ fn event(word: u64, cpus: usize) -> Event {
         13 => Event::ServiceEnds(next(SERVICES) as usize),
         14..=18 => Event::Container(next(CONTAINERS) as usize, {
             let (allowed, wanted, priority) = (set(&mut next), next(8) as u32, next(3) as i32);
-            ContainerSeen { allowed: bits(allowed, cpus), as_found: true, wanted, priority }
+            ContainerSeen { allowed: bits(allowed, cpus), as_found: true, can_pause: true, wanted, priority }
         }),
         19 => Event::ContainerEnds(next(CONTAINERS) as usize),
         20 => Event::Online(cpu, next(2) == 1),

@@ -401,3 +401,19 @@ fn more_containers_than_cpus_share_them_evenly() {
         assert_eq!(count, 2, "CPU {cpu}");
     }
 }
+
+#[test]
+fn who_cannot_be_paused_runs_where_it_disturbs_least() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[0, 4]);
+    scene.cannot_pause(1);
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, MS), [], "the disturbed sibling is not as bad as the reserved CPU");
+    scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[0]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[0])], "it may use nothing else");
+    scene.seen.containers[1].as_mut().unwrap().can_pause = true;
+    assert_eq!(scene.look(&mut holmes, MS), [pause(1)], "a freezer has appeared");
+    scene.cannot_pause(1);
+    scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[]);
+    assert_eq!(scene.look(&mut holmes, MS), [], "there is no CPU that it may use");
+}

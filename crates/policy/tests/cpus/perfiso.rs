@@ -1,7 +1,7 @@
 //! PerfIso, worked by hand: eight CPUs, B = 2, judged every ms.
 
 use sidelane_policy::Policy;
-use sidelane_policy::cpus::Reason;
+use sidelane_policy::cpus::{Action, Reason};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 
 use crate::scene::{MS, Scene, confine, mask, pause};
@@ -113,4 +113,22 @@ fn lanes_that_come_and_go_do_not_put_the_buffer_off() {
     }
     assert!(sizes.windows(2).all(|pair| pair[1] <= pair[0]), "{sizes:?}");
     assert_eq!(sizes.last(), Some(&1), "no CPU is idle, and batch is left its floor: {sizes:?}");
+}
+
+#[test]
+fn who_cannot_be_paused_has_the_highest_cpu() {
+    let mut perfiso = PerfIso::new(PerfIsoConfig { buffer: 2, floor: 0, window_ns: MS });
+    let mut scene = Scene::of(8);
+    scene.container(0, 8);
+    scene.container(1, 8);
+    scene.cannot_pause(1);
+    scene.look(&mut perfiso, 0);
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 1.0);
+        told.extend(scene.look(&mut perfiso, MS));
+    }
+    assert!(told.contains(&pause(0)), "{told:?}");
+    let last = told.iter().rfind(|action| matches!(action, Action::Confine { container: 1, .. }));
+    assert_eq!(last, Some(&confine(1, &[7])), "{told:?}");
 }

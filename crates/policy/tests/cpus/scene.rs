@@ -39,7 +39,13 @@ impl Scene {
     /// The container at this place asks for so many CPUs and may use all.
     pub fn container(&mut self, place: usize, wanted: u32) {
         let allowed = self.seen.online();
-        self.seen.containers[place] = Some(ContainerSeen { allowed, as_found: true, wanted, priority: 0 });
+        let container = ContainerSeen { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
+        self.seen.containers[place] = Some(container);
+    }
+
+    /// The container at this place has no freezer.
+    pub fn cannot_pause(&mut self, place: usize) {
+        self.seen.containers[place].as_mut().expect("the container is there").can_pause = false;
     }
 
     pub fn interference(&mut self, cpu: usize, value: f64) {

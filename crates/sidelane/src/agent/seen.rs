@@ -112,7 +112,8 @@ pub fn fill(
         *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
             let (wanted, priority) = (contained.container.wanted.cpus, contained.container.priority);
             let as_found = contained.allowed.and(closed).is_empty();
-            ContainerSeen { allowed: contained.allowed.without(closed), as_found, wanted, priority }
+            let (allowed, can_pause) = (contained.allowed.without(closed), contained.can_pause);
+            ContainerSeen { allowed, as_found, can_pause, wanted, priority }
         });
     });
 }

@@ -75,8 +75,10 @@ pub struct Contained {
     groups: Option<(Group, Group)>,
     /// The CPUs that it may be given.
     pub allowed: CpuMask,
-    /// What was decided for it last.
+    /// What it has, as was decided last.
     pub given: Given,
+    /// It can be paused.
+    pub can_pause: bool,
 }
 
 impl Contained {
@@ -185,7 +187,7 @@ impl Tracked {
     /// Tracks a container. Returns its place.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
         let (allowed, given) = (CpuMask::EMPTY, Given::AsFound);
-        let contained = Contained { container, groups: None, allowed, given };
+        let contained = Contained { container, groups: None, allowed, given, can_pause: true };
         let path = |contained: Contained| full("containers", &contained.container.name);
         let place = self.containers.add(contained).map_err(path)?;
         let contained = self.containers.get_mut(place).expect("it was put there");

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::affinity::Affinity;
+use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cpuset::{self, Found};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::ThreadClass;
@@ -32,6 +32,13 @@ pub enum Undo {
     Known {
         /// The thread.
         thread: Thread,
+    },
+    /// The kernel may have forgotten the CPUs that a thread had chosen, when the list of its group was written.
+    Forgotten {
+        /// The thread.
+        thread: Thread,
+        /// The affinity that it had.
+        affinity: Affinity,
     },
     /// A thread was put into another scheduling class.
     Class {
@@ -100,6 +107,11 @@ impl Undo {
     pub fn carry_out(&self, known: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
             Undo::Affinity { thread, affinity } => affinity.give(thread),
+            Undo::Forgotten { thread, affinity } => match Affinity::of(thread, &Cpusets::find()) {
+                Some(now) if now.follows_group => affinity.give(thread),
+                // It has ended, or has chosen again since.
+                _ => Ok(()),
+            },
             Undo::Class { thread, class } => give_class(thread, *class),
             Undo::Freezer { dir, frozen } => set_freezer(dir, *frozen),
             Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),

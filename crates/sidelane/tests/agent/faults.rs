@@ -105,6 +105,35 @@ fn a_change_of_somebody_else_is_put_right() {
 }
 
 #[test]
+fn a_group_above_that_is_narrowed_bounds_batch_and_is_told() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(outer) = Tree::make(Place::Lists) else { return };
+    let tree = outer.below("inner");
+    let one = tree.container("one");
+    let file = File::of_nobody().replace("/nobody", tree.path());
+    let mut daemon = Daemon::start(&file, 0, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
+    let told = |what: &str| status()["containers"][0][what].clone();
+    assert_eq!(told("allowed"), "0-1");
+    outer.set_list("1");
+    daemon.run.wait_until("the bound was told", |_| told("allowed") == "1");
+    let notes = status()["notes"].to_string();
+    assert!(notes.contains("one may have CPUs 1 only"), "{notes}");
+    daemon.reload(&file.replace("reserved = \"0\"", "reserved = \"1\""));
+    wait_until("batch that has no CPU was paused", || one.is_frozen());
+    daemon.run.wait_until("that was told", |_| told("state") == "paused");
+    let repaired = || status()["agent"]["repaired"].as_u64();
+    let before = repaired();
+    assert_eq!(repaired(), before, "nothing is written again and again");
+    outer.set_list("0-1");
+    wait_until("batch had the CPU of the group above", || one.cpus() == "0" && !one.is_frozen());
+    daemon.run.wait_until("the bound was told again", |_| told("allowed") == "0-1" && told("cpus") == "0");
+    assert!(!status()["notes"].to_string().contains("may have CPUs"), "{}", status());
+    daemon.end();
+    assert_eq!([one.cpus(), tree.list()], ["0-1", "0-1"]);
+}
+
+#[test]
 fn a_cpu_that_goes_offline_is_left_and_used_again_when_it_is_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };

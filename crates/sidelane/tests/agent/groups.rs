@@ -15,6 +15,8 @@ use crate::common::{SPIN, process, wait_until};
 pub enum Place {
     /// Where groups have lists of CPUs.
     Lists,
+    /// Where groups have lists of CPUs, and cannot be frozen.
+    ListsAlone,
     /// Where they have none, and can be frozen.
     NoLists,
 }
@@ -28,6 +30,7 @@ impl Place {
         };
         all.filter(|found| match self {
             Self::Lists => has_lists(found) || found.controls("freezer"),
+            Self::ListsAlone => has_lists(found) && !found.is_v2() && !found.controls("freezer"),
             Self::NoLists => found.is_v2() && !has_lists(found),
         })
         .collect()
@@ -54,6 +57,26 @@ impl Tree {
             return None;
         }
         Some(Self { path: format!("/{name}"), leaves, joined: Vec::new() })
+    }
+
+    /// A tree below this one, in the same hierarchies.
+    pub fn below(&self, name: &str) -> Self {
+        let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
+        assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
+        Self { path: format!("{}/{name}", self.path), leaves }
+    }
+
+    /// Puts a container into a group of its name that can be frozen. False if there can be none.
+    pub fn give_freezer(&mut self, container: &mut Container, name: &str) -> bool {
+        let hierarchies = Hierarchy::all().into_iter();
+        let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.controls("freezer"));
+        let Some(own) = can_freeze.find_map(|found| found.own_dir()) else { return false };
+        let Some(tree) = make_group(&own.join(self.path.trim_start_matches('/'))) else { return false };
+        let leaf = make_group(&tree.dir.join(name)).expect("a group can be made below another");
+        leaf.admit(container.pid()).expect("its process can be moved");
+        self.leaves.push(tree);
+        container.leaves.push(leaf);
+        true
     }
 
     /// Its path, as the agent's file has it.

@@ -33,6 +33,47 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
+/// Whether the agent has a note that begins so.
+fn has_note(begin: &str) -> bool {
+    let begins = |note: &serde_json::Value| note["note"].as_str().is_some_and(|note| note.starts_with(begin));
+    status()["notes"].as_array().is_some_and(|notes| notes.iter().any(begins))
+}
+
+#[test]
+fn batch_that_cannot_be_paused_is_told_as_running_until_it_can() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(mut tree) = Tree::make(Place::ListsAlone) else { return };
+    let (program, mut service) = Program::faulting_on_command();
+    let mut batch = tree.container("one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = file.replace(
+        "[metric]\nsource = \"harm\"",
+        "e = 0.5\ns = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
+    );
+    let mut daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU", || batch.cpus() == "1");
+    let cannot = format!("{}/one cannot be paused", tree.path());
+    assert!(has_note(&cannot), "{}", status());
+    service.work();
+    // Each look of a second sees interference, and there is no other CPU for batch.
+    let began = std::time::Instant::now();
+    while began.elapsed() < std::time::Duration::from_secs(1) {
+        let told = status();
+        assert_eq!((&told["containers"][0]["state"], &told["containers"][0]["cpus"]), (&"running".into(), &"1".into()));
+        assert_eq!(batch.cpus(), "1");
+    }
+    if tree.give_freezer(&mut batch, "one") {
+        wait_until("batch was paused", || batch.is_frozen());
+        daemon
+            .run
+            .wait_until("that was told", |_| status()["containers"][0]["state"] == "paused" && !has_note(&cannot));
+        service.rest();
+        wait_until("batch came back", || !batch.is_frozen());
+    }
+    daemon.end();
+    assert!(!batch.is_frozen() && batch.cpus() == "0-1");
+}
+
 /// A quarter of a minute of interference on CPU 0, every 5 ms.
 fn recording() -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
@@ -74,9 +115,7 @@ fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
     assert_eq!(threshold(), Some(40.0));
     let harm = file.replace(&replay(&recording), "source = \"harm\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
     daemon.reload(&harm.replace("s = \"50ms\"", "s = \"60ms\""));
-    let kept = "the file has changed [metric], [metrics], which the agent reads at its start alone";
-    let is_kept = |note: &serde_json::Value| note["note"].as_str().is_some_and(|note| note.starts_with(kept));
-    let is_noted = || status()["notes"].as_array().is_some_and(|notes| notes.iter().any(is_kept));
+    let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads at its start alone");
     daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
     assert_eq!(threshold(), Some(40.0), "the recording is told on");
     assert!(status()["agent"]["metric"].as_str().is_some_and(|words| words.starts_with("replay: ")));

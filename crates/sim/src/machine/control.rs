@@ -69,7 +69,8 @@ impl Engine {
         for (place, container) in self.places.all.iter().enumerate() {
             controller.seen.containers[place] = container.as_ref().map(|container| {
                 let kind = &self.model.kinds[container.kind];
-                ContainerSeen { allowed: kind.allowed, as_found: true, wanted: kind.wanted, priority: kind.priority }
+                let (allowed, wanted, priority) = (kind.allowed, kind.wanted, kind.priority);
+                ContainerSeen { allowed, as_found: true, can_pause: true, wanted, priority }
             });
         }
         self.places.seen();

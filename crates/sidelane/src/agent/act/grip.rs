@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use sidelane_host::cgroup::{Hierarchy, processes};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::cpus_in_effect;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Target;
@@ -36,12 +38,20 @@ pub(super) struct Grip {
     inode: Option<u64>,
     pub(super) means: Means,
     freezer: Option<(PathBuf, Freezer)>,
+    /// Its path in all hierarchies, by which a freezer is found that appears later.
+    path: String,
+    /// Freezing has failed, and was not tried again since.
+    is_refused: bool,
     /// The guardian may freeze it.
     may_freeze: Option<Ticket>,
     /// It is frozen, and not by its owner. The guardian knows how that is undone.
     frozen: Option<Ticket>,
     /// As was decided.
     pub(super) paused: bool,
+    /// The CPUs that the policy was last told it may have.
+    pub(super) allowed: CpuSet,
+    /// Threads that had chosen CPUs of their own, which the kernel forgets when the list of their group is written.
+    pub(super) pinned: Vec<Ticket>,
 }
 
 /// What was found of a container before it is held.
@@ -49,6 +59,7 @@ pub(super) struct Found {
     pub(super) dir: PathBuf,
     pub(super) cpuset: Option<(PathBuf, PathBuf)>,
     freezer: Option<PathBuf>,
+    path: String,
 }
 
 impl Found {
@@ -58,7 +69,7 @@ impl Found {
         let Members::Group(dir) = adoptee.members else { unreachable!("a group was asked for") };
         let root_of = |dir: &Path| root_above(dir, &container.id.path, &container.tree);
         let cpuset = adoptee.lists.map(|dir| (root_of(&dir), dir));
-        Ok(Self { dir, cpuset, freezer: adoptee.freezable })
+        Ok(Self { dir, cpuset, freezer: adoptee.freezable, path: container.id.path.clone() })
     }
 
     /// There are groups of its path that could do what its own cannot, and that hold other processes or none: whoever
@@ -78,6 +89,11 @@ fn root_above(dir: &Path, path: &str, tree: &str) -> PathBuf {
     dir.ancestors().nth(levels).unwrap_or(dir).to_owned()
 }
 
+fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
+    let freezer = Freezer::of(&dir)?;
+    Some((dir, freezer))
+}
+
 /// The processes of a group, as whose threads can be pinned.
 pub(super) fn members(dir: &Path) -> Whose {
     let pids = processes(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
@@ -85,9 +101,43 @@ pub(super) fn members(dir: &Path) -> Whose {
 }
 
 impl Grip {
-    pub(super) fn new(found: Found, means: Means) -> Self {
-        let freezer = found.freezer.and_then(|dir| Freezer::of(&dir).map(|freezer| (dir, freezer)));
-        Self { inode: inode(&found.dir), dir: found.dir, means, freezer, may_freeze: None, frozen: None, paused: false }
+    pub(super) fn new(found: Found, means: Means, allowed: CpuSet) -> Self {
+        let Found { dir, freezer, path, .. } = found;
+        Self {
+            inode: inode(&dir),
+            dir,
+            means,
+            freezer: freezer.and_then(with_freezer),
+            path,
+            is_refused: false,
+            may_freeze: None,
+            frozen: None,
+            paused: false,
+            allowed,
+            pinned: Vec::new(),
+        }
+    }
+
+    /// The CPUs that its group has in effect, if it has a list.
+    pub(super) fn in_effect(&self) -> Option<CpuSet> {
+        match &self.means {
+            Means::Cpuset { dir, .. } => cpus_in_effect(dir),
+            Means::Threads(_) => None,
+        }
+    }
+
+    /// Tries again to find a freezer, and whether it can be written. One that its owner has frozen is paused as it is.
+    pub(super) fn find_freezer(&mut self, hierarchies: &[Hierarchy], guardian: Option<&mut Guardian>) -> Result<()> {
+        if let Some((_, freezer)) = self.freezer.as_ref().filter(|_| self.is_refused) {
+            self.is_refused = !freezer.is_frozen().is_ok_and(|frozen| frozen || freezer.set(false).is_ok());
+        }
+        let has_one = |hierarchy: &Hierarchy| Freezer::of(&hierarchy.dir(&self.path)).is_some();
+        if self.freezer.is_some() || !hierarchies.iter().any(has_one) {
+            return Ok(());
+        }
+        let found = Adoptee::find(&Target::Cgroup(self.path.clone()), &BTreeSet::new());
+        self.freezer = found.ok().and_then(|adoptee| adoptee.freezable).and_then(with_freezer);
+        guardian.map_or(Ok(()), |guardian| self.tell_of_freezer(guardian))
     }
 
     /// Whether another group has its path now.
@@ -103,10 +153,10 @@ impl Grip {
 
     /// Whether there is anything by which it can be paused.
     pub(super) fn can_pause(&self) -> bool {
-        self.freezer.is_some()
+        self.freezer.is_some() && !self.is_refused
     }
 
-    /// Stops or resumes it. What its owner has frozen stays so.
+    /// Stops or resumes it. What its owner has frozen stays so. One that cannot be stopped runs on, and is not paused.
     pub(super) fn pause(&mut self, paused: bool, guardian: &mut Guardian) -> Result<()> {
         ensure!(
             !paused || self.freezer.is_some(),
@@ -114,7 +164,11 @@ impl Grip {
             self.dir.display()
         );
         self.paused = paused;
-        self.settle(guardian).map(drop)
+        let settled = self.settle(guardian).map(drop);
+        if paused && settled.is_err() {
+            (self.paused, self.is_refused) = (false, true);
+        }
+        settled
     }
 
     /// Freezes or thaws it as was decided, unless that is so. Whether there was anything to do.
@@ -184,7 +238,7 @@ impl Grip {
             Means::Threads(threads) => threads.tickets(),
             Means::Cpuset { .. } => Vec::new(),
         };
-        self.may_freeze.into_iter().chain(self.frozen).chain(threads).collect()
+        self.may_freeze.into_iter().chain(self.frozen).chain(threads).chain(self.pinned.iter().copied()).collect()
     }
 }
 

@@ -5,6 +5,7 @@
 //! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
 
 mod grip;
+mod pinned;
 mod tree;
 
 use std::collections::btree_map::Entry;
@@ -24,6 +25,7 @@ use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
 use crate::undo::threads::{Threads, Whose};
 use grip::{Found, Grip, Means, members};
+use pinned::chosen_in;
 use tree::HeldTree;
 
 /// Why a container is not held.
@@ -83,13 +85,29 @@ fn tree_at<'a>(
     guardian: &mut Guardian,
 ) -> Result<&'a mut HeldTree> {
     if let Some(other) = trees.get(root).filter(|tree| !tree.is_it(root)) {
-        let ticket = other.ticket();
+        let tickets = other.tickets();
         trees.remove(root);
-        guardian.withdraw([ticket])?;
+        guardian.withdraw(tickets)?;
     }
     match trees.entry(root.to_owned()) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),
         Entry::Vacant(entry) => Ok(entry.insert(HeldTree::take(root, guardian)?)),
+    }
+}
+
+/// What came of what was asked for.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What could not be done, to whom, and why.
+    pub errors: Vec<(Action, Error)>,
+    /// What is not so now: it could not be done, or a group above has other CPUs.
+    pub not_so: Vec<Action>,
+}
+
+impl Outcome {
+    fn failed(&mut self, action: Action, error: Error) {
+        self.not_so.push(action);
+        self.errors.push((action, error));
     }
 }
 
@@ -140,7 +158,8 @@ impl Hands {
                 (Means::Threads(Box::new(threads)), allowed)
             }
         };
-        let mut grip = Grip::new(found, means);
+        let mut grip = Grip::new(found, means, allowed.clone());
+        self.note_pinned(&mut grip)?;
         if self.lanes_are_held {
             grip.tell_of_freezer(&mut self.guardian)?;
         }
@@ -201,6 +220,7 @@ impl Hands {
                 }
                 (_, Means::Threads(threads)) => guardian.undo_these(&threads.tickets()).map_err(Error::from)?,
             }
+            whole.pinned.append(&mut part.pinned);
             part.pause(false, guardian)?;
             guardian.withdraw(part.take_freezer()).map_err(Error::from)?;
         }
@@ -246,22 +266,33 @@ impl Hands {
         Ok(())
     }
 
-    /// Does all that was asked for, in order. Returns what could not be done, and to whom.
-    pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Vec<(Action, Error)> {
-        let (mut failed, mut touched) = (Vec::new(), BTreeMap::new());
+    /// Notes the threads of a container that have chosen CPUs of their own, where the kernel would forget that. They get
+    /// these back after the lists of their groups, since a thread has no CPU that its group does not have.
+    fn note_pinned(&mut self, grip: &mut Grip) -> Result<()> {
+        let Means::Cpuset { root, .. } = &grip.means else { return Ok(()) };
+        grip.pinned = self.guardian.add(chosen_in(&grip.dir))?;
+        let tree = self.trees.get_mut(root).filter(|_| !grip.pinned.is_empty());
+        tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
+    }
+
+    /// Does all that was asked for, in order.
+    pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Outcome {
+        let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
         for action in actions {
             if !matches!(action, Action::Confine { .. }) {
-                self.flush(&mut touched, &mut failed);
+                self.flush(&mut touched, &mut outcome);
             }
             let done = match action {
                 Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
                 Action::Pause { container } => self.pause(container),
                 Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
             };
-            failed.extend(done.err().map(|error| (action, error)));
+            if let Err(error) = done {
+                outcome.failed(action, error);
+            }
         }
-        self.flush(&mut touched, &mut failed);
-        failed
+        self.flush(&mut touched, &mut outcome);
+        outcome
     }
 
     fn confine(
@@ -269,14 +300,14 @@ impl Hands {
         place: usize,
         cpus: &CpuSet,
         why: Action,
-        touched: &mut BTreeMap<PathBuf, Action>,
+        touched: &mut BTreeMap<PathBuf, Vec<Action>>,
     ) -> Result<()> {
         let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
         match &mut grip.means {
             Means::Cpuset { root, dir } => {
                 if let Some(tree) = self.trees.get_mut(root) {
                     tree.tell(dir, cpus.clone());
-                    touched.insert(root.clone(), why);
+                    touched.entry(root.clone()).or_default().push(why);
                 }
                 // It must not run where it was before for even a moment.
                 if grip.paused {
@@ -288,12 +319,44 @@ impl Hands {
         grip.pause(false, &mut self.guardian)
     }
 
-    /// Writes the lists of the trees in which containers were told their CPUs.
-    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Action>, failed: &mut Vec<(Action, Error)>) {
-        for (root, action) in std::mem::take(touched) {
+    /// Writes the lists of the trees in which containers were told their CPUs. Version 2 takes any list, and gives a group
+    /// that has none of these CPUs those of the group above: what it has is read back.
+    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<Action>>, outcome: &mut Outcome) {
+        for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
-            failed.extend(done.err().map(|error| (action, error.into())));
+            if let Some((error, action)) = done.err().zip(actions.first()) {
+                outcome.errors.push((*action, error.into()));
+            }
+            outcome.not_so.extend(actions.into_iter().filter(|action| !self.is_so(*action)));
         }
+    }
+
+    /// Whether a container that was confined runs nowhere else, as far as its group says.
+    fn is_so(&self, action: Action) -> bool {
+        let Action::Confine { container, cpus } = action else { return true };
+        self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
+    }
+
+    /// The CPUs that a container has in effect, if its group has a list.
+    pub fn in_effect(&self, place: usize) -> Option<CpuSet> {
+        self.containers.get(&place)?.in_effect()
+    }
+
+    /// The containers that may be given other CPUs than the policy was told last, since a group above theirs has others
+    /// now: their places, and these CPUs. Each is told once.
+    pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
+        let mut told = Vec::new();
+        for (place, grip) in &mut self.containers {
+            let Means::Cpuset { root, dir } = &grip.means else { continue };
+            let Some(tree) = self.trees.get_mut(root).filter(|_| dir.exists()) else { continue };
+            let allowed = tree.allowed(dir);
+            if !allowed.is_empty() && allowed != grip.allowed {
+                tree.try_again();
+                grip.allowed = allowed.clone();
+                told.push((*place, allowed));
+            }
+        }
+        told
     }
 
     fn pause(&mut self, place: usize) -> Result<()> {
@@ -457,9 +520,9 @@ impl Hands {
         match self.trees.get(root) {
             // One that is not to be seen may be mounted again.
             Some(tree) if !is_used && root.exists() => {
-                let ticket = tree.ticket();
+                let tickets = tree.tickets();
                 self.trees.remove(root);
-                Ok(self.guardian.undo_these(&[ticket])?)
+                Ok(self.guardian.undo_these(&tickets)?)
             }
             _ => Ok(()),
         }

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::cpuset::{CpusetError, Found, Tree};
+use sidelane_host::cpuset::{CpusetError, Found, Tree, cpus_in_effect};
 
+use super::pinned::chosen_in;
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
 
@@ -29,6 +30,8 @@ pub struct HeldTree {
     found: Found,
     /// The guardian knows how to give it back.
     ticket: Ticket,
+    /// And what threads in it have chosen, which the kernel forgets when its lists are written.
+    pinned: Vec<Ticket>,
     told: BTreeMap<PathBuf, CpuSet>,
     /// Groups that are no batch: they have what they were found with.
     spared: BTreeSet<PathBuf>,
@@ -36,6 +39,10 @@ pub struct HeldTree {
     left_alone: BTreeSet<PathBuf>,
     /// The CPUs of the tree while no container in it was told its own.
     born_on: Option<CpuSet>,
+    /// What containers, and the uppermost group, got in place of what they were to have, since a group above the tree has
+    /// other CPUs. Until that changes, or they are told anew, they are left with it: to write their lists again would
+    /// change nothing.
+    got: BTreeMap<PathBuf, CpuSet>,
     /// All groups of the last look.
     groups: HashMap<PathBuf, Kept>,
 }
@@ -71,10 +78,12 @@ impl HeldTree {
     pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
         let tree = Tree::read(root);
         let found = tree.found();
+        // Undone after the lists: a thread has no CPU that its group does not have.
+        let pinned = guardian.add(chosen_in(root))?;
         let ticket = guardian.add([Undo::Cpusets(found.clone())])?[0];
-        let (told, spared, left_alone, groups) = Default::default();
-        let mut held =
-            Self { tree, inode: inode(root), found, ticket, told, spared, left_alone, born_on: None, groups };
+        let (told, got, spared, left_alone, groups) = Default::default();
+        let (inode, born_on) = (inode(root), None);
+        let mut held = Self { tree, inode, found, ticket, pinned, told, got, spared, left_alone, born_on, groups };
         held.note_groups();
         Ok(held)
     }
@@ -129,6 +138,14 @@ impl HeldTree {
     }
 
     fn note_groups(&mut self) {
+        let bound = self.own(&self.found.root).cloned();
+        self.note_own();
+        if self.own(&self.found.root) != bound.as_ref() {
+            self.got.clear();
+        }
+    }
+
+    fn note_own(&mut self) {
         let mut before = std::mem::take(&mut self.groups);
         for (dir, _) in self.tree.groups() {
             let above = dir.parent().and_then(|above| Some(&self.groups.get(above)?.own));
@@ -145,10 +162,33 @@ impl HeldTree {
     /// The container is to have these CPUs; see [`HeldTree::carry_out`].
     pub fn tell(&mut self, dir: &Path, cpus: CpuSet) {
         self.told.insert(dir.to_owned(), cpus);
+        self.try_again(dir);
+    }
+
+    /// What these groups could not have before they may have now.
+    fn try_again(&mut self, dir: &Path) {
+        self.got.remove(dir);
+        self.got.remove(&self.found.root);
+    }
+
+    /// The CPUs that the container may be given now: those that it was found with, as far as the group above the tree has
+    /// them.
+    pub fn allowed(&mut self, dir: &Path) -> CpuSet {
+        self.note_groups();
+        self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
+    }
+
+    /// The lists are given back before all that the guardian knows by now.
+    pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
+        let before = self.ticket;
+        self.ticket = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
+        guardian.withdraw([before]).context("cannot tell the guardian what to undo")
     }
 
     /// A container is part of another one, above it, that has what both had.
     pub fn merge(&mut self, part: &Path, whole: &Path) {
+        self.try_again(part);
+        self.try_again(whole);
         if let Some(cpus) = self.told.remove(part) {
             let all = self.told.get(whole).map_or_else(|| cpus.clone(), |told| told.union(&cpus));
             self.told.insert(whole.to_owned(), all);
@@ -160,6 +200,9 @@ impl HeldTree {
     pub fn keep_births(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
         let is_other = self.spared != spared || self.born_on != cpus;
         (self.spared, self.born_on) = (spared, cpus);
+        if is_other {
+            self.got.clear();
+        }
         is_other
     }
 
@@ -173,7 +216,14 @@ impl HeldTree {
                 kept.lists.insert(cpus.to_string());
             }
         }
-        self.tree.confine(&|dir| targets.get(dir).cloned())
+        let written = self.tree.confine(&|dir| targets.get(dir).cloned());
+        for dir in self.told.keys().chain([&self.found.root]) {
+            let has = cpus_in_effect(dir).zip(targets.get(dir));
+            if let Some((has, _)) = has.filter(|(has, target)| !has.is_subset(target)) {
+                self.got.insert(dir.clone(), has);
+            }
+        }
+        written
     }
 
     /// What each group is to have: containers what they were told, spared groups and all below them what they were found
@@ -187,7 +237,8 @@ impl HeldTree {
             let is_free = self.spares(&dir) || dir.parent().is_some_and(|above| free.contains(above));
             let target = match (self.told.get(&dir), above) {
                 _ if is_free => own.clone(),
-                (Some(cpus), _) => cpus.clone(),
+                (Some(cpus), _) => self.got.get(&dir).unwrap_or(cpus).clone(),
+                (None, None) if self.got.contains_key(&dir) => self.got[&dir].clone(),
                 (None, None) => self.spared_below(&dir).fold(own.within(&batch), |sum, cpus| sum.union(cpus)),
                 (None, Some(above)) if self.spared_below(&dir).next().is_some() => own.within(above),
                 (None, Some(above)) => own.within(&batch.within(above)),
@@ -219,7 +270,8 @@ impl HeldTree {
     /// The CPUs that batch has.
     fn of_batch(&self) -> CpuSet {
         let there = self.told.iter().filter(|(dir, _)| self.groups.contains_key(*dir));
-        let told = there.map(|(_, cpus)| cpus.clone()).reduce(|sum, cpus| sum.union(&cpus));
+        let told =
+            there.map(|(dir, cpus)| self.got.get(dir).unwrap_or(cpus).clone()).reduce(|sum, cpus| sum.union(&cpus));
         told.or_else(|| self.born_on.clone()).or_else(|| self.own(&self.found.root).cloned()).unwrap_or_default()
     }
 
@@ -231,6 +283,7 @@ impl HeldTree {
 
     /// Nobody decides about the container any more. If it is there still, it stays within the CPUs of the tree.
     pub fn let_go(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        self.try_again(dir);
         let was_told = self.told.remove(dir).is_some();
         let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
         if !dir.exists() && self.found.root.exists() {
@@ -242,6 +295,7 @@ impl HeldTree {
     /// The group is there no more. One that was made again under its path is another one.
     pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
+        self.try_again(dir);
         if self.found.lists.remove(dir).is_some() { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
@@ -256,8 +310,8 @@ impl HeldTree {
     }
 
     /// How it is given back.
-    pub fn ticket(&self) -> Ticket {
-        self.ticket
+    pub fn tickets(&self) -> Vec<Ticket> {
+        self.pinned.iter().copied().chain([self.ticket]).collect()
     }
 }
 
@@ -340,5 +394,50 @@ mod tests {
         tree.merge(&groups.dir("b/a"), &groups.dir("b"));
         tree.merge(&groups.dir("b/c"), &groups.dir("b"));
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
+    }
+
+    /// A group `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be written, and
+    /// the kernel, which is this test, says what it comes to.
+    fn groups(above: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for group in ["", "tree", "tree/one"] {
+            fs::create_dir_all(dir.path().join(group)).unwrap();
+            fs::write(dir.path().join(group).join("cpuset.cpus"), "0-7\n").unwrap();
+            in_effect(&dir, group, above);
+        }
+        dir
+    }
+
+    fn in_effect(dir: &tempfile::TempDir, group: &str, cpus: &str) {
+        fs::write(dir.path().join(group).join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
+    }
+
+    #[test]
+    fn a_list_that_has_no_effect_is_not_written_again() {
+        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
+        let one = dir.path().join("tree/one");
+        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
+        assert_eq!(tree.admit(&one, &mut guardian).unwrap(), set("0-7"));
+        ["", "tree", "tree/one"].iter().for_each(|group| in_effect(&dir, group, "0-3"));
+        assert_eq!(tree.allowed(&one), set("0-3"), "the group above was narrowed");
+        tree.tell(&one, set("4-5"));
+        assert!(tree.carry_out().unwrap() > 0);
+        assert_eq!(tree.check(&mut guardian).unwrap(), 0, "it has what the group above has, and keeps that");
+        tree.tell(&one, set("4-5"));
+        assert!(tree.check(&mut guardian).unwrap() > 0, "told anew it is tried again");
+        assert_eq!(tree.check(&mut guardian).unwrap(), 0);
+        in_effect(&dir, "", "0-5");
+        assert!(tree.check(&mut guardian).unwrap() > 0, "the group above has other CPUs");
+    }
+
+    #[test]
+    fn lists_are_undone_before_threads_that_were_noted_later() {
+        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
+        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
+        let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };
+        let later = guardian.add([known]).unwrap();
+        tree.is_undone_first(&mut guardian).unwrap();
+        let order: Vec<Ticket> = guardian.list().iter().map(|(ticket, _)| ticket).collect();
+        assert_eq!(order, [later[0], tree.ticket], "the last is undone first");
     }
 }

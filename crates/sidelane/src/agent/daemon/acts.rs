@@ -12,6 +12,7 @@ use crate::agent::log::{CpuLine, Seen, in_words, name_of, sentence};
 use crate::agent::tracked::Given;
 use crate::audit::AuditLog;
 use crate::claim::ClaimError;
+use crate::cpu_mask::mask;
 use crate::note::Note;
 
 impl Agent {
@@ -22,19 +23,81 @@ impl Agent {
         }
         self.diary.why = self.policy.why();
         self.diary.seen = Seen::of(&self.seen, self.threshold());
-        let mut any_failed = false;
+        let (mut any_failed, mut not_so) = (false, Vec::new());
         if let Some(hands) = &mut self.hands {
-            let failed = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
-            any_failed = !failed.is_empty();
-            failed.into_iter().for_each(|(action, error)| self.could_not(action, error));
+            let outcome = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
+            any_failed = !outcome.errors.is_empty() || !outcome.not_so.is_empty();
+            not_so = outcome.not_so;
+            outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
         }
-        self.note_reaction();
-        for action in self.actions.iter().collect::<Vec<_>>() {
+        if !any_failed {
+            self.note_reaction();
+        }
+        let is_so = |action: &Action| matches!(action, Action::Place { .. }) || !not_so.contains(action);
+        for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
             self.keep(action);
             self.tell(action, now_ns)?;
         }
         self.log.iter().for_each(AuditLog::drain);
+        if !not_so.is_empty() {
+            not_so.iter().for_each(|action| self.keep_what_is(*action));
+            self.have_other_bounds();
+            self.agree_on_pauses();
+        }
         Ok(any_failed)
+    }
+
+    /// Remembers what a container has that has not got what was decided.
+    fn keep_what_is(&mut self, action: Action) {
+        let Action::Confine { container, .. } = action else { return };
+        let has = self.hands.as_ref().and_then(|hands| hands.in_effect(container));
+        if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
+            contained.given = Given::Cpus(mask(&has));
+        }
+    }
+
+    /// Tells the policy of containers that may be given other CPUs than it knows: a group above theirs was narrowed or
+    /// widened since. It decides again at once.
+    pub(super) fn have_other_bounds(&mut self) {
+        let Some(hands) = &mut self.hands else { return };
+        for (place, allowed) in hands.have_other_bounds() {
+            let has = self.hands.as_ref().and_then(|hands| hands.in_effect(place));
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            let (before, name) = (contained.allowed, contained.container.name.clone());
+            contained.allowed = mask(&allowed);
+            if let (Given::Cpus(_), Some(has)) = (contained.given, has) {
+                contained.given = Given::Cpus(mask(&has));
+            }
+            self.times.look_ns = 0;
+            let online = mask(&self.online);
+            let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
+            self.diary.notes.retain(|note, _| !note.is_of_bounds(&name));
+            if is_narrower {
+                self.note(Note::BoundsNarrowed { container: name, cpus: allowed.to_string() });
+            }
+        }
+    }
+
+    /// Tells the policy which containers can be paused now. It decides again at once where that has changed.
+    pub(super) fn agree_on_pauses(&mut self) {
+        let Some(hands) = &self.hands else { return };
+        let can_pause = |place: usize| hands.can_pause(place);
+        let all =
+            self.tracked.containers.iter().map(|(place, contained)| (place, contained.can_pause, can_pause(place)));
+        let changed: Vec<(usize, bool)> =
+            all.filter(|(_, before, now)| before != now).map(|(place, _, now)| (place, now)).collect();
+        for (place, can_pause) in changed {
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            contained.can_pause = can_pause;
+            let note = Note::NoPause { container: contained.container.name.clone() };
+            self.times.look_ns = 0;
+            match can_pause {
+                true => drop(self.diary.notes.remove(&note)),
+                // Of one that is ending, it cannot be said what can be done to it.
+                false if self.hands.as_ref().is_some_and(|hands| hands.lives(place)) => self.note(note),
+                false => {}
+            }
+        }
     }
 
     /// A service whose threads somebody else moves is placed later.

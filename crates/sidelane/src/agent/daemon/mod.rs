@@ -276,13 +276,15 @@ impl Agent {
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
         self.tracked.services.were_seen();
         self.tracked.containers.were_seen();
+        self.times.look_ns = now_ns + self.look_every_ns();
         let failed = self.act(now_ns)?;
         self.diary.onset_ns = None;
         self.tick_beside_batch();
         if let (Some(gates), Some(asked)) = (&self.gates, asked) {
-            gates.book().has_acted(&asked, failed);
+            // A keeper leaves its lane only when batch has: one that could not be moved or paused is there still.
+            let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
+            gates.book().has_acted(&asked, failed || is_there);
         }
-        self.times.look_ns = now_ns + self.look_every_ns();
         Ok(())
     }
 

@@ -260,16 +260,14 @@ impl Agent {
     /// Says what cannot be done to a container.
     pub(super) fn note_means(&mut self, place: usize, name: &str) {
         let Some(hands) = &self.hands else { return };
-        let (has_list, can_pause) = (hands.has_list(place), hands.can_pause(place));
+        let has_list = hands.has_list(place);
         if !hands.lives(place) {
             return;
         }
         if !has_list {
             self.note_about(name, Note::NoCpuList { container: name.to_owned() });
         }
-        if !can_pause {
-            self.note_about(name, Note::NoPause { container: name.to_owned() });
-        }
+        self.agree_on_pauses();
     }
 
     pub(super) fn drop_container(&mut self, place: usize) {
@@ -287,6 +285,8 @@ impl Agent {
         let (changes, failed) = self.hands.as_mut().map_or_else(Default::default, Hands::check);
         self.diary.repaired += changes as u64;
         failed.into_iter().for_each(|error| self.failed(error));
+        self.have_other_bounds();
+        self.agree_on_pauses();
     }
 
     /// Who has come to a service that is placed is placed, too.
