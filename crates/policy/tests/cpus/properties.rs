@@ -69,6 +69,15 @@ fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &Observation) -> TestC
     Ok(())
 }
 
+fn odd_containers_have_a_cpu(told: &Told, seen: &Observation) -> TestCaseResult {
+    for (told, of) in told.containers.iter().zip(&seen.containers).skip(1).step_by(2) {
+        if let (Some(cpus), Some(of)) = (told, of) {
+            prop_assert_eq!(cpus.is_empty(), of.allowed.and(&seen.online()).is_empty(), "{:?} of {:?}", cpus, of);
+        }
+    }
+    Ok(())
+}
+
 /// When interference was last seen on each core with a service, by what was seen alone.
 #[derive(Default)]
 struct Onsets {
@@ -122,6 +131,33 @@ proptest! {
             told.carry_out(&scene.look(&mut holmes, later_ns));
             let after = roles_are_apart(&holmes, &told, &scene.seen, &history);
             result = core::mem::replace(&mut result, Ok(())).and(after);
+        });
+        result?;
+    }
+
+    /// A container at an odd place cannot be paused: it has a CPU as long as there is one that it may use.
+    #[test]
+    fn none_is_paused_that_cannot_be(history in history()) {
+        let (mut holmes, mut perfiso, mut result) = (holmes(&history), perfiso(&history), Ok(()));
+        let mut told = [Told::default(), Told::default()];
+        history.play(|scene, later_ns| {
+            let odd = |scene: &mut Scene| scene.seen.containers.iter_mut().skip(1).step_by(2).flatten().for_each(
+                |container| container.can_pause = false,
+            );
+            odd(scene);
+            let now = scene.now;
+            for (place, told) in told.iter_mut().enumerate() {
+                told.forget(&scene.seen);
+                scene.now = now;
+                let actions = match place {
+                    0 => scene.look(&mut holmes, later_ns),
+                    _ => scene.look(&mut perfiso, later_ns),
+                };
+                let sound = actions_are_sound(told, &actions, &scene.seen);
+                told.carry_out(&actions);
+                let kept = odd_containers_have_a_cpu(told, &scene.seen);
+                result = core::mem::replace(&mut result, Ok(())).and(sound).and(kept);
+            }
         });
         result?;
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, ensure};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
@@ -312,6 +312,8 @@ impl Hands {
                 // It must not run where it was before for even a moment.
                 if grip.paused {
                     self.trees.get_mut(root).map_or(Ok(0), HeldTree::carry_out)?;
+                    let has = grip.in_effect().unwrap_or_default();
+                    ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
                 }
             }
             Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus, &mut self.guardian)?,
@@ -466,6 +468,11 @@ impl Hands {
     /// Whether the container can be paused at all.
     pub fn can_pause(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(Grip::can_pause)
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| grip.paused)
     }
 
     /// Whether a process of it lives: of one that is ending, it cannot be said what can be done to it.

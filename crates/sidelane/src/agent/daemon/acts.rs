@@ -50,7 +50,8 @@ impl Agent {
     /// Remembers what a container has that has not got what was decided.
     fn keep_what_is(&mut self, action: Action) {
         let Action::Confine { container, .. } = action else { return };
-        let has = self.hands.as_ref().and_then(|hands| hands.in_effect(container));
+        let hands = self.hands.as_ref().filter(|hands| !hands.is_paused(container));
+        let has = hands.and_then(|hands| hands.in_effect(container));
         if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
             contained.given = Given::Cpus(mask(&has));
         }
