@@ -74,7 +74,7 @@ impl Agent {
             let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
             self.diary.notes.retain(|note, _| !note.is_of_bounds(&name));
             if is_narrower {
-                self.note(Note::BoundsNarrowed { container: name, cpus: allowed.to_string() });
+                self.note_about(&name, Note::BoundsNarrowed { container: name.clone(), cpus: allowed.to_string() });
             }
         }
     }
@@ -90,12 +90,13 @@ impl Agent {
         for (place, can_pause) in changed {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             contained.can_pause = can_pause;
-            let note = Note::NoPause { container: contained.container.name.clone() };
+            let name = contained.container.name.clone();
+            let note = Note::NoPause { container: name.clone() };
             self.times.look_ns = 0;
             match can_pause {
                 true => drop(self.diary.notes.remove(&note)),
                 // Of one that is ending, it cannot be said what can be done to it.
-                false if self.hands.as_ref().is_some_and(|hands| hands.lives(place)) => self.note(note),
+                false if self.hands.as_ref().is_some_and(|hands| hands.lives(place)) => self.note_about(&name, note),
                 false => {}
             }
         }
