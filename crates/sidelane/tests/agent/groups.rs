@@ -63,7 +63,7 @@ impl Tree {
     pub fn below(&self, name: &str) -> Self {
         let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
-        Self { path: format!("{}/{name}", self.path), leaves }
+        Self { path: format!("{}/{name}", self.path), leaves, joined: Default::default() }
     }
 
     /// Puts a container into a group of its name that can be frozen. False if there can be none.

@@ -353,7 +353,6 @@ impl Hands {
             let Some(tree) = self.trees.get_mut(root).filter(|_| dir.exists()) else { continue };
             let allowed = tree.allowed(dir);
             if !allowed.is_empty() && allowed != grip.allowed {
-                tree.try_again();
                 grip.allowed = allowed.clone();
                 told.push((*place, allowed));
             }
@@ -488,9 +487,13 @@ impl Hands {
     /// Looks whether all is as it was decided, and puts right what somebody else has changed or could not be done. Returns
     /// how many changes that took, and what could not be put right.
     pub fn check(&mut self) -> (usize, Vec<Error>) {
-        let Self { trees, containers, guardian, .. } = self;
+        let Self { trees, containers, guardian, lanes_are_held, .. } = self;
         let held = trees.values_mut().filter(|tree| !tree.is_idle());
         let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.check(guardian)).collect();
+        let hierarchies = if containers.values().all(Grip::can_pause) { Vec::new() } else { Hierarchy::all() };
+        for grip in containers.values_mut().filter(|grip| !grip.can_pause()) {
+            outcomes.push(grip.find_freezer(&hierarchies, lanes_are_held.then_some(&mut *guardian)).map(|()| 0));
+        }
         outcomes.extend(containers.values_mut().map(|grip| grip.check(guardian)));
         let (done, failed): (Vec<Result<usize>>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())

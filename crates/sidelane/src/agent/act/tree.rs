@@ -165,7 +165,7 @@ impl HeldTree {
         self.try_again(dir);
     }
 
-    /// What these groups could not have before they may have now.
+    /// This group and the uppermost one may have now what they could not have before.
     fn try_again(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
