@@ -38,6 +38,7 @@ pub mod terms;
 #[cfg(test)]
 mod vectors;
 mod want;
+pub mod watchdog;
 mod window;
 pub mod windows;
 pub mod worth;

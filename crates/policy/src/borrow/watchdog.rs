@@ -1,0 +1,209 @@
+//! The watchdog of batch lanes: what to do when batch does not leave a lane beside a busy service.
+//!
+//! A summons works because the holder outranks batch, runs at once, and evicted batch is gone. Batch in a real-time
+//! class, a holder that is throttled or blocked, and a freeze that has no effect yet break that. The watchdog does not
+//! ask which of them it is: it sees that batch stays, and takes the next stronger means.
+//!
+//! 1. A thread that outranks the holder is demoted, whether or not the service is busy.
+//! 2. Batch that stays beside the service is put back: into its groups, onto the lanes that it may use.
+//! 3. Batch that stays after that, or was demoted [`DEMOTIONS_MAX`] times, is stopped: each time twice as long.
+//!
+//! Batch is never stopped for good: a command that misbehaves once still comes to its end.
+
+use crate::Nanos;
+
+/// How long batch may stay before it is put back, and after that before it is stopped.
+pub const PATIENCE_NS: Nanos = 2_000_000;
+/// Demotions without a stop. Batch that promotes itself again after these does so on purpose.
+pub const DEMOTIONS_MAX: u32 = 3;
+/// The first stop.
+pub const FIRST_STOP_NS: Nanos = 100_000_000;
+/// The longest stop. One look every minute bounds the overlap to less than 0.01 %.
+pub const LONGEST_STOP_NS: Nanos = 60_000_000_000;
+/// Time without any step after which earlier ones are forgotten.
+pub const FORGIVEN_AFTER_NS: Nanos = 120_000_000_000;
+
+/// What is seen of batch on all lanes of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// A batch thread that is able to run has a class that the holder cannot preempt.
+    pub outranks: bool,
+    /// For how long batch has stayed on a lane that it has to leave beside a busy service; the longest of all lanes.
+    pub stayed_ns: Option<Nanos>,
+}
+
+/// What the watchdog does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Nothing.
+    Wait,
+    /// Threads that outrank the holder go to SCHED_IDLE.
+    Demote,
+    /// Batch goes back into its groups and onto the lanes that it may use.
+    PutBack,
+    /// All batch stands still; threads that outrank the holder are demoted meanwhile.
+    Stop,
+    /// Batch goes on as the keepers of its lanes want it.
+    GoOn,
+}
+
+/// The state of one session's watchdog.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watchdog {
+    demotions: u32,
+    put_back: bool,
+    stopped_until: Option<Nanos>,
+    stops: u32,
+    last_step: Nanos,
+}
+
+impl Watchdog {
+    /// The step after a look at `now`.
+    pub fn look(&mut self, now: Nanos, seen: Situation) -> Step {
+        if now.saturating_sub(self.last_step) >= FORGIVEN_AFTER_NS && self.stopped_until.is_none() {
+            *self = Self::default();
+        }
+        let step = self.next(now, seen);
+        if step != Step::Wait {
+            self.last_step = now;
+        }
+        step
+    }
+
+    fn next(&mut self, now: Nanos, seen: Situation) -> Step {
+        let stays = seen.stayed_ns.is_some_and(|stayed| stayed >= PATIENCE_NS);
+        if let Some(until) = self.stopped_until {
+            return match () {
+                // A stop may not have taken effect, or another party may have undone it.
+                () if stays => Step::Stop,
+                () if now >= until => {
+                    self.stopped_until = None;
+                    self.put_back = false;
+                    Step::GoOn
+                }
+                () => Step::Wait,
+            };
+        }
+        if seen.outranks {
+            self.demotions += 1;
+            return if self.demotions > DEMOTIONS_MAX { self.stop(now) } else { Step::Demote };
+        }
+        match (stays, self.put_back) {
+            (true, true) => self.stop(now),
+            (true, false) => {
+                self.put_back = true;
+                Step::PutBack
+            }
+            (false, _) => {
+                self.put_back &= seen.stayed_ns.is_some();
+                Step::Wait
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Nanos) -> Step {
+        let lasts = FIRST_STOP_NS.saturating_mul(1 << self.stops.min(20)).min(LONGEST_STOP_NS);
+        self.stops += 1;
+        self.stopped_until = Some(now + lasts);
+        Step::Stop
+    }
+
+    /// When to look again although no alarm comes; `None`: only after an alarm.
+    pub fn next_look(&self, now: Nanos, seen: Situation) -> Option<Nanos> {
+        match self.stopped_until {
+            Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + PATIENCE_NS))),
+            None => (seen != Situation::default() || self.put_back).then(|| now + PATIENCE_NS),
+        }
+    }
+
+    /// Whether all batch stands still now.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped_until.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const NOTHING: Situation = Situation { outranks: false, stayed_ns: None };
+    const OUTRANKS: Situation = Situation { outranks: true, stayed_ns: None };
+
+    fn stays(ms: u64) -> Situation {
+        Situation { outranks: false, stayed_ns: Some(ms * MS) }
+    }
+
+    fn steps(looks: &[(u64, Situation)]) -> Vec<Step> {
+        let mut dog = Watchdog::default();
+        looks.iter().map(|(at_ms, seen)| dog.look(at_ms * MS, *seen)).collect()
+    }
+
+    /// Worked by hand.
+    #[test]
+    fn means_get_stronger_in_order() {
+        use Step::*;
+        let looks = [(1, stays(1)), (2, stays(2)), (4, stays(4)), (6, NOTHING), (103, NOTHING), (104, NOTHING)];
+        assert_eq!(steps(&looks), [Wait, PutBack, Stop, Wait, Wait, GoOn]);
+        // It had left after it was put back, so the next time begins anew.
+        let looks = [(2, stays(2)), (4, NOTHING), (6, stays(2))];
+        assert_eq!(steps(&looks), [PutBack, Wait, PutBack]);
+        // Stopped, and there all the same: it is stopped again.
+        assert_eq!(steps(&[(2, stays(2)), (4, stays(4)), (6, stays(6))]), [PutBack, Stop, Stop]);
+    }
+
+    #[test]
+    fn a_thread_that_promotes_itself_again_is_stopped() {
+        use Step::*;
+        let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (3, OUTRANKS), (4, NOTHING), (103, NOTHING)];
+        assert_eq!(steps(&looks), [Demote, Demote, Demote, Stop, Wait, GoOn]);
+        // The next stop is twice as long.
+        let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (3, OUTRANKS), (103, NOTHING)];
+        let again = [(104, OUTRANKS), (204, NOTHING), (304, NOTHING)];
+        assert_eq!(steps(&[&looks[..], &again].concat())[5..], [Stop, Wait, GoOn]);
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgiven() {
+        let later = FORGIVEN_AFTER_NS / MS + 3;
+        let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (later, OUTRANKS)];
+        assert_eq!(steps(&looks), [Step::Demote; 4]);
+        let soon = later - 10;
+        assert_eq!(steps(&[(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (soon, OUTRANKS)])[3], Step::Stop);
+    }
+
+    proptest! {
+        /// However batch behaves: each stop ends, and batch that outranks the holder at every look is stopped for
+        /// nearly all of the time in the end.
+        #[test]
+        fn each_stop_ends_and_gets_longer(seen in prop::collection::vec((any::<bool>(), 0_u64..10), 1..200)) {
+            let mut dog = Watchdog::default();
+            let (mut now, mut lasted, mut began) = (0, 0, None);
+            for (outranks, stayed) in seen {
+                let situation = Situation { outranks, stayed_ns: (stayed > 3).then_some(stayed * MS) };
+                let was_stopped = dog.is_stopped();
+                let step = dog.look(now, situation);
+                prop_assert_eq!(step == Step::GoOn, was_stopped && !dog.is_stopped());
+                if !was_stopped && dog.is_stopped() {
+                    prop_assert_eq!(step, Step::Stop);
+                    began = Some(now);
+                }
+                if step == Step::GoOn {
+                    let took = now - began.take().unwrap();
+                    prop_assert!(took >= lasted);
+                    lasted = took.min(LONGEST_STOP_NS);
+                }
+                let next = dog.next_look(now, situation);
+                prop_assert!(next.is_none_or(|next| next > now));
+                prop_assert!(next.is_some() || !dog.is_stopped());
+                // Looks come when they are due.
+                now = next.unwrap_or(now + MS);
+            }
+        }
+    }
+}
