@@ -44,6 +44,7 @@ struct sidelane_lane_word {
  *   HELD     --holder: service idle long enough-------------> RELEASED
  *   HELD     --holder: batch sent away, lane left to kernel-> EVICTED
  *   EVICTED  --holder: looks again, by its own timer--------> HELD
+ *   EVICTED  --kernel: batch is there beside the service----> SUMMONED
  *   HELD     --holder: batch may run beside some requests---> LENT
  *   LENT     --kernel: a request starts that had to wait----> SUMMONED
  *

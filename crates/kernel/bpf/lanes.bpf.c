@@ -208,8 +208,11 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);
 	count(&s);
-	if (s.is == SIDELANE_BATCH)
+	if (s.is == SIDELANE_BATCH) {
 		ext_note_class(next);
+		if (s.role->role == SIDELANE_ROLE_BATCH && outranks_the_holder(next))
+			raise_alarm(cpu, s.stats, s.now_ns);
+	}
 	bool starts = busy && make_busy(s.word, s.now_ns);
 	bool stops = !busy && make_idle(s.word, s.now_ns);
 	if (settings.requests)
@@ -224,8 +227,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
-/* A timer has gone off, on whichever lane: whatever runs there runs on, but may have been kept from it. Loaded only
- * where time can be stolen. */
+/* A timer has gone off, on whichever lane: whatever runs there runs on, but may have been kept from it, or may have to
+ * leave. Loaded where time can be stolen, or lanes are lent. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(lane_timer, struct hrtimer *timer)
 {
@@ -234,8 +237,11 @@ int BPF_PROG(lane_timer, struct hrtimer *timer)
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 
-	if (word && stats && role && role->role != SIDELANE_ROLE_NONE && stats->switches)
-		note_stolen(cpu, role, stats, word->class_);
+	if (!word || !stats || !role || role->role == SIDELANE_ROLE_NONE || !stats->switches)
+		return 0;
+	note_stolen(cpu, role, stats, word->class_);
+	if (role->role == SIDELANE_ROLE_BATCH)
+		look_for_unanswered(cpu, role, stats, word);
 	return 0;
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidelane_signal::{GateWord, HoldWord, LaneWord};
+use sidelane_signal::{GateWord, HoldState, HoldWord, LaneWord};
 
 use crate::gate_books::{GateBooks, settle};
 use crate::histogram::{BUCKETS, Histogram};
@@ -17,6 +17,9 @@ use sidelane_policy::borrow::promise::Overlap;
 
 /// Looks at a lane's statistics until two in a row agree; a switch takes well under one look.
 const LOOKS_MAX: usize = 8;
+
+/// As in `bpf/lane/alarm.h`.
+const UNANSWERED_NS: u64 = 2_000_000;
 
 /// `struct sidelane_lane_stats` of `bpf/lanes.h`.
 #[repr(C)]
@@ -45,11 +48,13 @@ pub struct LaneStats {
     untold: AtomicU64,
     holder_since_ns: AtomicU64,
     cut_naps_lc_ns: AtomicU64,
+    after_eviction: AtomicU64,
+    alarm_ns: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 216 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 232 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]
@@ -93,6 +98,8 @@ pub struct LaneBooks {
     pub lent_overlap_ns: u64,
     /// Batch switched in although the lane was held.
     pub leaks: u64,
+    /// Batch switched in beside the busy service although it was evicted.
+    pub after_eviction: u64,
     /// Batch switched in on a lane that is not a batch lane.
     pub batch_strays: u64,
     /// The service switched in on a lane that is not a request lane.
@@ -120,6 +127,9 @@ pub struct Books {
     pub at_ns: u64,
     lanes: Vec<LaneBooks>,
     stolen_from: StolenFrom,
+    /// What the kernel program has recorded.
+    ended_off: Histogram,
+    /// With the reactions that still last.
     off: Histogram,
     on: Histogram,
 }
@@ -128,14 +138,19 @@ impl Books {
     /// Reads every lane; `partners(cpu)` are the request lanes of the batch lane `cpu`.
     pub fn read<'a>(
         words: impl Iterator<Item = &'a LaneWord>,
-        holds: impl Iterator<Item = &'a HoldWord>,
+        holds: impl Iterator<Item = &'a HoldWord> + Clone,
         gates: &'a [GateWord],
         stats: &'a [LaneStats],
         stolen_from: StolenFrom,
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
         let at_ns = now_ns();
-        let clocks_ns: Vec<u64> = words.map(|word| word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns))).collect();
+        let (mut clocks_ns, mut busy_since_ns) = (Vec::new(), Vec::new());
+        for word in words {
+            clocks_ns.push(word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns)));
+            busy_since_ns.push(word.busy().then(|| word.busy_since_ns.load(Ordering::Acquire)));
+        }
+        let holds_again = holds.clone();
         let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
         let lanes = stats.iter().zip(holds).enumerate();
         let lanes = lanes.map(|(cpu, (stats, hold))| {
@@ -148,16 +163,23 @@ impl Books {
             };
             settle(kernels, GateBooks::read(&gates[cpu], stats))
         });
-        let (off, on) = Default::default();
-        let mut books = Self { at_ns, lanes: lanes.collect(), stolen_from, off, on };
+        let mut lasting = Histogram::default();
+        for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
+            let partners = partners(cpu).iter().map(|request| busy_since_ns[*request as usize]);
+            stats.lasting_ns(hold, partners, at_ns).for_each(|ns| lasting.record(ns));
+        }
+        let (ended_off, off, on) = Default::default();
+        let mut books = Self { at_ns, lanes: lanes.collect(), stolen_from, ended_off, off, on };
         for stats in stats {
-            books.off.add(&histogram(&stats.off_hist));
+            books.ended_off.add(&histogram(&stats.off_hist));
             books.on.add(&histogram(&stats.on_hist));
         }
         for gate in gates {
-            books.off.add(&histogram(&gate.off_hist));
+            books.ended_off.add(&histogram(&gate.off_hist));
             books.on.add(&histogram(&gate.on_hist));
         }
+        books.off = books.ended_off.clone();
+        books.off.add(&lasting);
         books
     }
 
@@ -168,7 +190,8 @@ impl Books {
             at_ns: self.at_ns - earlier.at_ns,
             lanes: lanes.map(|(now, then)| now.since(then)).collect(),
             stolen_from: self.stolen_from,
-            off: self.off.since(&earlier.off),
+            off: self.off.since(&earlier.ended_off),
+            ended_off: self.ended_off.since(&earlier.ended_off),
             on: self.on.since(&earlier.on),
         }
     }
@@ -321,6 +344,32 @@ impl LaneStats {
         self.batch_strays.load(Ordering::Acquire)
     }
 
+    /// Time batch ran, up to its last turn's end.
+    pub fn batch_ns(&self) -> u64 {
+        self.batch_ns.load(Ordering::Acquire)
+    }
+
+    /// When batch's present turn began, or 0.
+    pub fn batch_since_ns(&self) -> u64 {
+        self.batch_since_ns.load(Ordering::Acquire)
+    }
+
+    /// How long batch has stayed beside each busy partner, if it has to leave the lane: reactions that still last, and
+    /// lasted for at least [`UNANSWERED_NS`]. The kernel program records those that end.
+    fn lasting_ns(
+        &self,
+        hold: &HoldWord,
+        partners_busy_since_ns: impl Iterator<Item = Option<u64>>,
+        now_ns: u64,
+    ) -> impl Iterator<Item = u64> {
+        let began_ns = self.batch_since_ns();
+        let leaves = !matches!(hold.state(), Ok(HoldState::Released | HoldState::Lent) | Err(_));
+        let lasts = began_ns > 0 && leaves && self.turn_is_lent.load(Ordering::Acquire) == 0;
+        let since_ns = partners_busy_since_ns.flatten().filter(move |_| lasts);
+        let lasting = since_ns.map(move |since_ns| now_ns.saturating_sub(since_ns.max(began_ns)));
+        lasting.filter(|ns| *ns >= UNANSWERED_NS)
+    }
+
     /// Time batch ran beside the service, up to its last turn's end.
     pub fn overlap_ns(&self) -> u64 {
         self.overlap_ns.load(Ordering::Acquire)
@@ -371,6 +420,7 @@ impl LaneStats {
             overlap_ns: get(&self.overlap_ns) + overlap_ns,
             lent_overlap_ns: get(&self.lent_overlap_ns) + lent_ns,
             leaks: get(&self.leaks),
+            after_eviction: get(&self.after_eviction),
             batch_strays: get(&self.batch_strays),
             lc_strays: get(&self.lc_strays),
             untold: get(&self.untold),
@@ -396,6 +446,7 @@ impl LaneBooks {
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
             lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
             leaks: self.leaks - earlier.leaks,
+            after_eviction: self.after_eviction - earlier.after_eviction,
             batch_strays: self.batch_strays - earlier.batch_strays,
             lc_strays: self.lc_strays - earlier.lc_strays,
             untold: self.untold - earlier.untold,
@@ -413,6 +464,28 @@ impl LaneBooks {
 mod tests {
     use super::*;
     use crate::layout::assert_layout;
+
+    #[test]
+    fn a_reaction_that_lasts_counts_while_batch_has_to_leave() {
+        const MS: u64 = 1_000_000;
+        let hold = HoldWord::default();
+        // SAFETY: all of it are atomic integers, for which zero is a value.
+        let stats: Box<LaneStats> = unsafe { Box::new(std::mem::zeroed()) };
+        let lasting = |state: HoldState, began_ns, partners: &[Option<u64>]| {
+            hold.state.store(state as u32, Ordering::Relaxed);
+            stats.batch_since_ns.store(began_ns, Ordering::Relaxed);
+            stats.lasting_ns(&hold, partners.iter().copied(), 100 * MS).collect::<Vec<_>>()
+        };
+        for state in [HoldState::Summoned, HoldState::Held, HoldState::Evicted] {
+            assert_eq!(lasting(state, 10 * MS, &[Some(40 * MS), None, Some(5 * MS)]), [60 * MS, 90 * MS]);
+            assert!(lasting(state, 0, &[Some(40 * MS)]).is_empty());
+            assert!(lasting(state, 10 * MS, &[None]).is_empty());
+            // Batch is about to leave.
+            assert!(lasting(state, 10 * MS, &[Some(99 * MS)]).is_empty());
+        }
+        assert!(lasting(HoldState::Released, 10 * MS, &[Some(40 * MS)]).is_empty());
+        assert!(lasting(HoldState::Lent, 10 * MS, &[Some(40 * MS)]).is_empty());
+    }
 
     #[test]
     fn the_layout_is_the_kernel_programs() {
@@ -443,6 +516,8 @@ mod tests {
             untold,
             holder_since_ns,
             cut_naps_lc_ns,
+            after_eviction,
+            alarm_ns,
             off_hist,
             on_hist
         );

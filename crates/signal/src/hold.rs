@@ -4,7 +4,8 @@
 //! the service is idle, and after it has evicted batch. While it is blocked and batch may run, only
 //! the kernel program wakes it: after one missed wake-up batch would run beside the service for as
 //! long as the service stays busy. The word is the handshake that excludes missed wake-ups. While
-//! batch is evicted there is nothing to miss, and the holder looks by its own timer.
+//! batch is evicted the holder looks by its own timer. Batch that is still on the lane beside a busy
+//! service, or back there, summons the holder as well: a freeze takes time, and a thread can leave its group.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
@@ -12,6 +13,7 @@
 //! HELD     ──holder: service idle long enough─────────────► RELEASED
 //! HELD     ──holder: batch sent away, lane left to kernel─► EVICTED
 //! EVICTED  ──holder: looks again, of its own accord───────► HELD
+//! EVICTED  ──kernel: batch is there beside the service────► SUMMONED
 //! HELD     ──holder: batch may run beside some requests───► LENT
 //! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
@@ -40,7 +42,8 @@ pub enum HoldState {
     Summoned = 1,
     /// The holder keeps the lane empty and watches the request lane itself.
     Held = 2,
-    /// Batch is evicted. The kernel program summons nobody; the holder looks by its own timer.
+    /// Batch is evicted. The holder looks by its own timer; the kernel program summons it only for batch that runs on
+    /// the lane all the same.
     Evicted = 3,
     /// Batch may also run beside a request that did not have to wait. The kernel program summons
     /// the holder when a request starts that had to wait.
@@ -139,8 +142,8 @@ impl HoldWord {
         self.leave(HoldState::Released, busy)
     }
 
-    /// The holder has evicted batch and is about to block. It will not be summoned: it looks by its
-    /// own timer whether the service has stopped.
+    /// The holder has evicted batch and is about to block. It looks by its own timer whether the service
+    /// has stopped, and is summoned only for batch that runs there all the same.
     #[inline]
     pub fn evict(&self) {
         self.state.store(HoldState::Evicted as u32, Ordering::Release);

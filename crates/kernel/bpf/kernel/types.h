@@ -116,6 +116,7 @@ struct task_struct {
 	unsigned int flags;
 	unsigned long jobctl;
 	unsigned int policy;
+	int prio;
 	int pid;
 	int tgid;
 	char comm[16];

@@ -6,6 +6,7 @@
 #ifndef SIDELANE_BATCH_LANE_H
 #define SIDELANE_BATCH_LANE_H
 
+#include "lane/alarm.h"
 #include "lane/books.h"
 #include "lane/self_checking.h"
 #include "lane/stolen.h"
@@ -148,6 +149,8 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	/* Where a lane is held from elsewhere, one that was let in just before is no leak. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
+	if (load_once(hold->state) == SIDELANE_EVICTED && busy)
+		stats->after_eviction++;
 	for_each_partner(lane, role) {
 		struct sidelane_lane_word *request = lane_word(lane);
 		if (!request)
@@ -163,7 +166,7 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	if (stats->turn_is_lent && a_waited_request_runs(role))
 		summon(cpu, SIDELANE_LENT, false);
 	else if (busy)
-		summon(cpu, SIDELANE_RELEASED, false);
+		summon_beside_busy(cpu, false);
 	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
 		record(stats->on_hist, above(now_ns - lc_off_ns, stolen_ns));
 	return 0;
@@ -179,7 +182,7 @@ CHECKED_ALONE int batch_turn_goes_on(uint32_t cpu, uint32_t pid)
 	if (!role || looks_for_itself(pid))
 		return 0;
 	if (a_partner_is_busy(role))
-		summon(cpu, SIDELANE_RELEASED, false);
+		summon_beside_busy(cpu, false);
 	if (a_waited_request_runs(role))
 		summon(cpu, SIDELANE_LENT, false);
 	return 0;

@@ -5,6 +5,8 @@
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
 
+#include "lane/alarm.h"
+#include "lane/books.h"
 #include "lane/self_checking.h"
 #include "lane/stolen.h"
 #include "lane/summons.h"
@@ -36,9 +38,27 @@ CHECKED_ALONE int service_starts(uint32_t cpu)
 		if (!batch_is_on(lane))
 			continue;
 		mark_stolen(lane);
-		summon(lane, SIDELANE_RELEASED, lc_pays);
+		summon_beside_busy(lane, lc_pays);
 	}
 	return 0;
+}
+
+/* The service was busy for `busy_ns` and batch never left the lane, though it had to: this reaction ends in no turn of
+ * its own. Shorter busy periods end while batch is about to leave, and are left out. */
+static __always_inline void record_unanswered(uint32_t lane, uint64_t busy_since_ns, uint64_t now_ns)
+{
+	struct sidelane_lane_word *word = lane_word(lane);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
+
+	if (!word || !hold || !stats || ext_is_on() || load_once(word->class_) != SIDELANE_BATCH)
+		return;
+	uint64_t began_ns = load_once(stats->batch_since_ns);
+	if (!began_ns || load_once(stats->turn_is_lent) || !has_to_be_empty(hold) || looks_for_itself(load_once(word->pid)))
+		return;
+	uint64_t both_ns = above(now_ns, began_ns > busy_since_ns ? began_ns : busy_since_ns);
+	if (both_ns >= UNANSWERED_NS)
+		record(stats->off_hist, both_ns);
 }
 
 static __always_inline bool is_held(uint32_t lane)
@@ -52,11 +72,13 @@ static __always_inline bool is_held(uint32_t lane)
 CHECKED_ALONE int service_stops(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_word *own = lane_word(cpu);
 
-	if (!role)
+	if (!role || !own)
 		return 0;
 	count_busy_lane(role, -1);
 	for_each_partner(lane, role) {
+		record_unanswered(lane, load_once(own->busy_since_ns), load_once(own->idle_since_ns));
 		if (is_held(lane))
 			mark_stolen(lane);
 		if (ext_is_on())

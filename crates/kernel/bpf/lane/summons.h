@@ -51,4 +51,13 @@ static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_p
 		call_keeper(lane, from_state, lc_pays);
 }
 
+/* The service is busy beside batch. A lane from which batch was evicted gets its holder back: batch has come back, or
+ * never left. */
+static __always_inline void summon_beside_busy(uint32_t lane, bool lc_pays)
+{
+	summon(lane, SIDELANE_RELEASED, lc_pays);
+	if (!ext_is_on())
+		call_keeper(lane, SIDELANE_EVICTED, lc_pays);
+}
+
 #endif

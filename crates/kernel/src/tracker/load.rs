@@ -192,7 +192,7 @@ fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: St
     // A thread with one place to run is seen before it is placed, others after.
     let woken = if features.single_places { "lane_wakeup" } else { "" };
     let exec = if features.self_checking { "" } else { "lane_exec" };
-    let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
+    let timer = if stolen_from == StolenFrom::Unseen && features.only_watched { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };
     let guard = if features.interference { "" } else { "guard_timer" };
     // A trace sees switches by itself, and so do lanes.

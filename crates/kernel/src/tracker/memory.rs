@@ -236,6 +236,16 @@ impl LaneMemory {
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
+    /// Time batch ran on the batch lane `cpu`, up to its last turn's end.
+    pub fn batch_ns(&self, cpu: u32) -> u64 {
+        self.stats.get(cpu as usize).batch_ns()
+    }
+
+    /// When batch's present turn on the batch lane `cpu` began, or 0.
+    pub fn batch_since_ns(&self, cpu: u32) -> u64 {
+        self.stats.get(cpu as usize).batch_since_ns()
+    }
+
     /// Times batch was switched in outside its lanes, without reading all the books.
     pub fn batch_strays(&self) -> u64 {
         self.stats.iter().map(LaneStats::batch_strays).sum()

@@ -220,6 +220,11 @@ impl Tracker {
         self.share("halt_bell")
     }
 
+    /// The ring of alarms: batch does not leave a lane. One reader at a time.
+    pub fn alarms(&self) -> io::Result<SummonsRing> {
+        SummonsRing::new(self.map("lane_alarms").as_fd().try_clone_to_owned()?)
+    }
+
     /// A descriptor of one of the arrays, for another process.
     pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
         self.map(array).as_fd().try_clone_to_owned()
