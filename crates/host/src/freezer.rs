@@ -39,6 +39,13 @@ impl Freezer {
         Ok(fs::read_to_string(self.dir.join(file))?.trim() == "1")
     }
 
+    /// Whether all tasks of the group stand still. A task in a long system call, or on its way out, goes on for a while
+    /// after [`Freezer::set`].
+    pub fn has_taken_effect(&self) -> bool {
+        let (file, word) = if self.file == V1 { (V1, "FROZEN") } else { ("cgroup.events", "frozen 1") };
+        fs::read_to_string(self.dir.join(file)).is_ok_and(|text| text.lines().any(|line| line == word))
+    }
+
     /// Stops or resumes the group.
     pub fn set(&self, frozen: bool) -> io::Result<()> {
         let value = match (self.file, frozen) {

@@ -166,6 +166,19 @@ impl ThreadClass {
         self.is_deadline() || self.is_realtime() && self.priority >= priority
     }
 
+    /// Its name, with the priority of a real-time thread.
+    pub fn name(&self) -> String {
+        match self.policy & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_OTHER => "SCHED_OTHER".to_owned(),
+            libc::SCHED_BATCH => "SCHED_BATCH".to_owned(),
+            libc::SCHED_IDLE => "SCHED_IDLE".to_owned(),
+            libc::SCHED_DEADLINE => "SCHED_DEADLINE".to_owned(),
+            libc::SCHED_FIFO => format!("SCHED_FIFO {}", self.priority),
+            libc::SCHED_RR => format!("SCHED_RR {}", self.priority),
+            other => format!("scheduling class {other}"),
+        }
+    }
+
     /// Puts the thread `tid` into it.
     pub fn give(&self, tid: u32) -> io::Result<()> {
         schedule(tid, self.policy, self.priority)

@@ -12,8 +12,11 @@ use crate::audit::AuditState;
 use sidelane_host::service::Target;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::Verdict;
+use sidelane_policy::borrow::watchdog::Step;
 use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::cpus::Silence;
+
+use crate::lane::watchdog::Finding;
 
 macro_rules! notes {
     (
@@ -170,6 +173,21 @@ notes! {
         Leaks { times: u64 = 3 } =>
             "the kernel let batch run {times} times in a lane that was held",
             "see what sidelane doctor says of RT throttling, locked memory and the freezer";
+        BatchOutranked { thread: String = "ffmpeg".to_owned(), class: String = "SCHED_FIFO 99".to_owned() } =>
+            "the batch thread `{thread}` was in {class}, which keeps its lane from the holder; it was put into \
+             SCHED_IDLE",
+            "start batch without the right to real-time classes (CAP_SYS_NICE, or a limit of RLIMIT_RTPRIO)";
+        BatchStayed { thread: String = "dd".to_owned(), lane: u32 = 1 } =>
+            "the batch thread `{thread}` stayed on lane {lane}, or came back to it, although it had to leave beside the \
+             service; the lane was held again and batch put back",
+            "split long system calls of batch (dd bs=1M), and keep its CPU affinity and its groups as they are";
+        BatchStopped { thread: String = "ffmpeg".to_owned(), class: String = "SCHED_FIFO 99".to_owned() } =>
+            "all batch was stopped for a while: its thread `{thread}` ({class}) did not leave its lane beside the service \
+             by weaker means",
+            "see the audit log (--audit FILE) for the order of events, and start batch without real-time classes";
+        BatchNotStopped { thread: String = "ffmpeg".to_owned(), error: String = "unsupported".to_owned() } =>
+            "the batch thread `{thread}` could not be taken off its lane beside the service: {error}",
+            "end that program, or adopt batch that has a group with a freezer";
         BatchStrays { times: u64 = 3 } =>
             "batch ran {times} times outside its lanes before it was put back",
             "have batch keep its affinity, or delegate the cpuset controller to the group of this process";
@@ -188,7 +206,7 @@ notes! {
             "keep it in its group, or adopt it with a run of its own (--adopt pid:NUMBER)";
         RealtimeAllowed =>
             "the batch command may enter real-time classes (--allow-realtime): a thread of SCHED_FIFO or SCHED_RR with a \
-             priority of 10 or more runs on while the service works",
+             priority of 10 or more runs on while the service works, until the watchdog demotes it some milliseconds later",
             "leave --allow-realtime out if the command does not need it";
         RightsStay =>
             "the batch command keeps the right to real-time classes in its setuid programs: this process lacks \
@@ -586,6 +604,20 @@ notes! {
 }
 
 impl Note {
+    /// The note of a step that the watchdog of batch lanes took.
+    pub fn of_finding(finding: &Finding) -> Option<Self> {
+        let (thread, class, lane) = (finding.thread.clone(), finding.class.clone(), finding.lane);
+        if let Some(error) = finding.error.clone() {
+            return Some(Self::BatchNotStopped { thread, error });
+        }
+        match finding.step {
+            Step::Demote => Some(Self::BatchOutranked { thread, class }),
+            Step::PutBack => Some(Self::BatchStayed { thread, lane }),
+            Step::Stop => Some(Self::BatchStopped { thread, class }),
+            Step::Wait | Step::GoOn => None,
+        }
+    }
+
     /// As it is told among notes of other settings. What is the machine's is the same in all of them.
     pub fn in_setting(self, setting: &'static str) -> Note {
         match self {

@@ -10,7 +10,11 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
 
 use super::batch::BatchClass;
 use super::decider::Evictor;
@@ -24,6 +28,10 @@ use sidelane_host::procfs::{thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
+/// Batch in user mode is frozen a few microseconds after it runs again.
+const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
+const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
+
 /// The groups of one batch command, or of a batch that was adopted.
 pub struct Cage {
     census: Census,
@@ -36,6 +44,10 @@ pub struct Cage {
     leaves: Vec<Leaf>,
     adopted: bool,
     state: Mutex<State>,
+    /// By the watchdog, which takes no lock that a keeper may hold.
+    stopped: AtomicBool,
+    /// Wakes the watchdog.
+    bell: OnceLock<OwnedFd>,
 }
 
 /// What was put right, by the first name of each kind.
@@ -76,6 +88,8 @@ impl Cage {
             cpuset: confines.or(v1_cpuset.clone()),
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
             state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            bell: OnceLock::new(),
         }
     }
 
@@ -89,7 +103,50 @@ impl Cage {
         leaves: Vec<Leaf>,
     ) -> Self {
         let state = Mutex::default();
-        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state }
+        let (stopped, bell) = (AtomicBool::new(false), OnceLock::new());
+        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
+    }
+
+    /// Rings this bell when batch is back on a lane from which it was evicted.
+    pub fn ring_when_back(&self, bell: OwnedFd) {
+        let _ = self.bell.set(bell);
+    }
+
+    /// Stops all batch, whatever its classes, without waiting for any keeper: by the freezer, or a command without one
+    /// by SIGSTOP. Safe to repeat.
+    ///
+    /// # Errors
+    /// When there is no means: adopted batch without a freezer, which is not this process's to signal.
+    pub fn stop(&self) -> io::Result<()> {
+        self.stopped.store(true, Ordering::SeqCst);
+        match self.freeze(true) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported && !self.adopted => {
+                signal_all(&self.processes(), libc::SIGSTOP);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Ends a stop: batch is again as the keepers want it.
+    pub fn go_on(&self) -> io::Result<()> {
+        self.stopped.store(false, Ordering::SeqCst);
+        if self.freezer.is_none() && !self.adopted {
+            signal_all(&self.processes(), libc::SIGCONT);
+        }
+        self.settle_again()
+    }
+
+    /// Puts batch back where it belongs now: into its groups, and onto the lanes that it may use. Returns false if a
+    /// keeper is at work on that.
+    pub fn send_back(&self) -> bool {
+        self.fetch_back();
+        let Ok(state) = self.state.try_lock() else { return false };
+        if !state.retired {
+            // A thread that cannot be moved is seen again.
+            let _ = self.settle(&state);
+        }
+        true
     }
 
     /// Does `work` with the lanes that batch may use now, while no keeper changes them; with all of them, if it is
@@ -241,7 +298,7 @@ impl Cage {
 
     fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
-            Some(freezer) => freezer.set(frozen || self.found_frozen),
+            Some(freezer) => freezer.set(frozen || self.found_frozen || self.stopped.load(Ordering::SeqCst)),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }
     }
@@ -294,6 +351,40 @@ impl Evictor for Cage {
         let mut state = self.state.lock().expect("no holder panics");
         if state.evicted.remove(&cpu) && !state.retired { self.settle(&state) } else { Ok(()) }
     }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        let began = Instant::now();
+        while self.is_leaving(cpu) {
+            if began.elapsed() >= FREEZE_TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(FREEZE_LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Threads that were moved to other lanes are there already; a freeze takes time.
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        let freezes = || {
+            let state = self.state.lock().expect("no holder panics");
+            !state.retired && self.usable(&state.evicted).is_empty()
+        };
+        self.freezer.as_ref().is_some_and(|freezer| freezes() && !freezer.has_taken_effect())
+    }
+
+    fn came_back(&self, _cpu: u32) {
+        if let Some(bell) = self.bell.get() {
+            // Fails only when the counter is full, and then the bell rings already.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+fn signal_all(processes: &[u32], signal: i32) {
+    for pid in processes {
+        // SAFETY: plain system call; the pid was batch's a moment ago.
+        unsafe { libc::kill(*pid as libc::pid_t, signal) };
+    }
 }
 
 /// Whether the thread was allowed other CPUs than these, and was confined to them.
@@ -309,7 +400,7 @@ fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use sidelane_host::procfs::thread_cpus;
 

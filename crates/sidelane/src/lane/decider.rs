@@ -28,6 +28,17 @@ pub trait Evictor: Send + Sync {
     fn evict(&self, cpu: u32) -> io::Result<()>;
     /// Batch may run on `cpu` again.
     fn restore(&self, cpu: u32) -> io::Result<()>;
+    /// Whether the last eviction has taken effect, or never will. Waits for that for 1 ms at most, in which the lane is
+    /// batch's: a batch thread stops only when it runs.
+    fn has_left(&self, _cpu: u32) -> bool {
+        true
+    }
+    /// The same, at once.
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        false
+    }
+    /// Batch runs on `cpu` beside the service although it was evicted; the lane is held again.
+    fn came_back(&self, _cpu: u32) {}
 }
 
 /// What a keeper works with besides its lane.
@@ -200,6 +211,9 @@ impl Shared {
 /// of which 2 are for looking.
 const HEAR_EVERY_NS: Nanos = 1_000_000;
 
+/// Batch that ran for less of the 1 ms that it had to stop did not have its lane: other threads of the machine did.
+const RAN_MIN_NS: Nanos = 300_000;
+
 /// The policy of one lane, with what it sees and what it may do.
 pub(super) struct Decider<P> {
     pub(super) cpu: u32,
@@ -211,6 +225,8 @@ pub(super) struct Decider<P> {
     /// A request that had to wait is not to share its core. By the terms, which are agreed before lanes are
     /// kept.
     pub(super) spares_waited: bool,
+    /// The last eviction has taken effect.
+    pub(super) has_left: bool,
     /// When it last looked.
     looked_ns: Nanos,
     evictor: Arc<dyn Evictor>,
@@ -234,6 +250,7 @@ impl<P: LanePolicy> Decider<P> {
             policy,
             want,
             spares_waited,
+            has_left: true,
             looked_ns: 0,
             evictor,
             audit,
@@ -268,11 +285,35 @@ impl<P: LanePolicy> Decider<P> {
     }
 
     fn evict(&mut self) {
+        self.has_left = true;
         if self.evictor.evict(self.cpu).is_ok() {
             self.shared.evictions.fetch_add(1, Ordering::Relaxed);
+            self.wait_until_left();
         } else {
             self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
             self.want = Want::after_failed_eviction(self.visited());
+        }
+    }
+
+    /// Looks whether batch has left the lane, as in [`Evictor::has_left`]. Batch that does not get the lane even now keeps
+    /// nothing from the service: the kernel program summons the holder when it does.
+    pub(super) fn wait_until_left(&mut self) {
+        let was_told = !self.has_left;
+        let before_ns = self.memory.batch_ns(self.cpu);
+        let has_left = self.evictor.has_left(self.cpu);
+        self.has_left = has_left || self.memory.batch_ns(self.cpu) - before_ns < RAN_MIN_NS;
+        if !self.has_left && !was_told {
+            self.evictor.came_back(self.cpu);
+        }
+    }
+
+    /// Batch is back on a lane from which it was evicted, or still there.
+    pub(super) fn batch_came_back(&mut self) {
+        if self.evictor.is_leaving(self.cpu) {
+            self.wait_until_left();
+        } else {
+            self.has_left = false;
+            self.evictor.came_back(self.cpu);
         }
     }
 
@@ -374,7 +415,7 @@ impl<P: LanePolicy> Decider<P> {
     }
 }
 
-fn timespec(ns: u64) -> Timespec {
+pub(super) fn timespec(ns: u64) -> Timespec {
     const SECOND_NS: u64 = 1_000_000_000;
     Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
 }

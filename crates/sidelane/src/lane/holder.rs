@@ -32,9 +32,13 @@ use sidelane_host::resident::keep_code_in_memory;
 use sidelane_host::topology::BatchLane;
 use sidelane_kernel::summons::SummonsRing;
 use sidelane_kernel::tracker::LaneMemory;
+use sidelane_signal::HoldState;
 
 /// How long to nap where the policy waits for a change that the holder itself has to notice.
 const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;
+/// How long the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave. Real-time
+/// throttling starts above 95 % of the time, so a longer hold would give batch its 5 % in one piece.
+const HOLD_UNTIL_LEFT_NS: u64 = 19_000_000;
 
 /// A running holder. Dropping it releases the lane.
 pub struct Holder {
@@ -134,22 +138,36 @@ struct LeavesTheLane {
 }
 
 impl LeavesTheLane {
-    fn leave_for<T>(&self, cpu: u32, work: impl FnOnce() -> T) -> T {
+    fn leave_for<T>(&self, cpu: u32, work: impl FnOnce() -> T, stays_away: impl FnOnce(&T) -> bool) -> T {
         let hold = self.memory.hold(cpu);
         hold.evict();
         let done = work();
-        hold.hold();
+        if !stays_away(&done) {
+            hold.hold();
+        }
         done
     }
 }
 
 impl Evictor for LeavesTheLane {
     fn evict(&self, cpu: u32) -> io::Result<()> {
-        self.leave_for(cpu, || self.evictor.evict(cpu))
+        self.leave_for(cpu, || self.evictor.evict(cpu), Result::is_ok)
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
-        self.leave_for(cpu, || self.evictor.restore(cpu))
+        self.leave_for(cpu, || self.evictor.restore(cpu), |_| false)
+    }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        self.leave_for(cpu, || self.evictor.has_left(cpu), |has_left| *has_left)
+    }
+
+    fn is_leaving(&self, cpu: u32) -> bool {
+        self.evictor.is_leaving(cpu)
+    }
+
+    fn came_back(&self, cpu: u32) {
+        self.evictor.came_back(cpu);
     }
 }
 
@@ -230,15 +248,24 @@ impl<P: LanePolicy> Body<P> {
     /// Holds the lane for as long as the policy wants it.
     fn serve(&mut self) {
         let hold = self.decider.memory.hold(self.decider.cpu);
+        let came_back = self.decider.want == Want::Evicted && hold.state() == Ok(HoldState::Summoned);
         // Running is holding: until the policy has spoken, no further summons are needed.
         hold.hold();
+        if came_back && !self.decider.visited() {
+            self.decider.batch_came_back();
+        }
+        let mut look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
         while !self.decider.must_stop() && !self.is_displaced() {
             let seen = self.decider.look();
             self.decider.ask(&seen);
             if self.may_sleep() {
                 return;
             }
-            self.nap(&seen);
+            self.nap(&seen, look_at_ns);
+            if self.decider.want == Want::Evicted && now_ns() >= look_at_ns {
+                self.decider.wait_until_left();
+                look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
+            }
         }
     }
 
@@ -250,7 +277,9 @@ impl<P: LanePolicy> Body<P> {
             Want::Held => false,
             Want::Free => hold.release(|| decider.needs_keeper()),
             Want::Lent => hold.lend(|| decider.needs_keeper()),
-            // Nobody rings: it looks again when the policy wants it to, or visitors have gone.
+            // A hold would keep a visitor of the service waiting.
+            Want::Evicted if !decider.has_left && !decider.visited() => false,
+            // The holder looks again when the policy wants it to, when visitors have gone, or when batch comes back.
             Want::Evicted => {
                 hold.evict();
                 true
@@ -259,11 +288,12 @@ impl<P: LanePolicy> Body<P> {
     }
 
     /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
-    fn nap(&self, seen: &Observation) {
+    fn nap(&self, seen: &Observation, look_at_ns: u64) {
         let decider = &self.decider;
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
+        let deadline = if decider.want == Want::Evicted { deadline.min(look_at_ns) } else { deadline };
         let watched = &decider.memory.word(decider.request_lanes[0]).busy;
         let before = decider.watched_in(seen);
         let over = || {

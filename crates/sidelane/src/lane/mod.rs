@@ -23,3 +23,4 @@ pub mod slowdown;
 pub mod summary;
 pub mod talk;
 pub mod terms;
+pub mod watchdog;

@@ -31,6 +31,7 @@ use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::lane::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
+use crate::lane::watchdog::LaneWatch;
 use crate::note::Note;
 use crate::own_threads::{self, keep_off_cpus};
 use crate::request::{RequestSource, Source};
@@ -125,6 +126,7 @@ pub struct Session {
     cage: Arc<Cage>,
     keepers: Vec<LaneKeeper>,
     scheduler: Option<Scheduler>,
+    watch: Option<LaneWatch>,
     work: Work,
     guardian: Guardian,
     claims: Vec<Claim>,
@@ -185,7 +187,7 @@ impl Session {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
             Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
-        let Started { cage, keepers, scheduler, work, log } = match started {
+        let Started { cage, keepers, scheduler, watch, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
@@ -201,6 +203,7 @@ impl Session {
             cage,
             keepers,
             scheduler,
+            watch,
             work,
             guardian,
             claims,
@@ -317,6 +320,9 @@ impl Session {
 
     /// Takes down what was put up, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
+        self.tell_findings();
+        // Batch that it has stopped goes on, and ends or is given back like any other.
+        self.watch = None;
         if !self.is_adopted() {
             self.end_command()?;
         }

@@ -124,7 +124,16 @@ impl Session {
     /// Notes what has a name that batch chose, up to a bound.
     pub(super) fn note_named(&mut self, note: Note) {
         let named = |note: &&Note| {
-            matches!(note, Note::BatchRaised { .. } | Note::BatchWidened { .. } | Note::LeftAdopted { .. })
+            matches!(
+                note,
+                Note::BatchRaised { .. }
+                    | Note::BatchWidened { .. }
+                    | Note::LeftAdopted { .. }
+                    | Note::BatchOutranked { .. }
+                    | Note::BatchStayed { .. }
+                    | Note::BatchStopped { .. }
+                    | Note::BatchNotStopped { .. }
+            )
         };
         if self.notes.iter().filter(named).count() < NAMES_MAX {
             self.note(note);

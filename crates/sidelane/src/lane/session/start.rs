@@ -18,6 +18,7 @@ use super::work::Work;
 use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::claim::Claim;
 use crate::lane::log::LaneAudit;
+use crate::lane::watchdog::LaneWatch;
 use crate::undo::Undo;
 use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
@@ -34,6 +35,7 @@ pub(super) struct Started {
     pub(super) cage: Arc<Cage>,
     pub(super) keepers: Vec<LaneKeeper>,
     pub(super) scheduler: Option<Scheduler>,
+    pub(super) watch: Option<LaneWatch>,
     pub(super) work: Work,
     pub(super) log: Log,
 }
@@ -107,8 +109,8 @@ pub(super) fn start_batch(
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
     let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
-    let Kept { keepers, scheduler } = kept;
-    Ok(Started { cage, keepers, scheduler, work, log })
+    let Kept { keepers, scheduler, watch } = kept;
+    Ok(Started { cage, keepers, scheduler, watch, work, log })
 }
 
 /// Moves batch that is there already to its lanes. They are kept before it comes.
@@ -131,26 +133,34 @@ pub(super) fn adopt_batch(
         cage.retire();
     }
     taken?;
-    let Kept { keepers, scheduler } = kept;
-    Ok(Started { cage, keepers, scheduler, work: Work::Adopted(Box::new(adopted)), log })
+    let Kept { keepers, scheduler, watch } = kept;
+    Ok(Started { cage, keepers, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
 /// Who keeps the lanes.
 struct Kept {
     keepers: Vec<LaneKeeper>,
     scheduler: Option<Scheduler>,
+    watch: Option<LaneWatch>,
 }
 
 fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what: &str) -> Result<(Kept, Log)> {
     let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
-        return Ok((Kept { keepers: Vec::new(), scheduler: None }, log));
+        return Ok((Kept { keepers: Vec::new(), scheduler: None, watch: None }, log));
     };
     stage.served.iter_mut().for_each(|served| served.agree(lending, stage.tracker.memory()));
     let (keepers, scheduler) = keepers::start(&options.gate, stage.lanes, stage.tracker, cage, lending, &pen)?;
-    Ok((Kept { keepers, scheduler }, log))
+    // Where the gate keeps no lane, batch has to leave none.
+    let watched = !keepers.is_empty();
+    let watch =
+        || LaneWatch::start(stage.lanes, stage.tracker.memory(), stage.tracker.alarms()?, cage).context(NO_WATCHDOG);
+    let watch = watched.then(watch).transpose()?;
+    Ok((Kept { keepers, scheduler, watch }, log))
 }
+
+const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
 
 type Log = Option<AuditLog>;
 

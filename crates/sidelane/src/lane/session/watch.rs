@@ -15,6 +15,7 @@ use super::start::locks;
 use super::work::Work;
 use super::{Blocked, Session};
 use crate::lane::slowdown::{Change, SlowdownKeeper};
+use crate::lane::watchdog::LaneWatch;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use sidelane_host::clock::now_ns;
@@ -37,6 +38,7 @@ impl Session {
         self.look_after_scheduler()?;
         self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
+        self.tell_findings();
         self.look_after_guardian()?;
         let is_visited = self.keepers.iter().any(LaneKeeper::visited);
         if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
@@ -171,6 +173,19 @@ impl Session {
             "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
              has ended for that: choose other lanes with --lanes"
         )
+    }
+
+    /// Writes down what the watchdog did.
+    pub(super) fn tell_findings(&mut self) {
+        let findings = self.watch.as_ref().map(LaneWatch::take_findings).unwrap_or_default();
+        for finding in findings {
+            if let Some(log) = &mut self.log {
+                log.note(finding.at_ns, finding.name(), &finding.to_string());
+            }
+            if let Some(note) = Note::of_finding(&finding) {
+                self.note_named(note);
+            }
+        }
     }
 
     fn put_strays_back(&mut self) {

@@ -1,0 +1,163 @@
+//! The watchdog of batch lanes: batch that no summons can move leaves its lane all the same, and a note says so.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::process::{policy, wants_cpu};
+use common::{Footprint, Run, Running, SPIN, Service, Words, lanes_to_ourselves, wait_until};
+use serde_json::Value;
+use sidelane_signal::HoldState;
+
+/// SCHED_IDLE, as /proc says it.
+const IDLE: Option<&str> = Some("5");
+
+/// Whether a thread can be real-time in the group of this test.
+fn may_be_real_time() -> bool {
+    let tried = Command::new("chrt").args(["-f", "10", "true"]).stderr(Stdio::null()).status();
+    let may = tried.is_ok_and(|tried| tried.success());
+    if !may {
+        sidelane_skip::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
+    }
+    may
+}
+
+fn chrt(class: [&str; 2], pid: u32) {
+    let given = Command::new("chrt").args([class[0], "-p", class[1], &pid.to_string()]).status();
+    assert!(given.is_ok_and(|given| given.success()), "chrt {class:?} works from outside of batch");
+}
+
+/// The steps of the watchdog so far, each with its reason.
+fn steps(run: &[Value]) -> Vec<(String, String)> {
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let steps = run.iter().map(|entry| (text(entry, "action"), text(entry, "why")));
+    steps.filter(|(action, _)| ["demote", "put_back", "stop", "go_on"].contains(&action.as_str())).collect()
+}
+
+fn end(run: Running) -> common::Finished {
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM)
+}
+
+/// Batch is busy when it gets its class, so it makes no switch by which anything could tell. The service then starts
+/// beside it.
+#[test]
+fn batch_that_outranks_the_holder_leaves_the_lane() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !may_be_real_time() {
+        return;
+    }
+    let before = Footprint::now();
+    for class in [["-f", "10"], ["-f", "99"], ["-r", "10"]] {
+        let mut service = Service::on_command();
+        let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+        let batch = run.batch_pid();
+        let lane = Words::of(&mut run);
+        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        chrt(class, batch);
+        service.work();
+        run.wait_until("batch was demoted", |run| run.has_audited("demote", 0) && policy(batch).as_deref() == IDLE);
+        run.wait_until("the lane was kept", |_| lane.is_kept() && !lane.batch_is_on());
+        service.rest();
+        let name = if class[0] == "-f" { "SCHED_FIFO" } else { "SCHED_RR" };
+        let run = end(run).must_say(&["the batch thread `sh`", &format!("{name} {}", class[1]), "SCHED_IDLE"]);
+        assert!(steps(&run.audit()).iter().all(|(action, _)| action == "demote"), "{:?}", run.audit());
+        drop(service);
+    }
+    before.must_come_back();
+}
+
+/// One thread of two, and not the first. It goes by its own name.
+const CLIMBER: &str = r#"
+import os, threading, time
+def climb():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as name:
+        name.write("climber")
+    while True:
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+threading.Thread(target=climb, daemon=True).start()
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(1000)
+"#;
+
+#[test]
+fn a_thread_that_climbs_again_and_again_is_stopped() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let python = Command::new("python3").args(["-c", "import os; os.sched_setscheduler"]).status();
+    if !may_be_real_time() || !python.is_ok_and(|python| python.success()) {
+        return sidelane_skip::skip("needs real-time threads and python3");
+    }
+    let before = Footprint::now();
+    let service = Service::in_bursts();
+    let mut run = Run::beside(service.target()).and(&["--allow-realtime"]).start(&["python3", "-c", CLIMBER]);
+    run.wait_until("batch was stopped and went on", |run| run.has_audited("go_on", 0));
+    let run = end(run).must_say(&["all batch was stopped for a while", "climber"]);
+    let steps = steps(&run.audit());
+    let actions: Vec<&str> = steps.iter().map(|(action, _)| action.as_str()).collect();
+    let stop = actions.iter().position(|action| *action == "stop").expect("batch was stopped");
+    assert!(actions[..stop].contains(&"demote") && actions[stop..].contains(&"go_on"), "{actions:?}");
+    assert!(steps.iter().any(|(action, why)| action == "demote" && why.contains("climber")), "{steps:?}");
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+/// Eviction freezes batch, and a system call goes on until it returns. Until then the holder keeps the lane.
+#[test]
+fn an_evicted_lane_is_held_until_a_system_call_is_over() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let copies = "trap 'rm -f $file' EXIT; file=/dev/shm/sidelane-copy-$$; echo $$; \
+                  while :; do dd if=/dev/zero of=$file bs=400M count=1 conv=notrunc 2>/dev/null; done";
+    let mut run = Run::beside(service.target()).start_script(copies);
+    let batch = run.batch_pid();
+    let lane = Words::of(&mut run);
+    let mut rounds = 0;
+    while !run.has_audited("put_back", 0) {
+        rounds += 1;
+        assert!(rounds <= 20, "batch was in a system call in one of {rounds} evictions");
+        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        let began_ns = sidelane_host::clock::now_ns();
+        service.work();
+        run.wait_until_audited("evict", began_ns);
+        // It stands still only behind its system call.
+        run.wait_until("batch was held or frozen", |run| run.has_audited("put_back", 0) || !lane.batch_is_on());
+        service.rest();
+        run.wait_until("batch was back", |run| run.has_audited("restore", began_ns));
+    }
+    end(run).must_say(&[&format!("the batch thread `dd` stayed on lane {BATCH_LANE}")]);
+    let _ = std::fs::remove_file(format!("/dev/shm/sidelane-copy-{batch}"));
+    before.must_come_back();
+}
+
+/// Batch that root started leaves its group all the time, so eviction does not freeze it.
+#[test]
+fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
+    const GROUPS: &str = "/sys/fs/cgroup/unified";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !std::path::Path::new(GROUPS).join("cgroup.procs").exists() {
+        return sidelane_skip::skip(format!("needs cgroup v2 at {GROUPS}, to leave a group"));
+    }
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let leaves = format!("echo $$; while :; do echo $$ >{GROUPS}/cgroup.procs; done");
+    let mut run = Run::beside(service.target()).start_script(&leaves);
+    let batch = run.batch_pid();
+    let lane = Words::of(&mut run);
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    service.work();
+    run.wait_until_audited("put_back", 0);
+    wait_until("batch stood still", || !wants_cpu(batch) || lane.state() == HoldState::Held);
+    run.wait_until("batch was off the lane", |_| lane.is_kept() && !lane.batch_is_on());
+    service.rest();
+    let run = end(run).must_say(&[&format!("the batch thread `sh` stayed on lane {BATCH_LANE}, or came back")]);
+    let order: Vec<String> = run.audit().iter().map(|entry| entry["action"].to_string()).collect();
+    let [evict, back] = ["\"evict\"", "\"put_back\""].map(|action| order.iter().position(|found| found == action));
+    assert!(evict.is_some() && evict < back, "{order:?}");
+    before.must_come_back();
+}
