@@ -199,8 +199,9 @@ impl Session {
     fn look_after_guardian(&mut self) -> Result<()> {
         let alive = self.guardian.is_alive();
         if !alive {
-            self.note(Note::GuardianEnded);
             self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
+            // Said once it is so: the new one has the whole list.
+            self.note(Note::GuardianEnded);
         }
         if !self.guardian.take_frozen().is_empty() {
             self.was_stopped = true;
