@@ -3,8 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::thread;
+
+use rustix::thread::LinkNameSpaceType;
 
 use crate::procfs::text_of;
 use crate::sock_diag;
@@ -21,33 +26,94 @@ pub struct Listener {
     pub port: u16,
 }
 
+/// Sockets that listen: by network namespace and inode, the port.
+pub type Sockets = BTreeMap<u32, BTreeMap<u64, u16>>;
+
 /// The ports that any of these processes listens on: all of them, or `only` that one.
 pub fn listeners(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<Listener> {
-    let own = network_of("self").map(|network| (network, listening_here()));
-    let all = pids.iter().flat_map(|pid| listeners_of(*pid, own.as_ref()));
-    all.filter(|listener| only.is_none_or(|port| listener.port == port)).collect()
+    let listening = Listening::of(pids.iter().copied());
+    pids.iter().flat_map(|pid| listening.of_process(*pid, only)).collect()
+}
+
+/// The sockets that listen in the network namespaces of some processes. Each namespace is read once.
+#[derive(Clone, Debug, Default)]
+pub struct Listening {
+    sockets: Sockets,
+    /// The namespace of each process.
+    networks: BTreeMap<u32, u32>,
+}
+
+impl Listening {
+    /// Reads those of these processes.
+    pub fn of(pids: impl Iterator<Item = u32>) -> Self {
+        let own = network_of("self");
+        let mut listening = Self::default();
+        for pid in pids {
+            let Some(network) = network_of(&pid.to_string()) else { continue };
+            listening.networks.insert(pid, network);
+            listening.sockets.entry(network).or_insert_with(|| {
+                by_inode(match own {
+                    Some(own) if own == network => listening_here(),
+                    _ => listening_in_network_of(pid),
+                })
+            });
+        }
+        listening
+    }
+
+    /// The sockets of the namespaces of these processes alone.
+    pub fn beside(&self, pids: &BTreeSet<u32>) -> Sockets {
+        let networks: BTreeSet<u32> = pids.iter().filter_map(|pid| self.networks.get(pid)).copied().collect();
+        self.sockets.iter().filter(|(network, _)| networks.contains(network)).map(|(n, s)| (*n, s.clone())).collect()
+    }
+
+    /// The ports that this process listens on: all of them, or `only` that one. Its open files are looked at until all
+    /// sockets of its namespace are found.
+    pub fn of_process(&self, pid: u32, only: Option<u16>) -> BTreeSet<Listener> {
+        let Some(network) = self.networks.get(&pid) else { return BTreeSet::new() };
+        let mut wanted = self.sockets.get(network).cloned().unwrap_or_default();
+        wanted.retain(|_, port| only.is_none_or(|only| only == *port));
+        let mut found = BTreeSet::new();
+        if wanted.is_empty() {
+            return found;
+        }
+        for file in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let link = fs::read_link(file.path()).ok();
+            let inode = link.and_then(|link| socket_inode(link.to_str()?)?.parse::<u64>().ok());
+            let port = inode.and_then(|inode| wanted.remove(&inode));
+            found.extend(port.map(|port| Listener { network: *network, port }));
+            if wanted.is_empty() {
+                break;
+            }
+        }
+        found
+    }
+}
+
+fn by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
+    sockets.into_iter().filter_map(|(inode, port)| Some((inode.parse().ok()?, port))).collect()
+}
+
+/// Inode and port of each socket that listens in the network namespace of a process.
+fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
+    // A thread of its own goes there, and nowhere else after it.
+    let ask = || {
+        let network = fs::File::open(format!("/proc/{pid}/ns/net"))?;
+        rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        sock_diag::listening()
+    };
+    let asked = thread::scope(|scope| {
+        thread::Builder::new().spawn_scoped(scope, ask)?.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    });
+    match asked {
+        Ok(sockets) => sockets.into_iter().map(|(inode, own)| (inode.to_string(), own.port())).collect(),
+        Err(_) => listening_in_tables(&format!("/proc/{pid}")),
+    }
 }
 
 /// The inode number of a process's network namespace.
 pub(crate) fn network_of(pid: &str) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
-}
-
-/// The ports of one process; `own` are the sockets of this process's network namespace.
-fn listeners_of(pid: u32, own: Option<&(u32, Vec<(String, u16)>)>) -> BTreeSet<Listener> {
-    let Some(network) = network_of(&pid.to_string()) else { return BTreeSet::new() };
-    let ports = match own {
-        Some((here, sockets)) if *here == network => ports_of(pid, sockets),
-        _ => ports_of(pid, &listening_in_tables(&format!("/proc/{pid}"))),
-    };
-    ports.into_iter().map(|port| Listener { network, port }).collect()
-}
-
-fn ports_of(pid: u32, listening: &[(String, u16)]) -> BTreeSet<u16> {
-    let listening: BTreeMap<&str, u16> = listening.iter().map(|(inode, port)| (inode.as_str(), *port)).collect();
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let inodes = files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?));
-    inodes.filter_map(|inode| listening.get(inode.as_str()).copied()).collect()
 }
 
 fn socket_inode(link: &str) -> Option<String> {
@@ -265,6 +331,33 @@ mod tests {
                 |sockets: Vec<(String, SocketAddr)>| sockets.iter().filter(|(_, own)| *own == address).count();
             assert_eq!((of_address(sockets_here()), of_address(sockets_in_tables("/proc"))), (1, 1));
         }
+    }
+
+    /// A socket of its own network namespace is found without the tables of that.
+    #[test]
+    fn a_listener_in_another_network_namespace_is_found() {
+        let script = "import socket,sys; s=socket.socket(); s.bind(('0.0.0.0',4711)); s.listen(); print(1,flush=True); sys.stdin.read()";
+        let mut command = std::process::Command::new("unshare");
+        let command = command.args(["-n", "python3", "-c", script]);
+        let child = command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn();
+        let Ok(mut child) = child else { return sidelane_skip::skip("needs unshare and python3") };
+        let mut line = [0; 2];
+        if std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).is_err() {
+            return sidelane_skip::skip("cannot make a network namespace here");
+        }
+        let pids = BTreeSet::from([child.id(), std::process::id()]);
+        let here = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listening = Listening::of(pids.iter().copied());
+        assert_eq!(listening.beside(&pids).len(), 2, "each namespace is read once");
+        let found = listening.of_process(child.id(), None);
+        assert_eq!(found.iter().map(|listener| listener.port).collect::<Vec<_>>(), [4711]);
+        assert!(listening.of_process(child.id(), Some(4712)).is_empty());
+        assert_ne!(network_of("self"), found.first().map(|listener| listener.network));
+        assert_eq!(listening_in_network_of(child.id()), listening_in_tables(&format!("/proc/{}", child.id())));
+        let mine = listeners(&pids, Some(here.local_addr().unwrap().port()));
+        assert_eq!(mine.len(), 1);
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

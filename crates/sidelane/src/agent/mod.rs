@@ -7,6 +7,7 @@ pub mod config;
 mod cost;
 mod daemon;
 pub mod discover;
+mod helper;
 mod lanes;
 mod log;
 mod metric;

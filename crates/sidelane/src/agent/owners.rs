@@ -141,6 +141,11 @@ impl Owners {
         Ok(new)
     }
 
+    /// How the claims of these CPUs are undone.
+    pub fn undo_of(&self, cpus: &CpuSet) -> Vec<Undo> {
+        self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
+    }
+
     /// Lets the claims stand, but for those of CPUs that a run has claimed since.
     pub fn announce(&mut self) -> Result<(), ClaimError> {
         for cpu in self.cpus().iter() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use sidelane_host::ports::Listener;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::requests::Room;
 use sidelane_kernel::tracking::ServiceTracking;
@@ -13,7 +14,8 @@ use super::discover::FoundService;
 use crate::lane::terms::TermsKeeper;
 use crate::note::Note;
 use crate::request::emitted::Emitters;
-use crate::request::{Request, RequestSource, Requests, can_track, unseen};
+use crate::request::search::{Answer, Known};
+use crate::request::{EmitFile, Request, RequestError, RequestSource, Requests, can_track};
 
 /// Figures of some requests.
 #[derive(Clone, Debug, Default)]
@@ -70,23 +72,37 @@ fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource 
 
 const NOBODY_ASKS: &str = "no objective, no [metrics] and no metric asks for them";
 
-/// Where the requests of these processes can be seen, or why they cannot. What the service emits is preferred.
-fn find(tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> std::result::Result<RequestSource, String> {
-    if let Some(emitters) = Emitters::find(pids) {
-        return Ok(emitted(emitters, tracking));
+const STILL_LOOKED_FOR: &str = "where they can be seen is still looked for";
+
+/// Follows the requests at the place that was found, or says why they cannot be seen. What the service emits is preferred.
+fn follow(
+    tracking: &ServiceTracking,
+    name: &str,
+    emitting: Vec<(u32, EmitFile)>,
+    listeners: BTreeSet<Listener>,
+) -> std::result::Result<RequestSource, String> {
+    if !emitting.is_empty() {
+        return Ok(emitted(Emitters::of(emitting), tracking));
     }
-    match tracking.tracker().features().requests {
-        true => Requests::track_in(Room::Half, tracking, name, pids)
-            .map(RequestSource::Sockets)
-            .map_err(|why| why.to_string()),
-        false => Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string())),
+    if !tracking.tracker().features().requests {
+        return Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string()));
     }
+    if listeners.is_empty() {
+        return Err(RequestError::NoPort { service: name.to_owned() }.to_string());
+    }
+    let requests = Requests::track_at(listeners, Room::Half, tracking);
+    requests.map(RequestSource::Sockets).map_err(|why| why.to_string())
 }
 
-/// Requests that it may take where they are not seen.
-fn elsewhere(source: &RequestSource, tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> Option<Note> {
-    let at_sockets = matches!(source, RequestSource::Sockets(_));
-    at_sockets.then(|| unseen(name, pids, tracking.port())).flatten()
+/// What an answer has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing that has to be told.
+    Nothing,
+    /// For the first time, that requests cannot be seen, at least not yet.
+    Unseen,
+    /// Requests can be seen from now on.
+    Seen,
 }
 
 /// The requests of one service.
@@ -94,6 +110,8 @@ pub struct Measured {
     source: Option<RequestSource>,
     /// Why they cannot be seen, if so.
     why_not: Option<String>,
+    /// It is not known yet whether they can be seen.
+    is_looked_for: bool,
     /// Where else it may take requests, if its sockets are looked at.
     elsewhere: Option<Note>,
     objective: Option<Objective>,
@@ -110,29 +128,54 @@ pub struct Measured {
 
 impl Measured {
     /// Begins to look, if the tracker was loaded for it.
-    pub fn of(tracking: &ServiceTracking, found: &FoundService, asked: bool) -> Self {
-        let (source, why_not, elsewhere, coming, recent, all) = Default::default();
-        let objective = found.terms.slo;
-        let mut measured = Self { source, why_not, elsewhere, objective, asked, coming, recent, all, lost: 0 };
-        measured.look_again(tracking, &found.name, &found.service.pids);
-        measured
+    pub fn of(found: &FoundService, asked: bool) -> Self {
+        let (source, elsewhere, coming, recent, all) = Default::default();
+        let (objective, why_not) = (found.terms.slo, Some(STILL_LOOKED_FOR.to_owned()));
+        Self { source, why_not, is_looked_for: true, elsewhere, objective, asked, coming, recent, all, lost: 0 }
     }
 
-    /// The service consists of these processes now. Whether its requests could not be seen before, and can be now.
-    pub fn look_again(&mut self, tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> bool {
-        if let Some(source) = &mut self.source {
-            // Ports that are not found today are tomorrow.
-            let _ = source.look_again(pids);
-            return false;
+    /// What is known of where its requests can be seen.
+    pub fn known(&self) -> Known {
+        match &self.source {
+            None => Known::Nothing,
+            Some(RequestSource::Sockets(_)) => Known::Sockets,
+            Some(RequestSource::Emitted(emitters)) => Known::Emitted(emitters.emitting()),
         }
-        match find(tracking, name, pids) {
-            Ok(source) => {
-                self.elsewhere = elsewhere(&source, tracking, name, pids);
-                (self.source, self.why_not) = (Some(source), None);
+    }
+
+    /// Takes in where its requests can be seen.
+    pub fn learn(&mut self, tracking: &ServiceTracking, name: &str, answer: Answer) -> Learned {
+        let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
+        match &mut self.source {
+            Some(RequestSource::Sockets(requests)) => {
+                // A port that cannot be listened at now can be later.
+                let _ = requests.listen(listeners);
+                Learned::Nothing
             }
-            Err(why) => self.why_not = Some(why),
+            Some(RequestSource::Emitted(emitters)) => {
+                emitters.follow(&pids, emitting);
+                Learned::Nothing
+            }
+            None => {
+                let was_looked_for = std::mem::take(&mut self.is_looked_for);
+                match follow(tracking, name, emitting, listeners) {
+                    Ok(source) => {
+                        self.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
+                        (self.source, self.why_not) = (Some(source), None);
+                        Learned::Seen
+                    }
+                    Err(why) => {
+                        self.why_not = Some(why);
+                        if was_looked_for { Learned::Unseen } else { Learned::Nothing }
+                    }
+                }
+            }
         }
-        self.source.is_some()
+    }
+
+    /// Whether it is not known yet if they can be seen.
+    pub fn is_looked_for(&self) -> bool {
+        self.is_looked_for
     }
 
     /// Its objective is this from now on: requests of before were not judged by it. Figures are `asked` for, or not.
@@ -196,7 +239,7 @@ impl Measured {
             None => source.drain(take),
         };
         fetched.context("cannot read a service's requests")?;
-        self.lost += source.take_window().counts.dropped;
+        self.lost += source.take_lost();
         Ok(())
     }
 

@@ -21,9 +21,10 @@ use sidelane_signal::LaneClass;
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
 use super::lanes::KeptLanes;
 use super::places::Places;
-use super::requests::Measured;
+use super::requests::{Learned, Measured};
 use crate::cpu_mask::mask;
 use crate::own_threads::Fixed;
+use crate::request::search::{Answer, Question};
 use crate::undo::threads::Whose;
 
 /// A service that is tracked.
@@ -54,10 +55,16 @@ impl Served {
         self.found = found;
     }
 
-    /// Looks again where its requests can be seen. Whether they can only now.
-    pub fn look_for_requests(&mut self) -> bool {
-        let pids = self.processes();
-        !pids.is_empty() && self.measured.look_again(&self.tracking, &self.found.name, &pids)
+    /// What has to be looked for to see its requests; `None` if no process of it lives.
+    pub fn question(&self) -> Option<Question> {
+        let (pids, known) = (self.processes(), self.measured.known());
+        let (service, name, port) = (self.found.id.0, self.found.name.clone(), self.tracking.port());
+        (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
+    }
+
+    /// Takes in where its requests can be seen.
+    pub fn learn(&mut self, answer: Answer) -> Learned {
+        self.measured.learn(&self.tracking, &self.found.name, answer)
     }
 
     /// Its processes, as of now.
@@ -160,7 +167,7 @@ impl Tracked {
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let found_on = mask(&allowed_cpus(&found.service.pids));
         let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
-        let measured = Measured::of(&tracking, &found, self.asked);
+        let measured = Measured::of(&found, self.asked);
         let served =
             Served { tracking, allowed, found_on, measured, placed: None, kept: None, has_moved: false, found };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;

@@ -55,16 +55,16 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
             break;
         }
         if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {
-            listener.tell(&text(&mut proxy)?);
+            listener.tell(|| exposition(&mut proxy));
         }
     }
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
 }
 
-fn text(proxy: &mut RunningProxy) -> Result<String> {
+fn exposition(proxy: &mut RunningProxy) -> Exposition {
     proxy.look();
     let counted = proxy.state().map(|state| Counted { listen: None, options: proxy.options(), state });
-    Ok(Exposition(families(counted.as_slice())).text()?)
+    Exposition(families(counted.as_slice()))
 }
 
 fn has_reader(listener: &Listener) -> bool {

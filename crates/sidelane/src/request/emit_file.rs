@@ -24,7 +24,7 @@ pub(super) struct Head {
 }
 
 /// One process's file.
-pub(super) struct EmitFile {
+pub(crate) struct EmitFile {
     file: SealedFile,
     /// How far each ring was read.
     read: Vec<u64>,

@@ -25,7 +25,8 @@ const HEARD_MAX: usize = 1 << 16;
 pub struct Emitters {
     files: BTreeMap<u32, EmitFile>,
     joining: Joining,
-    window: Window,
+    /// What was handed on since it was last taken, if anybody takes it.
+    window: Option<Window>,
     /// Who else has to know of processes that come and go.
     listener: Option<Sender<News>>,
 }
@@ -33,10 +34,31 @@ pub struct Emitters {
 impl Emitters {
     /// `None` if none of these processes emits.
     pub fn find(pids: &BTreeSet<u32>) -> Option<Self> {
-        let (files, joining, window) = Default::default();
-        let mut emitters = Self { files, joining, window, listener: None };
+        let (files, joining) = Default::default();
+        let mut emitters = Self { files, joining, window: Some(Window::default()), listener: None };
         emitters.look_again(pids);
         (!emitters.files.is_empty()).then_some(emitters)
+    }
+
+    /// Reads what these files of processes have, without windows: each request is only handed on.
+    pub(crate) fn of(files: Vec<(u32, EmitFile)>) -> Self {
+        Self { files: files.into_iter().collect(), joining: Joining::default(), window: None, listener: None }
+    }
+
+    /// The processes that emit.
+    pub(crate) fn emitting(&self) -> BTreeSet<u32> {
+        self.files.keys().copied().collect()
+    }
+
+    /// The service consists of these processes now, and these files of some were found.
+    pub(crate) fn follow(&mut self, pids: &BTreeSet<u32>, found: Vec<(u32, EmitFile)>) {
+        for (pid, file) in found {
+            if pids.contains(&pid) && !self.files.contains_key(&pid) {
+                self.tell_of(pid, &file);
+                self.files.insert(pid, file);
+            }
+        }
+        self.forget_all_but(pids);
     }
 
     /// The service may have been started again, or another of its processes may emit now.
@@ -47,6 +69,10 @@ impl Emitters {
                 self.files.extend(found.map(|file| (*pid, file)));
             }
         }
+        self.forget_all_but(pids);
+    }
+
+    fn forget_all_but(&mut self, pids: &BTreeSet<u32>) {
         let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
         for pid in gone {
             self.files.remove(&pid);
@@ -88,7 +114,7 @@ impl Emitters {
             self.joining.add(pid, event);
         }
         for request in self.joining.finished() {
-            self.window.add(&request);
+            self.window.iter_mut().for_each(|window| window.add(&request));
             each(&request);
         }
         self.joining.make_room();
@@ -121,7 +147,7 @@ impl Emitters {
 
     /// What was handed on since the last call.
     pub fn take_window(&mut self) -> Window {
-        let mut window = std::mem::take(&mut self.window);
+        let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
         window.counts.finished = window.count();
         window.counts.dropped = self.take_lost();
         window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);

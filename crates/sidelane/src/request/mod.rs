@@ -22,6 +22,7 @@ mod ledger;
 mod log;
 mod recent;
 mod records;
+pub mod search;
 mod source;
 mod summary;
 mod tracked;
@@ -29,6 +30,7 @@ pub mod truth;
 pub mod watch;
 mod window;
 
+pub(crate) use emit_file::EmitFile;
 pub use records::{Request, SETTLE_NS};
 pub use source::{RequestSource, Source};
 pub use summary::Summary;

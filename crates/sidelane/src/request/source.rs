@@ -95,6 +95,14 @@ impl RequestSource {
         }
     }
 
+    /// Requests whose records were lost since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        match self {
+            Self::Sockets(requests) => requests.take_lost(),
+            Self::Emitted(emitters) => emitters.take_lost(),
+        }
+    }
+
     /// The service consists of these processes now.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         match self {

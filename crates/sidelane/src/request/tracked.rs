@@ -83,7 +83,8 @@ pub struct Requests {
     /// Where the ring puts what it is emptied of.
     fetched: Rc<RefCell<Vec<Request>>>,
     settling: Settling,
-    window: Window,
+    /// What was handed on since it was last taken, if anybody takes it.
+    window: Option<Window>,
     counted: Counts,
     listeners: BTreeSet<Listener>,
     /// Only at this one, if the service was named by it.
@@ -104,7 +105,16 @@ impl Requests {
         service: &str,
         pids: &BTreeSet<u32>,
     ) -> Result<Self, RequestError> {
-        let listeners = heard_at(service, pids, tracking.port())?;
+        let requests = Self::track_at(heard_at(service, pids, tracking.port())?, room, tracking)?;
+        Ok(Self { window: Some(Window::default()), ..requests })
+    }
+
+    /// Tracks what comes in at these sockets, without windows: each request is only handed on.
+    pub fn track_at(
+        listeners: BTreeSet<Listener>,
+        room: Room,
+        tracking: &ServiceTracking,
+    ) -> Result<Self, RequestError> {
         let memory = RequestMemory::map(tracking, room)?;
         listeners.iter().try_for_each(|listener| memory.sockets().listen(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);
@@ -115,7 +125,7 @@ impl Requests {
             memory: Arc::new(memory),
             fetched,
             settling: Settling::default(),
-            window: Window::default(),
+            window: None,
             listeners,
             port: tracking.port(),
         })
@@ -133,7 +143,12 @@ impl Requests {
 
     /// A service that was started again may listen elsewhere.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
-        for listener in listeners(pids, self.port) {
+        self.listen(listeners(pids, self.port))
+    }
+
+    /// Requests may come in at these sockets, too.
+    pub fn listen(&mut self, listeners: BTreeSet<Listener>) -> Result<(), RequestError> {
+        for listener in listeners {
             if self.listeners.insert(listener) {
                 self.memory.sockets().listen(listener)?;
             }
@@ -192,11 +207,19 @@ impl Requests {
     /// What was handed on since the last call.
     pub fn take_window(&mut self) -> Window {
         let counts = self.memory.counts();
-        let mut window = std::mem::take(&mut self.window);
+        let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
         window.counts = counts.since(&self.counted);
         window.late_sends = self.settling.take_late_sends();
         self.counted = counts;
         window
+    }
+
+    /// Requests whose records were lost since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        let counts = self.memory.counts();
+        let lost = counts.since(&self.counted).dropped;
+        self.counted = counts;
+        lost
     }
 
     fn fetch(&mut self) -> Result<Vec<Request>, RequestError> {
@@ -207,7 +230,7 @@ impl Requests {
 
     fn hand_on(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
         for request in &settled {
-            self.window.add(request);
+            self.window.iter_mut().for_each(|window| window.add(request));
             each(request);
         }
     }

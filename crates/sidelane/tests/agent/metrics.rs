@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
@@ -173,4 +174,69 @@ fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone(
     let daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
     let elsewhere = format!("may take requests at UDP port {port}");
     daemon.end().must_say(&[&elsewhere, "is of TCP alone"]);
+}
+
+/// Has 100 processes that listen in network namespaces of their own, and then 50 000 open files.
+const LARGE: &str = "import ctypes, os, resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (60000, 60000))
+def listen():
+    s = socket.socket()
+    s.bind(('0.0.0.0', 4711))
+    s.listen()
+    return s
+while not os.path.exists(sys.argv[1] + '/go'):
+    time.sleep(0.05)
+read, write = os.pipe()
+for _ in range(100):
+    if os.fork() == 0:
+        alone = ctypes.CDLL(None).unshare(0x40000000)
+        kept = listen() if alone == 0 else None
+        os.write(write, b'1')
+        time.sleep(1000)
+for _ in range(100):
+    os.read(read, 1)
+files = [os.open('/dev/null', 0) for _ in range(50000)]
+open(sys.argv[1] + '/large', 'w')
+time.sleep(1000)";
+
+/// CPU time of the agent's own thread, and of all its threads.
+fn cpu_ns_of(pid: u32) -> (u64, u64) {
+    let of = |tid: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    (of(&pid.to_string()), tasks.map(|task| of(task.file_name().to_str().unwrap())).sum())
+}
+
+/// What is read of a service grows with its files and network namespaces; the real-time thread reads none of it.
+#[test]
+fn the_real_time_thread_does_no_more_beside_a_large_service() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("large.py"), LARGE).unwrap();
+    let script = format!("exec python3 {0}/large.py {0}", dir.path().display());
+    let _service = tree.container_that("service", &script);
+    let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
+    let daemon = Daemon::start(&File::holmes().with_service(&rule).with_batch("/nobody"), 1, 0);
+    let pid = daemon.run.pid();
+    // A share of time: only a length of time has one.
+    let in_a_while = || {
+        let (own, all) = cpu_ns_of(pid);
+        thread::sleep(Duration::from_secs(4));
+        let (own_later, all_later) = cpu_ns_of(pid);
+        (own_later - own, all_later - all)
+    };
+    let (own_before, _) = in_a_while();
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    wait_until("the service was large", || dir.path().join("large").exists());
+    wait_until("its requests could be seen", || status()["services"][0]["requests_missing"].is_null());
+    let (own, all) = in_a_while();
+    assert!(own < 4 * own_before, "{own} ns of the real-time thread, {own_before} ns before");
+    assert!(all > own, "the rest was done elsewhere");
+    daemon.end();
 }

@@ -1,5 +1,6 @@
 //! Containers that become part of others, and the CPUs on which new batch starts.
 
+use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
@@ -98,7 +99,7 @@ impl Agent {
         // Batch may have to stay away: the policy is asked at once.
         self.times.look_ns = 0;
         let name = &container.name;
-        self.finder.note_held(&container.id);
+        self.helper.note_held(&container.id);
         self.forget_about(name);
         self.note_gap(container);
         self.note_means(place, name);
@@ -110,7 +111,7 @@ impl Agent {
         if !moves_containers(&self.config.policy) || self.births.are_confined(&container.tree, &self.gaps.unconfined) {
             return;
         }
-        let processes = self.finder.processes(&container.id).into_iter().filter_map(Thread::of);
+        let processes = processes_in(&container.id).into_iter().filter_map(Thread::of);
         let Some(age_ns) = processes.map(|process| process.age_ns()).max() else { return };
         if age_ns < now_ns().saturating_sub(self.times.began_ns) {
             self.gaps.times.record(age_ns);
@@ -122,14 +123,14 @@ impl Agent {
     pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
         let container = &waiting.what;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
-        if is_late && !self.is_noted(&container.name) && !self.finder.processes(&container.id).is_empty() {
+        if is_late && !self.is_noted(&container.name) && !processes_in(&container.id).is_empty() {
             self.note_about(&container.name, Note::Incomplete { container: container.name.clone() });
         }
     }
 
     /// Has new batch start on CPUs that batch may have, where its groups have lists.
     pub(super) fn keep_births(&mut self) {
-        let births = Births { places: self.finder.birthplaces().to_vec(), cpus: self.cpus_of_births() };
+        let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
         let Some(hands) = self.hands.as_mut().filter(|_| births != self.births) else { return };
         let failed = hands.keep_births(&births.places, births.cpus.as_ref());
         self.diary.notes.retain(|note, _| !matches!(note, Note::NotBornConfined { .. }));
@@ -151,4 +152,9 @@ impl Agent {
         let cpus = self.usable.difference(&self.here.reserved);
         (is_holmes && !cpus.is_empty()).then_some(cpus)
     }
+}
+
+/// The processes in a container, as of now.
+fn processes_in(id: &ContainerId) -> Vec<u32> {
+    Group::find(&id.path).map(|group| group.processes()).unwrap_or_default()
 }

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,32 +16,35 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_policy::Nanos;
 
-use crate::agent::metrics::Listener;
+use crate::agent::metrics::{Exposition, Listener};
 use crate::agent::status::{SOCKET, Snapshot};
 use crate::undo::Undo;
 
 /// Room for a snapshot of a large machine, so that nobody has to wait for a reader.
 const SEND_BYTES: usize = 4 << 20;
 
+/// After the kernel had no memory for a wait. Real-time threads must not try at once, again and again.
+const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
+
 /// What woke the daemon.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Woken {
     pub(super) signal: bool,
-    pub(super) groups: bool,
     pub(super) status: bool,
     pub(super) metrics: bool,
     pub(super) lanes: bool,
     pub(super) crossing: bool,
+    pub(super) found: bool,
 }
 
 /// What rings within the agent.
 pub struct Bells<'a> {
-    /// A group has come or gone.
-    pub(super) groups: Option<BorrowedFd<'a>>,
     /// A keeper asks for batch to leave its lane, or lets it back.
     pub(super) lanes: Option<BorrowedFd<'a>>,
     /// Interference has crossed its threshold.
     pub(super) crossing: Option<BorrowedFd<'a>>,
+    /// The helper has found something.
+    pub(super) found: BorrowedFd<'a>,
 }
 
 /// The doors.
@@ -82,22 +87,27 @@ impl Doors {
 
     /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
     pub(super) fn wait(&self, signals: &PosixSignals, bells: Bells<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
-        let Bells { groups, lanes, crossing } = bells;
+        let Bells { lanes, crossing, found } = bells;
         let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
-        let fds = [Some(signals.as_fd()), groups, lanes, crossing, status, metrics];
+        let fds = [Some(signals.as_fd()), lanes, crossing, Some(found), status, metrics];
         let mut doors: Vec<PollFd<'_>> =
             fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match poll(&mut doors, Some(&timespec(timeout_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // No memory for the wait itself: what is due is done, and the next wait may have it.
+            Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
+                thread::sleep(NO_MEMORY_PAUSE);
+                return Ok(Woken::default());
+            }
             Err(error) => return Err(error.into()),
         }
         let mut ready = doors.iter().map(|door| !door.revents().is_empty());
         let mut is_ready = |is_open: bool| is_open && ready.next().unwrap_or(false);
         Ok(Woken {
             signal: is_ready(true),
-            groups: is_ready(groups.is_some()),
             lanes: is_ready(lanes.is_some()),
             crossing: is_ready(crossing.is_some()),
+            found: is_ready(true),
             status: is_ready(status.is_some()),
             metrics: is_ready(metrics.is_some()),
         })
@@ -110,9 +120,11 @@ impl Doors {
         }
     }
 
-    /// Answers everybody who waits for the metrics.
-    pub(super) fn tell_metrics(&self, text: &str) {
-        self.metrics.iter().for_each(|listener| listener.tell(text));
+    /// Answers the requests that wait for the metrics.
+    pub(super) fn tell_metrics(&self, metrics: impl FnOnce() -> Exposition) {
+        if let Some(listener) = &self.metrics {
+            listener.tell(metrics);
+        }
     }
 
     /// Closes them.

@@ -2,7 +2,8 @@
 //!
 //! It waits for what the kernel program says about interference, for POSIX signals, for whoever asks what it does, and
 //! for its own time: every few milliseconds while a service and batch run, far more rarely while they do not. What may
-//! take longer (looking for services and containers, checks, requests) is done by a slow look, a few times a second.
+//! take longer (checks, requests) is done by a slow look, a few times a second. What takes time that grows with the machine
+//! (looking for services, containers, and sockets of requests) a helper thread does (`agent::helper`).
 //!
 //! Order is everything here. What can fail without touching the machine comes first; the guardian knows of each change
 //! before it is made. At the end, and at a signal, everything is as it was found.
@@ -28,7 +29,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
@@ -40,7 +41,8 @@ use super::act::Hands;
 use super::choice::AnyPolicy;
 use super::config::{Config, OnMachine};
 use super::cost::Cost;
-use super::discover::{Container, Finder, FoundService, Lack};
+use super::discover::{Birthplace, Container, FoundService, Lack};
+use super::helper::Helper;
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, Seen};
 use super::metric::Metric;
@@ -80,7 +82,15 @@ pub struct AgentOptions {
 pub struct Agent {
     options: AgentOptions,
     config: Config,
-    finder: Finder,
+    helper: Helper,
+    /// What the file names and the machine lacks, as of the helper's last report.
+    lacks: Vec<Lack>,
+    /// The groups in which new batch is made, as of the helper's last report.
+    birthplaces: Vec<Birthplace>,
+    /// CPUs whose claims the guardian knows of.
+    guarded: CpuSet,
+    /// What could not be done at the last look.
+    tried_again: Vec<Tried>,
     /// What the file comes to on this machine.
     here: OnMachine,
     /// CPUs that were online at the last slow look.
@@ -121,6 +131,15 @@ pub struct Agent {
     demoted: Demoted,
     diary: Diary,
     cost: Cost,
+}
+
+/// What is tried again at each look until it can be done: no failure of it ends the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    /// To use the CPUs that are online.
+    Cpus,
+    /// To have a guardian.
+    Guardian,
 }
 
 /// When what is to be done.
@@ -203,14 +222,15 @@ impl Agent {
                 self.react()?;
             }
             self.answer(woken);
+            if woken.found {
+                self.take_reports()?;
+            }
             let now_ns = now_ns();
             if now_ns >= self.slowdown_due_ns() {
                 self.keep_slowdown(now_ns);
             }
             if now_ns >= self.times.slow_ns {
                 self.look_around(now_ns)?;
-            } else if woken.groups {
-                self.look_for_changes(now_ns)?;
             } else if now_ns >= self.times.waiting_ns {
                 self.take_waiting();
             }
@@ -223,9 +243,9 @@ impl Agent {
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
         let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
         let bells = Bells {
-            groups: self.finder.fd(),
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
             crossing: self.metric.bell(),
+            found: self.helper.bell(),
         };
         self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
     }
@@ -316,10 +336,7 @@ impl Agent {
             self.doors.tell_status(&snapshot);
         }
         if woken.metrics {
-            match self.exposition().text() {
-                Ok(text) => self.doors.tell_metrics(&text),
-                Err(error) => self.failed(anyhow!("cannot write the metrics: {error}")),
-            }
+            self.doors.tell_metrics(|| self.exposition());
         }
     }
 

@@ -60,14 +60,13 @@ impl Agent {
 
     /// Notes what the file names and the machine lacks, once it has lasted for a moment, until it is there.
     pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
-        let lacks = self.finder.lacks();
-        let now: BTreeSet<Lack> = lacks.iter().map(Lack::constant).collect();
+        let now: BTreeSet<Lack> = self.lacks.iter().map(Lack::constant).collect();
         let over: Vec<Lack> = self.diary.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
         for note in over.iter().filter_map(|lack| self.diary.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
             self.log_note("over", &note.to_string());
             self.diary.notes.remove(&note);
         }
-        for lack in lacks {
+        for lack in self.lacks.clone() {
             let lacking = Lacking { since_ns: now_ns, noted: None };
             let lacking = self.diary.lacks.entry(lack.constant()).or_insert(lacking);
             if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {

@@ -1,5 +1,7 @@
 //! SIGHUP: the file is read again. What stays as it is in it is not let go of.
 
+use std::time::Duration;
+
 use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 
@@ -7,10 +9,14 @@ use super::Agent;
 use super::start::{asks_for_requests, fit};
 use crate::agent::choice::{choose, goes_by_interference, moves_containers, places_services};
 use crate::agent::config::{Config, OnMachine, Told};
+use crate::agent::helper::{Looked, Reloaded, Report};
 use crate::agent::metric::Metric;
 use crate::agent::tracked::Given;
 use crate::audit::AuditLog;
 use crate::note::Note;
+
+/// While it waits for the helper, the agent reacts so often.
+const HEED_EVERY: Duration = Duration::from_millis(1);
 
 impl Agent {
     /// Reads the file again. With a bad one everything goes on as before.
@@ -134,23 +140,40 @@ impl Agent {
 
     /// Who is named still is kept, with what was decided.
     fn find_again(&mut self) -> Result<()> {
-        self.finder.reload(&self.config);
-        let changes = self.finder.look(now_ns());
-        self.follow(changes)?;
+        self.helper.reload(&self.config);
+        loop {
+            match self.helper.next_report(HEED_EVERY)? {
+                Some(Report::Reloaded(reloaded)) => {
+                    self.take_reloaded(*reloaded);
+                    return Ok(());
+                }
+                Some(report) => self.take_report(report),
+                None => {}
+            }
+            self.heed()?;
+        }
+    }
+
+    /// Goes on with what the new file names.
+    pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
+        let Reloaded { looked, services, containers } = reloaded;
+        let Looked { changes, lacks, birthplaces } = looked;
+        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+        self.follow(changes);
         let asked = self.wants_requests();
         self.tracked.ask_for_requests(asked);
         for (_, served) in self.tracked.services.iter_mut() {
-            if let Some(found) = self.finder.service(served.found.id) {
+            if let Some(found) = services.get(&served.found.id) {
                 served.agree_on(found.clone(), asked);
             }
         }
         self.agree_on_lanes();
         self.agree_on_slowdown();
         for waiting in &mut self.left_alone {
-            waiting.what = self.finder.service(waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
+            waiting.what = services.get(&waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
         }
         for (_, contained) in self.tracked.containers.iter_mut() {
-            if let Some(container) = self.finder.container(&contained.container.id) {
+            if let Some(container) = containers.get(&contained.container.id) {
                 contained.container = container.clone();
             }
         }
@@ -158,7 +181,7 @@ impl Agent {
         self.hurries.forget_ended();
         self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. } | Note::NotMapped { .. }));
         self.follow_services();
-        Ok(())
+        self.times.requests_ns = 0;
     }
 }
 

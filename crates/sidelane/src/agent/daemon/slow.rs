@@ -12,32 +12,39 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::start::fit;
 use super::waiting::Waiting;
-use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, nanos};
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, Tried, nanos};
 use crate::agent::act::{Hands, TakeError};
 use crate::agent::config::OnMachine;
-use crate::agent::discover::{Changes, Container, FoundService};
+use crate::agent::discover::{Changes, Container, FoundService, ServiceId};
+use crate::agent::helper::{Looked, Report};
 use crate::agent::metric::Metric;
 use crate::agent::owners::{Owner, Owners, Thing};
+use crate::agent::requests::Learned;
 use crate::agent::tracked::Served;
 use crate::claim::Claim;
 use crate::cpu_mask::mask;
 use crate::note::Note;
 use crate::own_threads;
+use crate::request::search::Answer;
 
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
-        self.look_at_cpus()?;
+        self.look_at_cpus();
         self.heed()?;
-        self.look_for_changes(now_ns)?;
+        self.helper.look()?;
+        self.look_for_requests(now_ns);
+        self.take_reports()?;
+        self.keep_births();
+        self.take_waiting();
+        self.tell_lacks(now_ns);
         self.heed()?;
         self.check();
         self.follow_placed();
         self.place_awaited();
-        self.look_after_guardian()?;
+        self.look_after_guardian();
         self.heed()?;
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
-        self.look_for_requests(now_ns);
         self.look_at_requests();
         self.look_at_modules();
         self.heed()?;
@@ -52,35 +59,94 @@ impl Agent {
         Ok(())
     }
 
-    /// Services and containers come and go.
-    pub(super) fn look_for_changes(&mut self, now_ns: Nanos) -> Result<()> {
-        let changes = self.finder.look(now_ns);
-        self.heed()?;
-        self.follow(changes)?;
-        self.keep_births();
-        self.follow_services();
-        self.take_waiting();
-        self.tell_lacks(now_ns);
+    /// Takes in what the helper has found.
+    pub(super) fn take_reports(&mut self) -> Result<()> {
+        for report in self.helper.reports() {
+            self.take_report(report);
+            self.heed()?;
+        }
         Ok(())
     }
 
+    pub(super) fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Looked(looked) => self.take_looked(*looked),
+            Report::Reloaded(reloaded) => self.take_reloaded(*reloaded),
+            Report::Requests(answer) => self.take_answer(answer),
+        }
+    }
+
+    /// Services and containers come and go.
+    fn take_looked(&mut self, looked: Looked) {
+        let Looked { changes, lacks, birthplaces } = looked;
+        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+        let came = !changes.services_came.is_empty();
+        self.follow(changes);
+        self.keep_births();
+        self.follow_services();
+        self.take_waiting();
+        self.tell_lacks(now_ns());
+        if came {
+            self.times.requests_ns = 0;
+            self.look_for_requests(now_ns());
+        }
+    }
+
+    /// A process may listen, or emit, long after it was found, and other processes of its service may.
+    fn take_answer(&mut self, answer: Answer) {
+        let Some(place) = self.tracked.place_of(ServiceId(answer.service)) else { return };
+        let Some(served) = self.tracked.services.get_mut(place) else { return };
+        let (learned, name) = (served.learn(answer), served.found.name.clone());
+        if learned == Learned::Nothing {
+            return;
+        }
+        self.diary.notes.retain(|note, _| !note.is_of_unseen_requests(&name));
+        self.note_requests(place, &name);
+        if learned == Learned::Seen {
+            self.agree_on_slowdown();
+            self.log_note("requests", &format!("requests of service {name} can be seen"));
+        }
+    }
+
     /// CPUs go and come, and so do runs that have claimed some.
-    fn look_at_cpus(&mut self) -> Result<()> {
-        let online = online_cpus().context("cannot read which CPUs are online")?;
-        self.look_at_cores(&online);
+    fn look_at_cpus(&mut self) {
+        let read = online_cpus().context("cannot read which CPUs are online");
+        match read.and_then(|online| self.use_online(&online)) {
+            Ok(()) => self.tried_again.retain(|tried| *tried != Tried::Cpus),
+            Err(error) => self.try_again(Tried::Cpus, error),
+        }
+    }
+
+    /// CPUs are used once the guardian knows of their claims: until then the next look tries again.
+    fn use_online(&mut self, online: &CpuSet) -> Result<()> {
+        self.look_at_cores(online);
         let Some(hands) = &mut self.hands else {
-            self.usable = online;
+            self.usable = online.clone();
             return Ok(());
         };
-        let new = self.owners.claim(&online)?;
+        // CPUs that are gone are used no more, whatever fails below.
+        self.usable = self.usable.intersection(online);
+        self.guarded = self.guarded.intersection(&self.owners.cpus());
+        let claimed = self.owners.claim(online);
+        let is_new = |cpu: &u32| !self.guarded.contains(*cpu);
+        let new: CpuSet = self.owners.cpus().iter().filter(is_new).collect();
         if !new.is_empty() {
             // The new claims' locks are held by a new guardian, too.
             hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
-            hands.guardian().add(new)?;
+            hands.guardian().add(self.owners.undo_of(&new))?;
+            self.guarded = self.guarded.union(&new);
             self.owners.announce()?;
         }
-        self.usable = self.owners.cpus().intersection(&online);
-        Ok(())
+        self.usable = self.owners.cpus().intersection(online).intersection(&self.guarded);
+        claimed.map(drop).map_err(Error::from)
+    }
+
+    /// Notes, once, that something could not be done, and is tried again at the next look.
+    fn try_again(&mut self, what: Tried, error: Error) {
+        if !self.tried_again.contains(&what) {
+            self.tried_again.push(what);
+            self.failed(error.context("this is tried again until it can be done"));
+        }
     }
 
     /// CPUs that come online have counters, and may be siblings of others.
@@ -110,7 +176,7 @@ impl Agent {
     }
 
     /// Who came is looked after, who went is not.
-    pub(super) fn follow(&mut self, changes: Changes) -> Result<()> {
+    pub(super) fn follow(&mut self, changes: Changes) {
         for id in changes.services_gone {
             let is_it = |waiting: &Waiting<FoundService>| waiting.what.id == id;
             for waiting in self.left_alone.extract_if(.., |waiting| is_it(waiting)).collect::<Vec<_>>() {
@@ -134,7 +200,6 @@ impl Agent {
         self.follow_containers(changes.containers_came, changes.containers_gone);
         self.tracked.reclaim();
         self.note_left_out();
-        Ok(())
     }
 
     /// A service that cannot be looked after now may be later.
@@ -162,7 +227,6 @@ impl Agent {
         let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
         let place = added.inspect_err(|_| self.owners.free(&thing))?;
         lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
-        self.note_requests(place, &name);
         self.log_note("came", &format!("service {name} is looked after"));
         Ok(())
     }
@@ -316,35 +380,34 @@ impl Agent {
     }
 
     /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
-    pub(super) fn look_after_guardian(&mut self) -> Result<()> {
-        let Some(hands) = &mut self.hands else { return Ok(()) };
+    pub(super) fn look_after_guardian(&mut self) {
+        let Some(hands) = &mut self.hands else { return };
         let has_ended = !hands.guardian().is_alive();
         if hands.need_a_guardian() {
-            hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
+            let locks = locks(&self.owners, self.claim.as_ref());
+            let replaced = locks.and_then(|locks| hands.replace_guardian(locks));
+            if let Err(error) = replaced {
+                // Such as no memory for a process. What the agent has changed it still gives back itself.
+                return self.try_again(Tried::Guardian, error);
+            }
+            self.tried_again.retain(|tried| *tried != Tried::Guardian);
         }
+        let Some(hands) = &mut self.hands else { return };
         let goes_on = hands.go_on();
         goes_on.unwrap_or_else(|error| self.failed(error));
         if has_ended {
             self.note(Note::GuardianEnded);
         }
-        Ok(())
     }
 
-    /// A service may listen, or emit, long after it was found, and other processes of it may.
+    /// Has the helper look where requests can be seen.
     fn look_for_requests(&mut self, now_ns: Nanos) {
         if now_ns < self.times.requests_ns {
             return;
         }
         self.times.requests_ns = now_ns + nanos(self.config.intervals.processes);
         self.tracked.reclaim();
-        let services = self.tracked.services.iter_mut();
-        let seen = services
-            .filter_map(|(place, served)| served.look_for_requests().then(|| (place, served.found.name.clone())));
-        for (place, name) in seen.collect::<Vec<_>>() {
-            self.diary.notes.retain(|note, _| !note.is_of_unseen_requests(&name));
-            self.note_requests(place, &name);
-            self.log_note("requests", &format!("requests of service {name} can be seen"));
-        }
+        self.helper.ask(self.tracked.services.iter().filter_map(|(_, served)| served.question()).collect());
     }
 
     /// Requests that have finished.

@@ -38,6 +38,7 @@ impl Agent {
         let beside = |served: &&Served| bounded(&self.tracked).any(|kept| is_on(served, kept));
         for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
             match served.measured.unseen() {
+                _ if served.measured.is_looked_for() => {}
                 None => drop(measured.insert(served.found.id.0)),
                 Some(why) => unseen.push(Note::CostUnknown { service: served.found.name.clone(), why: why.to_owned() }),
             }

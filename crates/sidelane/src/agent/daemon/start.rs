@@ -21,7 +21,7 @@ use crate::agent::choice::{choose, goes_by_interference};
 use crate::agent::config::{Config, LaneGate, OnMachine, Told};
 use crate::agent::cost::Cost;
 use crate::agent::daemon::doors::Doors;
-use crate::agent::discover::Finder;
+use crate::agent::helper::Helper;
 use crate::agent::lanes::LaneGates;
 use crate::agent::log::CpuAudit;
 use crate::agent::metric::Metric;
@@ -70,7 +70,11 @@ impl Agent {
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
         let mut agent = Self {
-            finder: Finder::new(&config),
+            helper: Helper::start(&config)?,
+            lacks: Vec::new(),
+            birthplaces: Vec::new(),
+            guarded: usable.clone(),
+            tried_again: Vec::new(),
             tracked,
             times: Times::since(now_ns()),
             pen,
