@@ -244,6 +244,38 @@ fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
     before.must_come_back();
 }
 
+/// While the agent can open no file, no guardian can be started.
+#[test]
+fn a_guardian_that_cannot_be_started_is_tried_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let (mut daemon, guardian) = confining(&program, &tree, &one);
+    let pid = daemon.run.pid().to_string();
+    let may_open = |files: &str| {
+        let done = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
+        done.is_ok_and(|status| status.success())
+    };
+    // Fewer than it has open, and as many as it waits for.
+    if !may_open("16") {
+        return sidelane_skip::skip("needs prlimit and CAP_SYS_RESOURCE");
+    }
+    process::kill(guardian);
+    daemon.run.wait_until("it was noted", |run| run.errors().contains("this is tried again until it can be done"));
+    assert!(may_open("1024"));
+    daemon.run.guardian_other_than(Some(guardian));
+    daemon.run.wait_until("the new one took over", |run| run.errors().contains("a new one took over"));
+    wait_until("batch was off the reserved CPU", || one.cpus() == "1");
+    daemon.run.kill();
+    wait_until("batch had its CPUs back", || one.cpus() == "0-1");
+    service.must_be_untouched();
+    drop((one, tree));
+    before.must_come_back();
+}
+
 /// In a mount namespace of its own, where nobody else loses the hierarchy.
 #[test]
 fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {

@@ -81,7 +81,7 @@ fn long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_e
     for line in [
         "sidelane_hurry_moved_total{service=\"the service\"} ",
         "sidelane_hurry_refused_total{service=\"the service\"} 0",
-        "sidelane_hurry_threads{service=\"the service\"} 4",
+        &format!("sidelane_hurry_threads{{service=\"the service\"}} {CLIENTS}"),
         "sidelane_hurry_threshold_seconds{service=\"the service\"} 0.001",
     ] {
         assert!(answer.contains(line), "no {line} in {answer}");
