@@ -171,14 +171,14 @@ fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone(
     let _service = Service::of_command("python3", &["-c", BOTH, &port.to_string()]);
     wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let service = format!("port = {port}\nslo = \"p99=5ms\"");
-    let daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
+    let mut daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
     let elsewhere = format!("may take requests at UDP port {port}");
+    daemon.run.wait_until("it was told of", |run| run.errors().contains(&elsewhere));
     daemon.end().must_say(&[&elsewhere, "is of TCP alone"]);
 }
 
-/// Has 100 processes that listen in network namespaces of their own, and then 50 000 open files.
-const LARGE: &str = "import ctypes, os, resource, socket, sys, time
-resource.setrlimit(resource.RLIMIT_NOFILE, (60000, 60000))
+/// Has 100 processes that listen in network namespaces of their own, each with 500 open files.
+const LARGE: &str = "import ctypes, os, socket, sys, time
 def listen():
     s = socket.socket()
     s.bind(('0.0.0.0', 4711))
@@ -191,11 +191,11 @@ for _ in range(100):
     if os.fork() == 0:
         alone = ctypes.CDLL(None).unshare(0x40000000)
         kept = listen() if alone == 0 else None
+        files = [os.open('/dev/null', 0) for _ in range(500)]
         os.write(write, b'1')
         time.sleep(1000)
 for _ in range(100):
     os.read(read, 1)
-files = [os.open('/dev/null', 0) for _ in range(50000)]
 open(sys.argv[1] + '/large', 'w')
 time.sleep(1000)";
 

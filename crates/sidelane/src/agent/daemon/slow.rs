@@ -34,7 +34,10 @@ impl Agent {
         self.helper.look()?;
         self.look_for_requests(now_ns);
         self.take_reports()?;
+        self.tracked.reclaim();
         self.keep_births();
+        // Modules that had to wait for the end of their predecessors begin.
+        self.follow_services();
         self.take_waiting();
         self.tell_lacks(now_ns);
         self.heed()?;
