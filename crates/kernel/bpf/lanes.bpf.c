@@ -28,6 +28,7 @@
 #include "guard/guard.h"
 #include "lane/batch.h"
 #include "lane/halt.h"
+#include "lane/kernel_work.h"
 #include "lane/request.h"
 #include "lane/shares.h"
 #include "requests/requests.h"
@@ -145,6 +146,16 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 		receive_visitor(s->word, s->cpu);
 }
 
+/* Of a batch lane: what else works there. Batch after batch is no change. */
+static __always_inline void note_kernel_work(const struct lane_switch *s)
+{
+	if (s->role->role != SIDELANE_ROLE_BATCH || (s->was == SIDELANE_BATCH && s->is == SIDELANE_BATCH))
+		return;
+	uint32_t next = turn_kind(s->next, s->is, is_holder(s->hold, s->next->pid));
+
+	kernel_work_turn(s->cpu, next, s->now_ns);
+}
+
 /* What the switch means to others: the service has started or stopped, or batch has come. */
 static __always_inline void tell_partners(const struct lane_switch *s, bool starts, bool stops)
 {
@@ -206,6 +217,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	note_halt(prev);
 	guard_switch(cpu, s.was, s.is, s.now_ns);
 	note_share(cpu, s.is, s.identity, s.now_ns);
+	note_kernel_work(&s);
 	write_word(&s);
 	count(&s);
 	if (s.is == SIDELANE_BATCH) {

@@ -92,6 +92,31 @@ struct sidelane_lane_stats {
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };
 
+/* What has a batch lane. From SIDELANE_TURN_WORKER on: kinds of other threads, in the order of beside_ns. */
+enum sidelane_turn_kind {
+	SIDELANE_TURN_OWN = 0,       /* batch, or the service: counted elsewhere */
+	SIDELANE_TURN_EMPTY = 1,     /* the holder, or nothing */
+	SIDELANE_TURN_WORKER = 2,    /* a kworker */
+	SIDELANE_TURN_INTERRUPT = 3, /* ksoftirqd, or an interrupt's thread */
+	SIDELANE_TURN_KERNEL = 4,    /* another kernel thread */
+	SIDELANE_TURN_PROGRAM = 5,   /* a program that is neither the service's nor batch's */
+};
+
+#define SIDELANE_OTHER_KINDS 4
+
+/* What else works on a batch lane while the service runs beside it. Written by that lane's own switches alone.
+ * src/kernel_work.rs mirrors it. */
+struct sidelane_kernel_work {
+	uint32_t turn;     /*  0: enum sidelane_turn_kind of the present turn */
+	uint32_t reserved;
+	uint64_t mark_ns;  /*  8: partners' LC clocks when it began */
+	uint64_t stolen_mark_ns;     /* 16: the lane's steal clock then */
+	uint64_t interrupts_mark_ns; /* 24: the lane's interrupt clock then */
+	uint64_t beside_ns[SIDELANE_OTHER_KINDS]; /* 32: time of such threads beside the service, by kind */
+	uint64_t interrupts_ns; /* 64: interrupt time beside it, in turns of these kinds and of EMPTY */
+	uint64_t padding[7];
+};
+
 /* One class change of a lane, recorded while user space draws a timeline. */
 struct sidelane_trace_event {
 	uint64_t at_ns;
@@ -189,6 +214,7 @@ struct sidelane_settings {
 	int64_t preempt_count_offset; /* 64: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
 	uint32_t agent;        /* 72: process id of Sidelane, whose halts ring; 0: they do not */
 	uint32_t reserved;     /* 76 */
+	int64_t interrupts_offset; /* 80: from a CPU's run queue to its times in softirqs and in interrupts; 0: not known */
 };
 
 /* Where the records of a trace (abi/tale.h) go. */

@@ -77,6 +77,14 @@ struct {
 	__type(value, struct sidelane_lane_stats);
 } lane_stats SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_kernel_work);
+} kernel_work SEC(".maps");
+
 /* One entry a CPU only where shares are written down. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

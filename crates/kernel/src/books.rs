@@ -10,6 +10,7 @@ use sidelane_signal::{GateWord, HoldState, HoldWord, LaneWord};
 
 use crate::gate_books::{GateBooks, settle};
 use crate::histogram::{BUCKETS, Histogram};
+use crate::kernel_work::{KernelWork, WorkBooks};
 use crate::stolen::StolenFrom;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
@@ -116,6 +117,8 @@ pub struct LaneBooks {
     pub lc_summons: u64,
     /// What batch that looks for itself did; the times above are already put right by it.
     pub gate: GateBooks,
+    /// What else ran there beside the service.
+    pub work: WorkBooks,
     /// What it says that it napped, or had leave for, beyond the time that it ran: then nothing above is put right by it.
     pub unbelieved_ns: u64,
 }
@@ -140,7 +143,7 @@ impl Books {
         words: impl Iterator<Item = &'a LaneWord>,
         holds: impl Iterator<Item = &'a HoldWord> + Clone,
         gates: &'a [GateWord],
-        stats: &'a [LaneStats],
+        (stats, work): (&'a [LaneStats], &'a [KernelWork]),
         stolen_from: StolenFrom,
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
@@ -154,14 +157,9 @@ impl Books {
         let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
         let lanes = stats.iter().zip(holds).enumerate();
         let lanes = lanes.map(|(cpu, (stats, hold))| {
-            let seen = stats.settled(at_ns, beside_ns(cpu));
-            let kernels = LaneBooks {
-                lc_ns: clocks_ns[cpu].saturating_sub(seen.stolen_lc_ns),
-                summons: hold.summons.load(Ordering::Relaxed),
-                lc_summons: hold.lc_summons.load(Ordering::Relaxed),
-                ..seen
-            };
-            settle(kernels, GateBooks::read(&gates[cpu], stats))
+            let seen = stats.read(&gates[cpu], at_ns, clocks_ns[cpu], beside_ns(cpu));
+            let [summons, lc_summons] = [&hold.summons, &hold.lc_summons].map(|count| count.load(Ordering::Relaxed));
+            LaneBooks { summons, lc_summons, work: work[cpu].read(), ..seen }
         });
         let mut lasting = Histogram::default();
         for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
@@ -214,6 +212,11 @@ impl Books {
     /// What batch that looks for itself did, lane by lane.
     pub fn gates(&self) -> impl Iterator<Item = GateBooks> + '_ {
         self.lanes.iter().map(|lane| lane.gate)
+    }
+
+    /// Returns what else ran on the batch lanes beside the service.
+    pub fn work(&self, lanes: &Lanes) -> WorkBooks {
+        lanes.batch.iter().fold(WorkBooks::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
     }
 
     /// One figure summed over all CPUs.
@@ -386,6 +389,13 @@ impl LaneStats {
         self.stolen_gap_max_ns.load(Ordering::Acquire)
     }
 
+    /// The lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
+    pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneBooks {
+        let seen = self.settled(at_ns, beside_ns);
+        let kernels = LaneBooks { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
+        settle(kernels, GateBooks::read(gate, self))
+    }
+
     /// All figures of one moment between two switches.
     fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let mut seen = self.look(now_ns, beside_ns);
@@ -455,6 +465,7 @@ impl LaneBooks {
             summons: self.summons - earlier.summons,
             lc_summons: self.lc_summons - earlier.lc_summons,
             gate: self.gate.since(&earlier.gate),
+            work: self.work.since(&earlier.work),
             unbelieved_ns: self.unbelieved_ns.saturating_sub(earlier.unbelieved_ns),
         }
     }

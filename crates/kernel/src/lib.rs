@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod history;
 pub mod identities;
 pub mod interference;
+pub mod kernel_work;
 #[cfg(test)]
 mod layout;
 pub mod mapped;

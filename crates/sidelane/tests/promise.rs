@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::{Finished, Run, SPIN, Service, lanes_to_ourselves};
 use sidelane_report::Verdict;
 
@@ -59,4 +61,33 @@ fn a_bound_that_is_not_passed_changes_nothing() {
         assert!(!result.settings.contains_key("broken_promise"), "{result:?}");
         assert!(result.checks.len() == 1 && result.checks[0].verdict != Verdict::Missed, "{result:?}");
     }
+}
+
+/// Each read has a kworker of each CPU work for it.
+const WORKS_ON_EACH_CPU: &str = "/proc/sys/vm/stat_refresh";
+
+#[test]
+fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
+    const READS: usize = 200;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if let Err(error) = fs::read(WORKS_ON_EACH_CPU) {
+        return sidelane_skip::skip(format!("cannot read {WORKS_ON_EACH_CPU}: {error}"));
+    }
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    run.batch_pid();
+    service.work();
+    run.wait_until_audited("evict", 0);
+    for _ in 0..READS {
+        fs::read(WORKS_ON_EACH_CPU).unwrap();
+    }
+    service.rest();
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    let [all, workers] = ["kernel_work_percent", "kworkers_percent"].map(|key| run.figure(key));
+    assert!(workers > 0.0 && all >= workers && all <= 100.0, "{:?}", run.figures());
+    let wall_s = run.figure("wall_s");
+    let programs_s = run.figure("other_programs_percent") / 100.0 * run.figure("lc_cpu_s");
+    assert!(programs_s <= wall_s, "{:?}", run.figures());
+    assert!(run.result().settings["interrupt_time"].is_string(), "{:?}", run.result());
 }

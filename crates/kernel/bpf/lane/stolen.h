@@ -42,7 +42,9 @@ static __always_inline uint64_t stolen_clock_ns(uint32_t lane, struct sidelane_l
 /* Finds the lane's run queue, from any thread that runs on it: memory of each CPU lies at fixed distances. */
 static __always_inline void find_run_queue(struct sidelane_lane_stats *stats, struct task_struct *task)
 {
-	if (settings.stolen_from == SIDELANE_STOLEN_READ && !stats->run_queue)
+	bool is_needed = settings.stolen_from == SIDELANE_STOLEN_READ || settings.interrupts_offset;
+
+	if (is_needed && !stats->run_queue)
 		stats->run_queue = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq);
 }
 

@@ -10,6 +10,7 @@ use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 use crate::mapped::MappedArray;
 
 use crate::identities::{Identities, NUMBERS};
+use crate::kernel_work::InterruptsFrom;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, offset_from_run_queue};
 use crate::tale::parts::{leave_out, prepare_map};
@@ -29,13 +30,14 @@ static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lan
 /// The same with a scheduler for batch in it.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
 
-const ONE_ENTRY_A_LANE: [&str; 9] = [
+const ONE_ENTRY_A_LANE: [&str; 10] = [
     "lane_words",
     "hold_words",
     "request_words",
     "lane_terms",
     "gate_words",
     "lane_stats",
+    "kernel_work",
     "lane_roles",
     "summons_rings",
     "ext_refused",
@@ -79,6 +81,7 @@ struct Settings {
     preempt_count_offset: i64,
     agent: u32,
     reserved: u32,
+    interrupts_offset: i64,
 }
 
 impl Settings {
@@ -103,6 +106,10 @@ impl Settings {
             preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
             agent: if features.only_watched || features.without_lanes { 0 } else { std::process::id() },
             reserved: 0,
+            interrupts_offset: match features.without_lanes || features.only_watched {
+                true => 0,
+                false => InterruptsFrom::find().offset(),
+            },
         }
     }
 
@@ -117,6 +124,7 @@ impl Settings {
             .chain(numbers.flat_map(u32::to_ne_bytes))
             .chain(self.preempt_count_offset.to_ne_bytes())
             .chain(agent)
+            .chain(self.interrupts_offset.to_ne_bytes())
             .collect()
     }
 }
@@ -259,7 +267,8 @@ mod tests {
             request_words,
             preempt_count_offset,
             agent,
-            reserved
+            reserved,
+            interrupts_offset
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());

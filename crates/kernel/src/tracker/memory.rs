@@ -9,6 +9,7 @@ use sidelane_signal::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, Serv
 
 use crate::books::{Books, LaneStats, TraceEvent};
 use crate::gate_books::GateBooks;
+use crate::kernel_work::KernelWork;
 use crate::mapped::MappedArray;
 use crate::promises::Promises;
 use crate::shares::CpuShares;
@@ -17,7 +18,10 @@ use crate::tracker::error::TrackerError;
 use crate::tracker::features::Features;
 use crate::tracker::load::{SELF_CHECKING, SHARES, THIEVES, TURNS, array};
 use crate::turns::LaneTurns;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::promise::Overlap;
 
 use crate::identities::{NUMBERS, Number};
 
@@ -53,6 +57,7 @@ pub struct LaneMemory {
     promises: Promises,
     self_checking: bool,
     stats: MappedArray<LaneStats>,
+    work: MappedArray<KernelWork>,
     trace: MappedArray<TraceEvent>,
     turns: MappedArray<LaneTurns>,
     shares: MappedArray<CpuShares>,
@@ -86,6 +91,7 @@ impl LaneMemory {
             self_checking,
             promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
+            work: array(maps, "kernel_work", cpu_count)?,
             trace: array(maps, "trace_events", TRACE_EVENTS)?,
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
             shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
@@ -112,6 +118,7 @@ impl LaneMemory {
         let mut partners = self.partners.write().expect("nobody panics with the partners");
         for lane in &lanes.batch {
             partners[lane.cpu as usize] = requests(lane);
+            self.work.get(lane.cpu as usize).begin();
         }
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
@@ -218,9 +225,23 @@ impl LaneMemory {
 
     /// The kernel's books of all lanes, up to now.
     pub fn books(&self) -> Books {
-        let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
+        let (gates, counted) = (self.gates.as_slice(), (self.stats.as_slice(), self.work.as_slice()));
         let partners = self.partners.read().expect("nobody panics with the partners");
-        Books::read(self.words.iter(), self.holds.iter(), gates, stats, self.stolen_from, |cpu| &partners[cpu])
+        Books::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
+    }
+
+    /// What the overlap promise of these lanes is judged by, without reading the books of all lanes.
+    pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
+        let at_ns = now_ns();
+        let partners = self.partners.read().expect("nobody panics with the partners");
+        let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
+        let books = |cpu: u32| {
+            let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();
+            self.stats.get(cpu as usize).read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
+        };
+        let service = request_lanes.iter().map(books).map(|lane| (lane.lc_ns, lane.lc_switches));
+        let (service_ns, turns) = service.fold((0, 0), |(ns, turns), (more_ns, more)| (ns + more_ns, turns + more));
+        Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| books(cpu).overlap_ns).sum() }
     }
 
     /// Whether batch may look for itself.

@@ -17,6 +17,7 @@ use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::kernel_work::{InterruptsFrom, WorkBooks};
 use sidelane_kernel::stolen::StolenFrom;
 use sidelane_policy::borrow::promise::BOUND_PPM;
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
@@ -49,6 +50,8 @@ pub struct Summary {
     pub gate: Gate,
     /// What batch that looked for itself did, if it could.
     pub looked: Option<GateBooks>,
+    /// What else ran on the batch lanes beside the service.
+    work: WorkBooks,
     /// From the service's start to batch off.
     pub reaction_off: Histogram,
     /// From the service's stop to batch back.
@@ -225,6 +228,7 @@ impl Summary {
             promises: promises(outcome, bound_ppm),
             bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
             looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
+            work: books.work(&lanes),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
@@ -270,6 +274,7 @@ impl Summary {
         settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
+        settings.insert("interrupt_time".into(), json!(InterruptsFrom::find().to_string()));
         let broken: Vec<String> =
             self.promises.iter().filter(|promise| promise.is_broken()).map(Promise::to_string).collect();
         if !broken.is_empty() {
@@ -277,7 +282,7 @@ impl Summary {
         }
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
-        for (key, value) in self.figures() {
+        for (key, value) in self.figures().into_iter().chain(self.work_figures()) {
             row.put(key, value);
         }
         if let [only] = &self.services[..] {
@@ -339,6 +344,47 @@ impl Summary {
             ("gate_naps_count", looked(|gate| gate.naps)),
             ("gate_slow_paths_count", looked(|gate| gate.slow_paths)),
         ]
+    }
+}
+
+/// Less work of the kernel, in percent of the service's time, has no line.
+const WORK_SHOWN_PERCENT: f64 = 0.05;
+
+impl Summary {
+    /// What else ran on the batch lanes beside the service, in percent of its time.
+    fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
+        let work = &self.work;
+        let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
+        let are_seen = InterruptsFrom::find() != InterruptsFrom::Unseen;
+        [
+            ("kernel_work_percent", percent(work.kernel_ns())),
+            ("kworkers_percent", percent(work.workers_ns)),
+            ("interrupt_threads_percent", percent(work.interrupt_threads_ns)),
+            ("kernel_threads_percent", percent(work.kernel_threads_ns)),
+            ("interrupts_percent", percent(work.interrupts_ns).filter(|_| are_seen)),
+            ("other_programs_percent", percent(work.programs_ns)),
+        ]
+    }
+
+    /// The line about it, where it is more than about nothing.
+    fn show_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const KINDS: [&str; 6] =
+            ["", "kworkers", "ksoftirqd and interrupt threads", "other kernel threads", "interrupts", ""];
+        let figures = self.work_figures().map(|(_, percent)| percent.unwrap_or_default());
+        let is_shown = |percent: &f64| *percent >= WORK_SHOWN_PERCENT;
+        let [kernel, .., programs] = figures;
+        let kinds = KINDS.iter().zip(&figures).filter(|(kind, percent)| !kind.is_empty() && is_shown(percent));
+        let kinds: Vec<String> = kinds.map(|(kind, percent)| format!("{kind} {}", percent_of(*percent))).collect();
+        let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+        if is_shown(&kernel) {
+            let kernel = percent_of(kernel);
+            writeln!(f, "  kernel     work on the batch lanes beside the service for {kernel} of its time{kinds}")?;
+        }
+        if is_shown(&programs) {
+            let programs = percent_of(programs);
+            writeln!(f, "  others     programs that are not batch ran on the batch lanes for {programs} of its time")?;
+        }
+        Ok(())
     }
 }
 
@@ -435,6 +481,7 @@ impl fmt::Display for Summary {
             [only] => only.show_terms(f)?,
             several => several.iter().try_for_each(|service| service.show(f))?,
         }
+        self.show_work(f)?;
         self.show_reaction(f)?;
         writeln!(f, "  cost       {}", self.cost())?;
         self.show_stolen(f)?;

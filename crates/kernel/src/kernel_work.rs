@@ -1,0 +1,172 @@
+//! Work on batch lanes beside the service that is no turn of batch: kernel threads, other programs, interrupts.
+//!
+//! The kernel program counts it in switches of batch lanes (`bpf/lane/kernel_work.h`). Interrupt time is read from the
+//! kernel's own statistics of the CPU, which most kernels keep to the nanosecond (`CONFIG_IRQ_TIME_ACCOUNTING`); others
+//! charge a whole timer tick to an interrupt that the tick meets.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Var;
+
+use crate::stolen::offset_from_run_queue;
+
+/// Kinds of threads, in the order of `sidelane_kernel_work.beside_ns`.
+const KINDS: usize = 4;
+/// From a CPU's `kernel_cpustat` to `cpustat[CPUTIME_SOFTIRQ]`, which `cpustat[CPUTIME_IRQ]` follows.
+const SOFTIRQ_OFFSET: i64 = 3 * 8;
+
+/// `struct sidelane_kernel_work` of `bpf/lanes.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct KernelWork {
+    turn: AtomicU32,
+    reserved: u32,
+    mark_ns: AtomicU64,
+    stolen_mark_ns: AtomicU64,
+    interrupts_mark_ns: AtomicU64,
+    beside_ns: [AtomicU64; KINDS],
+    interrupts_ns: AtomicU64,
+    padding: [u64; 7],
+}
+
+const _: () = assert!(size_of::<KernelWork>() == 128);
+
+impl KernelWork {
+    /// Forgets a turn that went on when the lane was last a batch lane.
+    pub(crate) fn begin(&self) {
+        self.turn.store(0, Ordering::Release);
+    }
+
+    /// Returns what was counted so far, without the present turn.
+    pub(crate) fn read(&self) -> WorkBooks {
+        let [workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns] =
+            self.beside_ns.each_ref().map(|ns| ns.load(Ordering::Relaxed));
+        let interrupts_ns = self.interrupts_ns.load(Ordering::Relaxed);
+        WorkBooks { workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns, interrupts_ns }
+    }
+}
+
+/// Time on a batch lane beside the service, by what had it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkBooks {
+    /// `kworker` threads.
+    pub workers_ns: u64,
+    /// `ksoftirqd`, and threads of interrupts.
+    pub interrupt_threads_ns: u64,
+    /// Other threads of the kernel.
+    pub kernel_threads_ns: u64,
+    /// Programs that are neither the service's nor batch's.
+    pub programs_ns: u64,
+    /// Interrupts and softirqs, while neither batch nor the service had the lane.
+    pub interrupts_ns: u64,
+}
+
+impl WorkBooks {
+    /// Returns what the kernel did, of whatever kind.
+    pub fn kernel_ns(&self) -> u64 {
+        self.workers_ns + self.interrupt_threads_ns + self.kernel_threads_ns + self.interrupts_ns
+    }
+
+    /// Returns both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// Returns what was added after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            workers_ns: of(self.workers_ns, other.workers_ns),
+            interrupt_threads_ns: of(self.interrupt_threads_ns, other.interrupt_threads_ns),
+            kernel_threads_ns: of(self.kernel_threads_ns, other.kernel_threads_ns),
+            programs_ns: of(self.programs_ns, other.programs_ns),
+            interrupts_ns: of(self.interrupts_ns, other.interrupts_ns),
+        }
+    }
+}
+
+/// Source of interrupt time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InterruptsFrom {
+    /// None: the kernel's type information does not say where its statistics are.
+    #[default]
+    Unseen,
+    /// Statistics that are exact, this far from the run queue.
+    Exact(i64),
+    /// Statistics that the timer tick samples, this far from the run queue.
+    Ticks(i64),
+}
+
+impl InterruptsFrom {
+    /// Returns the source that this kernel has. It is looked for once.
+    pub fn find() -> Self {
+        static FOUND: OnceLock<InterruptsFrom> = OnceLock::new();
+        *FOUND.get_or_init(|| Self::look().unwrap_or_default())
+    }
+
+    fn look() -> Option<Self> {
+        let kernel = Btf::from_vmlinux().ok()?;
+        let offset = offset_from_run_queue(&kernel, "kernel_cpustat")? + SOFTIRQ_OFFSET;
+        let is_exact = kernel.type_by_name::<Var<'_>>("cpu_irqtime").is_some();
+        Some(if is_exact { Self::Exact(offset) } else { Self::Ticks(offset) })
+    }
+
+    /// Returns the distance from a CPU's run queue to its times in softirqs and interrupts; 0 if that is not known.
+    pub(crate) fn offset(self) -> i64 {
+        match self {
+            Self::Unseen => 0,
+            Self::Exact(offset) | Self::Ticks(offset) => offset,
+        }
+    }
+}
+
+impl fmt::Display for InterruptsFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unseen => "not seen by the kernel program",
+            Self::Exact(_) => "exact",
+            Self::Ticks(_) => "sampled by the timer tick (the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            KernelWork,
+            "sidelane_kernel_work",
+            turn,
+            reserved,
+            mark_ns,
+            stolen_mark_ns,
+            interrupts_mark_ns,
+            beside_ns,
+            interrupts_ns,
+            padding
+        );
+    }
+
+    #[test]
+    fn other_programs_are_no_work_of_the_kernel() {
+        let books = WorkBooks {
+            workers_ns: 1,
+            interrupt_threads_ns: 10,
+            kernel_threads_ns: 100,
+            programs_ns: 1_000,
+            interrupts_ns: 10_000,
+        };
+        assert_eq!((books.kernel_ns(), books.plus(&books).kernel_ns()), (10_111, 20_222));
+        assert_eq!(books.plus(&books).since(&books), books);
+    }
+}
