@@ -648,16 +648,18 @@ impl Note {
 
     fn overlap_rank(&self) -> Option<usize> {
         Some(match self {
-            Note::SchedulerPutOut { .. } => 0,
-            Note::LeftSchedulerClass => 1,
-            Note::EvictionsFailed { .. } => 2,
-            Note::Leaks { .. } => 3,
-            Note::PromisesBroken { .. } => 4,
-            Note::ExcusesNotBelieved { .. } => 5,
-            Note::BatchLeftGroup => 6,
-            Note::BatchStrays { .. } => 7,
-            Note::NotUrgent { .. } => 8,
-            Note::SwitchesUntold { .. } => 9,
+            Note::BatchRaised { .. } => 0,
+            Note::SchedulerPutOut { .. } => 1,
+            Note::LeftSchedulerClass => 2,
+            Note::EvictionsFailed { .. } => 3,
+            Note::RealtimeAllowed => 4,
+            Note::Leaks { .. } => 5,
+            Note::PromisesBroken { .. } => 6,
+            Note::ExcusesNotBelieved { .. } => 7,
+            Note::BatchLeftGroup => 8,
+            Note::BatchWidened { .. } | Note::BatchStrays { .. } => 9,
+            Note::NotUrgent { .. } => 10,
+            Note::SwitchesUntold { .. } => 11,
             _ => return None,
         })
     }
@@ -800,6 +802,15 @@ mod tests {
         for (text, advice) in degraded {
             assert!(advice.split(' ').count() >= 3 && text.ends_with(&format!("; {advice}")), "{text}");
         }
+    }
+
+    #[test]
+    fn overlap_is_explained_by_the_surest_note() {
+        let notes = [Note::GuardianEnded, Note::Leaks { times: 9 }, Note::RealtimeAllowed];
+        assert_eq!(Note::explaining(&notes), Some(&Note::RealtimeAllowed));
+        let raised = Note::BatchRaised { thread: "\"spin\" (7)".into() };
+        assert_eq!(Note::explaining(notes.iter().chain([&raised])), Some(&raised));
+        assert_eq!(Note::explaining(&notes[..1]), None, "the guardian keeps no lane");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::bench::interval::of_median;
 use crate::experiment::load::at_us;
 use crate::experiment::socket::AtSocket;
+use sidelane_policy::borrow::promise::Overlap;
 use sidelane_report::Interval;
 
 /// What runs beside the service.
@@ -73,8 +74,8 @@ pub(super) struct BatchFigures {
     pub(super) cpu: Duration,
     /// How far its own counter went, if one was named.
     pub(super) work: Option<u64>,
-    /// Time in which it ran beside the service, of the service's time.
-    pub(super) overlap_percent: Option<f64>,
+    /// Time in which it ran beside the service.
+    pub(super) overlap: Overlap,
     /// Wake-ups of a keeper that the service's CPUs paid for.
     pub(super) paid_wake_ups: u64,
 }
@@ -100,6 +101,11 @@ impl Figures {
         at_us(&self.enough_for(percentile)?.curve, percentile)
     }
 
+    pub(super) fn overlap_percent(&self) -> Option<f64> {
+        let Overlap { service_ns, overlap_ns, .. } = self.batch?.overlap;
+        (service_ns > 0).then(|| overlap_ns as f64 * 100.0 / service_ns as f64)
+    }
+
     /// CPU time of batch, in seconds a minute.
     pub(super) fn batch_cpu_a_minute_s(&self) -> Option<f64> {
         Some(60.0 * self.per_s(self.batch?.cpu.as_secs_f64())?)
@@ -120,6 +126,12 @@ impl Figures {
     fn per_s(&self, count: f64) -> Option<f64> {
         (!self.length.is_zero()).then(|| count / self.length.as_secs_f64())
     }
+}
+
+/// The overlap of all runs in a setting.
+pub(super) fn overlap_of(rounds: &[Round], setting: Setting) -> Overlap {
+    let runs = rounds.iter().filter_map(|round| Some(round.of(setting).batch?.overlap));
+    runs.fold(Overlap::default(), |sum, one| sum.plus(&one))
 }
 
 /// How many requests a percentile needs: one beyond it, at least.

@@ -219,7 +219,7 @@ impl Counted {
         BatchFigures {
             cpu: Duration::from_nanos(books.batch_ns(lanes)),
             work: self.work.zip(before.work).and_then(|(after, before)| after.checked_sub(before)),
-            overlap_percent: books.overlap_percent(lanes),
+            overlap: books.overlap(lanes),
             paid_wake_ups: books.sum(|lane| lane.lc_summons),
         }
     }

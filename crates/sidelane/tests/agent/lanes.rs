@@ -1,16 +1,19 @@
 //! The lane gate beside the policy: the agent decides which CPUs batch has, holders keep it off a sibling while the
 //! service works.
 
+use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
+use sidelane_host::procfs::state;
 
 use crate::common::lanes::REQUEST_LANE;
-use crate::common::process::{allowed_cpus, policy, scheduling};
+use crate::common::process::{allowed_cpus, cpu_ticks, policy, scheduling, signal};
 use crate::common::redis::busy_redis;
-use crate::common::{Footprint, Running, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
+use crate::common::{Footprint, Run, Running, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
+use crate::metrics::ask;
 use crate::service::Program;
 
 /// An agent with a gate, a service on the request lane, and batch on the other.
@@ -29,13 +32,19 @@ struct Scene {
 impl Scene {
     #[track_caller]
     fn set() -> Option<Self> {
+        Self::set_with("")
+    }
+
+    /// The same with more lines in the agent's file.
+    #[track_caller]
+    fn set_with(lines: &str) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         let before = Footprint::now();
         let tree = Tree::make(Place::Lists)?;
         let (program, service) = Program::on_command();
         let batch = tree.container("one");
         let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-        let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+        let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").and(lines);
         let mut daemon = Daemon::start(&file, 1, 1);
         let words = Words::of(&mut daemon.run);
         wait_until("batch was on its lane", || words.batch_is_on());
@@ -132,6 +141,40 @@ fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
     assert_eq!(allowed_cpus(scene.service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
     drop((scene.batch, scene.tree));
     scene.before.must_come_back();
+}
+
+/// Neither holder nor guardian runs, so batch runs beside the service.
+#[test]
+fn a_broken_promise_is_in_status_metrics_and_audit_log() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let Some(mut scene) = Scene::set_with(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\"")) else { return };
+    let (agent, guardian) = (scene.daemon.run.pid(), scene.daemon.run.guardian_other_than(None));
+    let overlap = || status()["services"][0]["overlap"].clone();
+    let is_kept = |overlap: &Value| overlap["bound_percent"] == 1.0 && overlap["broken"].is_null();
+    wait_until("the promise was kept", || is_kept(&overlap()));
+    for pid in [guardian, agent] {
+        signal(pid, libc::SIGSTOP);
+    }
+    wait_until("the agent was stopped", || state(&format!("/proc/{agent}/stat")) == Some('T'));
+    scene.service.work();
+    let before = cpu_ticks(scene.batch.pid());
+    wait_until("batch ran beside the service for 50 ms", || cpu_ticks(scene.batch.pid()) >= before + 5);
+    for pid in [agent, guardian] {
+        signal(pid, libc::SIGCONT);
+    }
+    scene.service.rest();
+    wait_until("the promise was broken", || overlap()["broken"].is_string());
+    let broken = overlap()["broken"].as_str().unwrap().to_owned();
+    assert!(broken.starts_with("promise broken: batch ran beside the service for "), "{broken}");
+    let shown = Run::with_arguments(&["status"]).start_as_is().wait_for_end().must_exit(0).stdout;
+    assert!(shown.starts_with("promise broken: "), "{shown}");
+    let metrics = ask(port, "/metrics");
+    assert!(metrics.contains("sidelane_service_promise_broken{service=\"the service\"} 1"), "{metrics}");
+    assert!(metrics.contains("sidelane_service_overlap_ratios{service=\"the service\"} 0."), "{metrics}");
+    let audited = scene.daemon.run.audit().into_iter().find(|entry| entry["action"] == "promise");
+    let audited = audited.expect("it is in the audit log");
+    assert!(audited["why"].as_str().unwrap().starts_with("promise broken: "), "{audited}");
+    scene.must_end_well();
 }
 
 #[test]

@@ -452,16 +452,17 @@ impl Hands {
         self.claims.are_new() || !self.guardian.is_alive()
     }
 
-    /// Thaws what may run, if the guardian has frozen it while the agent was stopped.
-    pub fn go_on(&mut self) -> Result<()> {
+    /// Thaws what may run, if the guardian has frozen it while the agent was stopped. Returns whether it had.
+    pub fn go_on(&mut self) -> Result<bool> {
         let frozen = self.guardian.take_frozen();
         if frozen.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let Self { containers, guardian, .. } = self;
         containers.values_mut().try_for_each(|grip| grip.note_frozen(&frozen, guardian))?;
         guardian.heard()?;
-        containers.values_mut().try_for_each(|grip| grip.settle(guardian).map(drop))
+        containers.values_mut().try_for_each(|grip| grip.settle(guardian).map(drop))?;
+        Ok(true)
     }
 
     /// Whether the container can be paused at all.

@@ -42,6 +42,19 @@ impl Agent {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
+    /// Services beside lanes that are kept.
+    fn each_kept<'a>(
+        &'a self,
+        value: impl Fn(&'a Served, &'a KeptLanes) -> Option<f64>,
+    ) -> impl Iterator<Item = (Labels, Option<f64>)> {
+        let kept = self.tracked.services.iter().filter_map(|(_, served)| Some((served, served.kept.as_ref()?)));
+        kept.map(move |(served, kept)| (label("service", &served.found.name), value(served, kept)))
+    }
+
+    fn is_broken(&self, served: &Served) -> bool {
+        self.promises.broken(&served.found.name).is_some()
+    }
+
     fn of_services(&self) -> Vec<Family> {
         let span = self.slow.span();
         let known = |served: &&Served| served.measured.why_not().is_none();
@@ -57,6 +70,14 @@ impl Agent {
         let used = ("service_cpus", None, Kind::Gauge, "CPUs' worth of time that the service used lately");
         let slowdown =
             ("service_slowdown", RATIOS, Kind::Gauge, "What requests take beside batch, over what they take without");
+        let overlap = (
+            "service_overlap",
+            RATIOS,
+            Kind::Gauge,
+            "Overlap without leave in the last minute, over the service's time",
+        );
+        let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is over its bound, else 0");
+        let share = |ppm: u32| f64::from(ppm) / 1e6;
         let attained = |served: &Served| served.measured.objective().and(served.measured.all.attainment());
         let disturbed = |served: &Served| {
             let cpus = span.ran_on(served.tracking.identity());
@@ -70,6 +91,8 @@ impl Agent {
             Family::of(interference, self.each_service(disturbed)),
             Family::of(used, self.each_service(uses)),
             Family::of(slowdown, self.slowdowns().into_iter()),
+            Family::of(overlap, self.each_kept(|_, kept| kept.overlap.recent().share_ppm().map(share))),
+            Family::of(broken, self.each_kept(|served, _| Some(f64::from(u8::from(self.is_broken(served)))))),
         ]
     }
 
@@ -121,6 +144,19 @@ impl Agent {
         let batch = ("lane_batch", SECONDS, Kind::Counter, "Time that batch ran on the batch lane");
         let lent = ("lane_lent", SECONDS, Kind::Counter, "Time that batch ran beside a request, on its budget");
         let overlap = ("lane_overlap", SECONDS, Kind::Counter, "Time that batch ran beside a request without leave");
+        let kernel =
+            ("lane_beside", SECONDS, Kind::Counter, "Time on the batch lane beside a request, by kind of work");
+        let works = keepers.iter().flat_map(|(cpu, _)| {
+            let work = books.lane(*cpu).work;
+            let kinds = [
+                ("kworker", work.workers_ns),
+                ("interrupt_thread", work.interrupt_threads_ns),
+                ("kernel_thread", work.kernel_threads_ns),
+                ("interrupt", work.interrupts_ns),
+                ("other_program", work.programs_ns),
+            ];
+            kinds.map(|(kind, ns)| ([label("cpu", cpu), label("kind", kind)].concat(), Some(seconds(ns))))
+        });
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
         let evictions = ("lane_evictions", None, Kind::Counter, "Holds that lasted until batch was sent away");
         vec![
@@ -128,6 +164,7 @@ impl Agent {
             Family::of(batch, each(&|cpu, _| seconds(books.lane(cpu).batch_ns))),
             Family::of(lent, each(&|cpu, _| seconds(books.lane(cpu).lent_overlap_ns))),
             Family::of(overlap, each(&|cpu, _| seconds(books.lane(cpu).overlap_ns))),
+            Family::of(kernel, works),
             Family::of(holds, each(&|_, keeper| keeper.holds as f64)),
             Family::of(evictions, each(&|_, keeper| keeper.evictions as f64)),
         ]

@@ -17,6 +17,7 @@ mod metrics;
 mod modules;
 mod notes;
 mod ranks;
+mod promise;
 mod reload;
 mod slow;
 mod slowdown;
@@ -59,6 +60,7 @@ use crate::undo::Ticket;
 use births::{Births, Gaps, Lacking};
 use doors::{Bells, Doors, Woken};
 use ranks::Demoted;
+use promise::Promises;
 use sidelane_report::terminal::eprint_fitted;
 use waiting::Waiting;
 
@@ -127,6 +129,7 @@ pub struct Agent {
     proxies: Proxies,
     flights: Flights,
     hurries: Hurries,
+    promises: Promises,
     times: Times,
     demoted: Demoted,
     diary: Diary,

@@ -20,6 +20,7 @@ const NAMES_MAX: usize = 5;
 impl Agent {
     /// Notes something; it is printed the first time.
     pub(super) fn note(&mut self, note: Note) {
+        self.promises.noted(&note, now_ns());
         let notes = &mut self.diary.notes;
         let is_kept = notes.contains_key(&note) || notes.len() < NOTES_MAX;
         let what = note.to_string();

@@ -53,6 +53,7 @@ impl Agent {
         self.heed()?;
         self.look_after_lanes();
         self.look_at_ranks(now_ns);
+        self.judge_overlap(now_ns);
         self.look_at_log();
         self.find_measured(now_ns);
         self.keep_off_services();
@@ -397,7 +398,11 @@ impl Agent {
         }
         let Some(hands) = &mut self.hands else { return };
         let goes_on = hands.go_on();
-        goes_on.unwrap_or_else(|error| self.failed(error));
+        match goes_on {
+            Ok(false) => {}
+            Ok(true) => self.promises.was_stopped(now_ns()),
+            Err(error) => self.failed(error),
+        }
         if has_ended {
             self.note(Note::GuardianEnded);
         }

@@ -1,6 +1,7 @@
 //! What the agent tells about itself.
 
 use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::promise::BOUND_PPM;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::borrow::worth::Worth;
 
@@ -9,12 +10,13 @@ use crate::agent::config::Kind;
 use crate::agent::cost::resident_bytes;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::status::{
-    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, SlowdownStatus,
-    SlowerStatus, Snapshot,
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
+    SlowdownStatus, SlowerStatus, Snapshot,
 };
 use crate::agent::tracked::{Contained, Served};
 use crate::audit::AuditLog;
 use crate::cpu_mask::set;
+use crate::lane::promise::percent_of_bound;
 use crate::lane::slowdown::SlowdownOutcome;
 use crate::note::Slo;
 
@@ -110,6 +112,11 @@ impl Agent {
             requests: served.measured.why_not().is_none().then(|| request_status(served)),
             requests_missing: served.measured.why_not().map(str::to_owned),
             slowdown: self.slowdown_of(served).map(slowdown_status),
+            overlap: served.kept.as_ref().map(|kept| OverlapStatus {
+                percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
+                bound_percent: percent_of_bound(BOUND_PPM),
+                broken: self.promises.broken(&served.found.name).map(ToString::to_string),
+            }),
         }
     }
 }

@@ -105,6 +105,7 @@ impl Agent {
             actions: Box::default(),
             beside_batch: None,
             demoted: Demoted::default(),
+            promises: Default::default(),
             diary: Diary::default(),
             cost: Cost::new(),
         };

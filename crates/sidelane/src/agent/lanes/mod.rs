@@ -13,6 +13,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::borrow::promise::RecentOverlap;
 use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{Lending, Objective};
 
@@ -56,6 +57,11 @@ impl LaneGates {
         Ok(if self.gate == Gate::Freezer { lending.evicting_at_once() } else { lending })
     }
 
+    /// How batch gets off a lane.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// Who measures what batch costs requests, if that is bounded.
     pub fn slowdown(&self) -> Option<SlowdownKeeper> {
         let bound = self.config.bound().filter(|_| self.gate == Gate::Holder)?;
@@ -73,7 +79,8 @@ impl LaneGates {
             Gate::SchedIdle => Vec::new(),
             _ => keepers::hold(&lanes, tracker, lending, &means)?,
         };
-        Ok(KeptLanes { keepers, beside, terms })
+        let overlap = RecentOverlap::new(now_ns(), means.memory.overlap(&beside, &lanes.batch_cpus()));
+        Ok(KeptLanes { keepers, beside, terms, overlap })
     }
 }
 
@@ -84,6 +91,8 @@ pub struct KeptLanes {
     pub beside: CpuSet,
     /// On what terms they are lent.
     pub terms: TermsKeeper,
+    /// Overlap of batch beside the service lately.
+    pub overlap: RecentOverlap,
 }
 
 impl KeptLanes {

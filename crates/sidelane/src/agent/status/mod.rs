@@ -176,6 +176,22 @@ pub struct ServiceStatus {
     /// What batch beside it costs its requests; missing where that is not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slowdown: Option<SlowdownStatus>,
+    /// Overlap of batch beside it in the last minute; missing where no lane is kept beside it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub overlap: Option<OverlapStatus>,
+}
+
+/// Time in which batch ran beside a service without leave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OverlapStatus {
+    /// Part of the service's time. Missing if the service did not run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub percent: Option<f64>,
+    /// What is promised.
+    pub bound_percent: f64,
+    /// Says that the promise is broken, why, and what to do; missing while it is kept.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub broken: Option<String>,
 }
 
 /// By how much requests are slower where batch may have the lanes beside the service.

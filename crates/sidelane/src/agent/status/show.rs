@@ -3,10 +3,11 @@
 use std::fmt;
 
 use super::{
-    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, SlowdownStatus,
-    SlowerStatus, Snapshot,
+    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, OverlapStatus, ProxyStatus, ServiceStatus,
+    SlowdownStatus, SlowerStatus, Snapshot,
 };
 use crate::hurry::threshold_words;
+use sidelane_report::Unit;
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,6 +52,8 @@ impl fmt::Display for Snapshot {
 
 impl Snapshot {
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let broken = self.services.iter().filter_map(|service| service.overlap.as_ref()?.broken.as_ref());
+        broken.into_iter().try_for_each(|broken| writeln!(f, "{broken}"))?;
         let agent = &self.agent;
         let paused = self.containers.iter().filter(|container| container.state == "paused").count();
         let services = self.services.len() + self.services_left_out;
@@ -103,7 +106,14 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
         }
     }
     writeln!(f)?;
-    service.slowdown.as_ref().map_or(Ok(()), |slowdown| write_slowdown(f, slowdown))
+    service.slowdown.as_ref().map_or(Ok(()), |slowdown| write_slowdown(f, slowdown))?;
+    service.overlap.as_ref().map_or(Ok(()), |overlap| write_overlap(f, overlap))
+}
+
+fn write_overlap(f: &mut fmt::Formatter<'_>, overlap: &OverlapStatus) -> fmt::Result {
+    let Some(percent) = overlap.percent else { return Ok(()) };
+    let (percent, bound) = (Unit::Percent.human(percent), Unit::Percent.human(overlap.bound_percent));
+    writeln!(f, "    overlap of batch in the last minute: {percent} of its time; {bound} allowed")
 }
 
 fn write_slowdown(f: &mut fmt::Formatter<'_>, slowdown: &SlowdownStatus) -> fmt::Result {
@@ -246,6 +256,23 @@ threads on big and little cores
             "    cost of batch beside it: not known yet: too few requests; 5 % allowed; batch is kept off",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_broken_promise_is_the_first_line() {
+        let of = |broken: Option<&str>| ServiceStatus {
+            overlap: Some(OverlapStatus { percent: Some(12.0), bound_percent: 1.0, broken: broken.map(str::to_owned) }),
+            ..Default::default()
+        };
+        let shown = |service| Snapshot { services: vec![service], ..Default::default() }.to_string();
+        let broken = shown(of(Some("promise broken: batch ran beside redis")));
+        assert!(broken.starts_with("promise broken: batch ran beside redis\n1 service(s)"), "{broken}");
+        assert!(
+            broken.contains("    overlap of batch in the last minute: 12.0 % of its time; 1.0 % allowed\n"),
+            "{broken}"
+        );
+        assert!(shown(of(None)).starts_with("1 service(s)"));
+        assert!(!shown(ServiceStatus::default()).contains("overlap"));
     }
 
     #[test]
