@@ -99,6 +99,14 @@ impl Overlap {
     }
 }
 
+/// Returns the overlap of turns of the service that batch never left, given all reactions together. Each reaction ends
+/// with batch off, so overlap beyond them belongs to turns without one. 0 below [`MARGIN_NS`] or a tenth of the overlap:
+/// reactions are kept in histograms, and both are read while batch runs.
+pub fn never_left_ns(overlap_ns: Nanos, reactions_ns: Nanos) -> Nanos {
+    let rest_ns = overlap_ns.saturating_sub(reactions_ns);
+    if rest_ns > MARGIN_NS && rest_ns > overlap_ns / 10 { rest_ns } else { 0 }
+}
+
 /// Spans of [`RecentOverlap`].
 const SPANS: usize = 6;
 /// Length of a span.
@@ -197,6 +205,15 @@ mod tests {
         assert_eq!(some_turns.kind(BOUND_PPM), Kind::Stayed(15_000));
         let one_turn = Overlap { turns: 0, ..stays };
         assert_eq!(one_turn.kind(BOUND_PPM), Kind::Stayed(S), "a turn that began before the count");
+    }
+
+    #[test]
+    fn overlap_beyond_the_reactions_is_of_turns_never_left() {
+        // Six reactions of 42 µs, and 840 ms in turns that batch did not leave.
+        assert_eq!(never_left_ns(840 * MS, 6 * 42_000), 840 * MS - 252_000);
+        assert_eq!(never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
+        assert_eq!((never_left_ns(10 * MS, 0), never_left_ns(11 * MS, 0)), (0, 11 * MS));
+        assert_eq!(never_left_ns(5 * MS, 6 * MS), 0);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::kernel_work::{InterruptsFrom, WorkBooks};
 use sidelane_kernel::stolen::StolenFrom;
-use sidelane_policy::borrow::promise::BOUND_PPM;
+use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
 
@@ -54,6 +54,8 @@ pub struct Summary {
     work: WorkBooks,
     /// From the service's start to batch off.
     pub reaction_off: Histogram,
+    /// Overlap in turns of the service that batch never left: they have no reaction.
+    never_left_ns: u64,
     /// From the service's stop to batch back.
     pub reaction_on: Histogram,
     /// Context switches to the service.
@@ -230,6 +232,7 @@ impl Summary {
             looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             work: books.work(&lanes),
             reaction_off: books.reaction_off().clone(),
+            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left(books, &lanes) },
             reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
             lc_summons: books.sum(|lane| lane.lc_summons),
@@ -282,7 +285,8 @@ impl Summary {
         }
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
-        for (key, value) in self.figures().into_iter().chain(self.work_figures()) {
+        let never_left = ("never_left_s", Some(seconds(self.never_left_ns)));
+        for (key, value) in self.figures().into_iter().chain(self.work_figures()).chain([never_left]) {
             row.put(key, value);
         }
         if let [only] = &self.services[..] {
@@ -406,18 +410,6 @@ impl Summary {
         Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
     }
 
-    fn show_reaction(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |times: &Histogram, percentile| {
-            Unit::Ns.human_or_missing(times.percentile_ns(percentile).map(|ns| ns as f64))
-        };
-        let (off, on) = (&self.reaction_off, &self.reaction_on);
-        if off.count() + on.count() == 0 {
-            return Ok(());
-        }
-        let [off_p50, off_p99, on_p50, on_p99] = [at(off, 50.0), at(off, 99.0), at(on, 50.0), at(on, 99.0)];
-        writeln!(f, "  reaction   batch off p50 {off_p50} p99 {off_p99}, back on p50 {on_p50} p99 {on_p99}")
-    }
-
     /// What the run cost, without what was nothing.
     fn cost(&self) -> String {
         let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
@@ -482,7 +474,7 @@ impl fmt::Display for Summary {
             several => several.iter().try_for_each(|service| service.show(f))?,
         }
         self.show_work(f)?;
-        self.show_reaction(f)?;
+        f.write_str(&reaction_line(self.never_left_ns, &self.reaction_off, &self.reaction_on))?;
         writeln!(f, "  cost       {}", self.cost())?;
         self.show_stolen(f)?;
         if let Some(looked) = &self.looked {
@@ -498,6 +490,27 @@ impl fmt::Display for Summary {
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "  note       {note}"))
     }
+}
+
+/// Overlap in turns that batch never left. What a batch program says of its own reactions is not exact enough for it.
+fn never_left(books: &Books, lanes: &Lanes) -> u64 {
+    let reactions_ns = books.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
+    never_left_ns(books.overlap(lanes).overlap_ns, reactions_ns)
+}
+
+/// The line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
+fn reaction_line(never_left_ns: u64, off: &Histogram, on: &Histogram) -> String {
+    if off.count() + on.count() + never_left_ns == 0 {
+        return String::new();
+    }
+    let at =
+        |times: &Histogram, percentile| Unit::Ns.human_or_missing(times.percentile_ns(percentile).map(|ns| ns as f64));
+    let [off_p50, off_p99, on_p50, on_p99] = [at(off, 50.0), at(off, 99.0), at(on, 50.0), at(on, 99.0)];
+    let never_left = match never_left_ns {
+        0 => String::new(),
+        ns => format!("never off in turns with {} of the overlap; else ", time(ns)),
+    };
+    format!("  reaction   batch {never_left}off p50 {off_p50} p99 {off_p99}, back on p50 {on_p50} p99 {on_p99}\n")
 }
 
 /// Judges the overlap beside each service.
@@ -580,4 +593,22 @@ fn counted(count: u64) -> String {
 
 fn percent_of(value: f64) -> String {
     Unit::Percent.human(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_that_batch_never_left_come_before_the_percentiles() {
+        let [mut off, on] = [Histogram::default(), Histogram::default()];
+        assert_eq!(reaction_line(0, &off, &on), "", "nothing happened");
+        off.record(20);
+        assert_eq!(
+            reaction_line(0, &off, &on),
+            "  reaction   batch off p50 20.0 ns p99 20.0 ns, back on p50 — p99 —\n"
+        );
+        let wanted = "  reaction   batch never off in turns with 840 ms of the overlap; else off p50 — p99 —, back on";
+        assert!(reaction_line(840_000_000, &on, &on).starts_with(wanted), "{}", reaction_line(840_000_000, &on, &on));
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Error;
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::MAX_SERVICES;
 use sidelane_report::terminal::eprint_fitted;
