@@ -10,12 +10,12 @@ use sidelane_report::Verdict;
 const EXIT_PROMISE_BROKEN: i32 = 99;
 const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
 
-/// Batch that makes itself SCHED_FIFO and spins for a second, beside a service that is never idle, on a lane that nothing
+/// Batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane that nothing
 /// holds: it runs, however busy the machine is. Its own exit code is 124.
 fn unheld(options: &[&str]) -> Finished {
     let service = Service::busy();
     let run = Run::beside(service.target()).and(&["--gate", "sched-idle", "--allow-realtime"]).and(options);
-    run.complete(&["chrt", "-f", "1", "timeout", "1", "sh", "-c", SPIN])
+    run.complete(&["chrt", "-r", "1", "timeout", "1", "sh", "-c", SPIN])
 }
 
 /// The first line of the summary: lines before it have a time of day.
