@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use common::agent::batch_processes;
-use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{allowed_cpus, cpu_ticks, is_alive, kill, wants_cpu};
 use common::{
     Finished, Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until,
