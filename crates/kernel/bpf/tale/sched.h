@@ -212,12 +212,13 @@ static __always_inline void is_woken(struct task_struct *task)
 	if (stranger)
 		see_thread(stranger);
 	struct sidelane_tale_thread *thread = see_thread(task);
+	/* Read once, or the compiler reads a thread and a map's value by one instruction, which the verifier refuses. */
 	struct tale tale = {
 		.at_ns = bpf_ktime_get_ns(),
 		.type = SIDELANE_TALE_WOKEN,
 		.detail = cpu_of(task),
-		.tid = by_interrupt ? 0 : stranger ? (uint32_t)stranger->pid : state->tid,
-		.pid = by_interrupt ? 0 : stranger ? (uint32_t)stranger->tgid : state->pid,
+		.tid = by_interrupt ? 0 : stranger ? (uint32_t)load_once(stranger->pid) : state->tid,
+		.pid = by_interrupt ? 0 : stranger ? (uint32_t)load_once(stranger->tgid) : state->pid,
 		.other_tid = task->pid,
 		.other_pid = task->tgid,
 		.request = by_interrupt ? 0 : present_request(state, cpu),
