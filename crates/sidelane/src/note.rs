@@ -12,11 +12,8 @@ use crate::audit::AuditState;
 use sidelane_host::service::Target;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::Verdict;
-use sidelane_policy::borrow::watchdog::Step;
 use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::cpus::Silence;
-
-use crate::lane::watchdog::Finding;
 
 macro_rules! notes {
     (
@@ -604,20 +601,6 @@ notes! {
 }
 
 impl Note {
-    /// The note of a step that the watchdog of batch lanes took.
-    pub fn of_finding(finding: &Finding) -> Option<Self> {
-        let (thread, class, lane) = (finding.thread.clone(), finding.class.clone(), finding.lane);
-        if let Some(error) = finding.error.clone() {
-            return Some(Self::BatchNotStopped { thread, error });
-        }
-        match finding.step {
-            Step::Demote => Some(Self::BatchOutranked { thread, class }),
-            Step::PutBack => Some(Self::BatchStayed { thread, lane }),
-            Step::Stop => Some(Self::BatchStopped { thread, class }),
-            Step::Wait | Step::GoOn => None,
-        }
-    }
-
     /// As it is told among notes of other settings. What is the machine's is the same in all of them.
     pub fn in_setting(self, setting: &'static str) -> Note {
         match self {

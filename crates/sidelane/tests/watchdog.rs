@@ -106,35 +106,6 @@ fn a_thread_that_climbs_again_and_again_is_stopped() {
     service.must_be_unharmed(REQUEST_LANE);
 }
 
-/// Eviction freezes batch, and a system call goes on until it returns. Until then the holder keeps the lane.
-#[test]
-fn an_evicted_lane_is_held_until_a_system_call_is_over() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
-    let mut service = Service::on_command();
-    let copies = "trap 'rm -f $file' EXIT; file=/dev/shm/sidelane-copy-$$; echo $$; \
-                  while :; do dd if=/dev/zero of=$file bs=400M count=1 conv=notrunc 2>/dev/null; done";
-    let mut run = Run::beside(service.target()).start_script(copies);
-    let batch = run.batch_pid();
-    let lane = Words::of(&mut run);
-    let mut rounds = 0;
-    while !run.has_audited("put_back", 0) {
-        rounds += 1;
-        assert!(rounds <= 20, "batch was in a system call in one of {rounds} evictions");
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
-        let began_ns = sidelane_host::clock::now_ns();
-        service.work();
-        run.wait_until_audited("evict", began_ns);
-        // It stands still only behind its system call.
-        run.wait_until("batch was held or frozen", |run| run.has_audited("put_back", 0) || !lane.batch_is_on());
-        service.rest();
-        run.wait_until("batch was back", |run| run.has_audited("restore", began_ns));
-    }
-    end(run).must_say(&[&format!("the batch thread `dd` stayed on lane {BATCH_LANE}")]);
-    let _ = std::fs::remove_file(format!("/dev/shm/sidelane-copy-{batch}"));
-    before.must_come_back();
-}
-
 /// Batch that root started leaves its group all the time, so eviction does not freeze it.
 #[test]
 fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {

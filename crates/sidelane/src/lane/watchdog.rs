@@ -24,6 +24,7 @@ use sidelane_signal::{HoldState, LaneClass};
 
 use super::cage::Cage;
 use super::decider::timespec;
+use crate::note::Note;
 use crate::own_threads::Fixed;
 
 /// Findings that are kept until the session takes them. It takes them ten times a second.
@@ -49,6 +50,20 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The note of the step, if there is anything to say.
+    pub fn note(&self) -> Option<Note> {
+        let (thread, class, lane) = (self.thread.clone(), self.class.clone(), self.lane);
+        if let Some(error) = self.error.clone() {
+            return Some(Note::BatchNotStopped { thread, error });
+        }
+        match self.step {
+            Step::Demote => Some(Note::BatchOutranked { thread, class }),
+            Step::PutBack => Some(Note::BatchStayed { thread, lane }),
+            Step::Stop => Some(Note::BatchStopped { thread, class }),
+            Step::Wait | Step::GoOn => None,
+        }
+    }
+
     /// The step's name in an audit log.
     pub fn name(&self) -> &'static str {
         match self.step {

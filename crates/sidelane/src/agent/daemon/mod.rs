@@ -62,14 +62,12 @@ use doors::{Bells, Doors, Woken};
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_report::terminal::eprint_fitted;
-use waiting::Waiting;
+use waiting::{SLOW_LOOK_NS, Waiting};
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
 /// Whoever makes a container puts it into all its groups within this time.
 const MAKING_NS: Nanos = 1_000_000_000;
-/// Between two slow looks while both do.
-const SLOW_LOOK_NS: Nanos = 200_000_000;
 
 /// What the agent was asked to do.
 #[derive(Clone, Debug)]

@@ -52,13 +52,7 @@ impl Agent {
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
-        let (hands, doors, usable) = match &claim {
-            Some(claim) => {
-                let (hands, doors) = take_charge(&mut owners, &online, claim, (&config, &tracker))?;
-                (Some(hands), doors, owners.cpus())
-            }
-            None => (None, Doors::none(), online.clone()),
-        };
+        let (hands, doors, usable) = charge(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let policy = choose(&config.policy, &here);
         let mut tracked = Tracked::new(tracker);
         tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
@@ -187,6 +181,18 @@ fn open_log(path: &Path) -> Result<Log> {
     let log = log.context("cannot start the thread of the audit log")?;
     log.note(now_ns(), "start", "the agent has started");
     Ok(Log { log: Some(log), pen, lane_pen })
+}
+
+/// What the agent is in charge of; nothing in a rehearsal, which has no claim.
+fn charge(
+    owners: &mut Owners,
+    online: &CpuSet,
+    claim: Option<&Claim>,
+    of: (&Config, &Tracker),
+) -> Result<(Option<Hands>, Doors, CpuSet)> {
+    let Some(claim) = claim else { return Ok((None, Doors::none(), online.clone())) };
+    let (hands, doors) = take_charge(owners, online, claim, of)?;
+    Ok((Some(hands), doors, owners.cpus()))
 }
 
 /// Claims the CPUs, and starts the guardian, who holds the claims, too.

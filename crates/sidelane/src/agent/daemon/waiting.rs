@@ -2,8 +2,8 @@
 
 use sidelane_policy::Nanos;
 
-use super::SLOW_LOOK_NS;
-
+/// Between two slow looks while services and batch run.
+pub(super) const SLOW_LOOK_NS: Nanos = 200_000_000;
 /// After a container was made, its first process is looked for so soon, then ever more rarely.
 const LOOK_NS: Nanos = 1_000_000;
 /// One that was refused is tried again so soon, then ever more rarely, up to once in so long.

@@ -182,7 +182,7 @@ impl Session {
             if let Some(log) = &mut self.log {
                 log.note(finding.at_ns, finding.name(), &finding.to_string());
             }
-            if let Some(note) = Note::of_finding(&finding) {
+            if let Some(note) = finding.note() {
                 self.note_named(note);
             }
         }
