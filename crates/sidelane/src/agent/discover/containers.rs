@@ -139,11 +139,9 @@ impl Finder {
     fn content(&self, member: &Member, is_new: bool) -> Content {
         let is_top = member.path == member.top;
         let is_pod = matches!(member.role, Role::Pod(_));
-        let is_there = |path: &Path| self.groups.of_trees().any(|(other, _)| other.path == path);
-        let has_parts = || {
-            let mut parts = self.containers.keys().map(|id| Path::new(&id.path));
-            parts.any(|path| path.starts_with(&member.path) && is_there(path))
-        };
+        let is_there = |id: &ContainerId| self.groups.of_trees().any(|(other, _)| ContainerId::of(&other) == *id);
+        let is_below = |id: &ContainerId| Path::new(&id.path).starts_with(&member.path);
+        let has_parts = || self.containers.keys().any(|id| is_below(id) && is_there(id));
         if !is_new || (!is_top && !is_pod) || has_parts() {
             return Content::Work;
         }
