@@ -219,31 +219,28 @@ fn a_service_and_a_container_are_shown_to_people_and_programs() {
     assert_eq!(shown["missing"], serde_json::json!([]));
 }
 
-/// The test's own port makes all that it has started part of the service.
+/// The test's own port makes all that it has started part of the service, but for what is in a group of batch.
 #[test]
-fn a_container_that_holds_a_service_is_left_alone() {
+fn a_container_that_a_service_has_started_is_batch() {
     let Some(mut tree) = Tree::make() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let file = format!("[[service]]\nname = \"x\"\nport = {port}\n[[batch]]\ncgroup = \"{}\"\n", tree.path());
     let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
-    tree.start("a");
+    let pid = tree.start("a");
     let changes = finder.look(now_ns());
-    assert_eq!((changes.services_came.len(), finder.containers().count()), (1, 0));
-    assert!(changes.containers_came.is_empty() && changes.containers_gone.is_empty());
-    assert!(finder.lacks()[0].to_string().contains("/a: it holds processes of the service x"), "{:?}", finder.lacks());
+    assert_eq!((changes.services_came.len(), changes.containers_came.len()), (1, 1));
+    let found = &changes.services_came[0];
+    assert!(found.service.pids.contains(&std::process::id()) && !found.service.pids.contains(&pid), "{found:?}");
+    assert_eq!(finder.lacks(), []);
     drop(listener);
-    // Longer than all intervals: services are searched, and then its groups are free. A process that another test has
-    // forked keeps the port until it runs its program.
+    // Longer than all intervals. A process that another test has forked keeps the port until it runs its program.
     let (mut at_ns, mut gone) = (now_ns(), Vec::new());
-    let mut look = || {
-        at_ns += 10_000_000_000;
-        finder.look(at_ns)
-    };
     common::wait_until("the service was gone", || {
-        gone.extend(look().services_gone);
+        at_ns += 10_000_000_000;
+        gone.extend(finder.look(at_ns).services_gone);
         !gone.is_empty()
     });
-    assert_eq!(gone, [changes.services_came[0].id]);
-    assert_eq!(look().containers_came.len(), 1);
+    assert_eq!(gone, [found.id]);
+    assert_eq!(finder.containers().count(), 1);
 }
