@@ -32,7 +32,7 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
 	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* the peer acknowledged while data waited in the socket or for an answer that is late; detail: up to here */
-	SIDELANE_TALE_SOCKET_STATE = 8,  /* detail: old state << 16 | new state (TCP_ESTABLISHED = 1 ...); value: peer's port << 16 | own port */
+	SIDELANE_TALE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_tale_end, the first side that ended, and flags */
 
 	/* ---- Requests, as request tracking sees them ---- */
 	/* Either replaces an earlier one with the same number: more of the request came, or more of its response went. A
@@ -77,6 +77,17 @@ enum sidelane_tale_type {
 
 /* In place of a system call's number: a page fault, say. */
 #define SIDELANE_TALE_NO_CALL 0xffffffffu
+
+/* The side that ended a connection first. */
+enum sidelane_tale_end {
+	SIDELANE_TALE_ENDED_BY_CLIENT = 1,  /* its FIN or RST came */
+	SIDELANE_TALE_ENDED_BY_SERVICE = 2, /* it closed the socket, or its sending side */
+	SIDELANE_TALE_ENDED_OTHERWISE = 3,  /* a timeout, say */
+};
+
+/* In the value of SIDELANE_TALE_SOCKET_STATE: the last request was answered after its client had ended, and the client
+ * never acknowledged the response. */
+#define SIDELANE_TALE_IN_VAIN 0x100
 
 /* Why a thread left the CPU. */
 enum sidelane_tale_leave {

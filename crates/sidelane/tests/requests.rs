@@ -8,16 +8,17 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
 use sidelane::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use sidelane::lab::Lab;
-use sidelane::request::{Request, Requests};
+use sidelane::request::{Request, Requests, Window};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
@@ -229,6 +230,110 @@ fn a_request_larger_than_segment_and_buffer_is_one() {
         send(server, b"answer");
     });
     assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
+}
+
+/// A service with one connection for each of `scripts`, which get the client's end and the service's; what became of
+/// the requests.
+fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
+    let (_turn, _) = ready()?;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let run = || {
+        for script in scripts {
+            let client = TcpStream::connect(listener.local_addr()?)?;
+            script(client, listener.accept()?.0);
+        }
+        Ok(())
+    };
+    Some(seen_during(std::process::id(), PLACE, run).unwrap().1)
+}
+
+/// Longer than a client takes that closes right behind its message.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+fn ask(client: &mut TcpStream, server: &mut TcpStream) {
+    send(client, b"ask");
+    receive(server, 3);
+}
+
+/// Until the client's end has come.
+fn reaches_its_end(server: &mut TcpStream) {
+    assert!(matches!(server.read(&mut [0; 9]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn a_client_that_closes_has_abandoned_its_request() {
+    let window = window_of(&[
+        |mut client, mut server| {
+            ask(&mut client, &mut server);
+            thread::sleep(PATIENCE);
+            drop(client);
+            reaches_its_end(&mut server);
+        },
+        // By a reset.
+        |mut client, mut server| {
+            ask(&mut client, &mut server);
+            thread::sleep(PATIENCE);
+            rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+            drop(client);
+            reaches_its_end(&mut server);
+        },
+        // In vain the service answers.
+        |mut client, mut server| {
+            ask(&mut client, &mut server);
+            thread::sleep(PATIENCE);
+            drop(client);
+            reaches_its_end(&mut server);
+            send(&mut server, b"answer");
+            // The client's reset follows.
+            while server.write(b"more").is_ok() {}
+        },
+        // No thread took it up.
+        |mut client, server| {
+            send(&mut client, b"ask");
+            thread::sleep(PATIENCE);
+            drop(client);
+            server.peek(&mut [0]).unwrap();
+        },
+    ]);
+    let Some(window) = window else { return };
+    assert_eq!(window.abandoned.histogram.count(), 4, "{window:?}");
+    assert!(window.abandoned.percentile_ns(1.0) >= Some(PATIENCE.as_nanos() as u64), "{window:?}");
+    assert_eq!((window.count(), window.closed_by_service, window.one_way, window.unanswered()), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_client_that_stops_sending_gets_its_response() {
+    let window = window_of(&[|mut client, mut server| {
+        ask(&mut client, &mut server);
+        client.shutdown(Shutdown::Write).unwrap();
+        reaches_its_end(&mut server);
+        thread::sleep(PATIENCE);
+        send(&mut server, b"answer");
+        receive(&mut client, 6);
+    }]);
+    let Some(window) = window else { return };
+    assert_eq!((window.count(), window.abandoned.histogram.count(), window.counts.unanswered), (1, 0, 0), "{window:?}");
+}
+
+#[test]
+fn a_service_that_closes_without_a_response_is_said_to() {
+    let window = window_of(&[
+        |mut client, mut server| {
+            ask(&mut client, &mut server);
+            drop(server);
+            reaches_its_end(&mut client);
+        },
+        // By a reset, since it leaves something unread.
+        |mut client, mut server| {
+            ask(&mut client, &mut server);
+            send(&mut client, b"more");
+            server.peek(&mut [0]).unwrap();
+            drop(server);
+            reaches_its_end(&mut client);
+        },
+    ]);
+    let Some(window) = window else { return };
+    assert_eq!((window.closed_by_service, window.abandoned.histogram.count()), (2, 0), "{window:?}");
 }
 
 #[test]

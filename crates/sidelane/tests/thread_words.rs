@@ -139,3 +139,23 @@ fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
         wait_until("it has slept", || scene.works_on().is_none());
     });
 }
+
+/// Its thread sleeps in a read, say, or works for nobody: that is no long request.
+#[test]
+fn a_request_whose_client_has_closed_ends_for_its_thread() {
+    on_one_cpu(|mut scene| {
+        scene.connection.ask();
+        scene.connection.receive();
+        let Scene { connection: Connection(client, mut service), mut requests, .. } = scene;
+        drop(client);
+        assert_eq!(service.read(&mut [0; 3]).unwrap(), 0);
+        drop(service);
+        let mut ended = Vec::new();
+        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        wait_until("the end of the request is told", || {
+            requests.fetch_answered(|request| ended.push((request.tid, request.ending.is_some()))).unwrap();
+            !ended.is_empty()
+        });
+        assert_eq!(ended, [(me, true)]);
+    });
+}

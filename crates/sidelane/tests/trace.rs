@@ -3,9 +3,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
@@ -159,26 +161,81 @@ fn wrong_arguments_are_told_exactly() {
     }
 }
 
-#[test]
-fn a_request_that_has_no_response_at_the_end_is_said() {
-    let Some((_turn, _lab, server)) = traceable_redis() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let json = dir.path().join("t.json");
-    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &["--for", "100s", "--json", text(&json)]);
-    let mut stuck = TcpStream::connect(server.address()).unwrap();
+/// Asks Redis for what is not there, and waits until that has blocked the client.
+fn blocked(address: SocketAddr) -> TcpStream {
+    let mut stuck = TcpStream::connect(address).unwrap();
     stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
-    let mut asking = BufReader::new(TcpStream::connect(server.address()).unwrap());
+    until_blocked(address, 1);
+    stuck
+}
+
+/// Waits until so many clients are blocked.
+fn until_blocked(address: SocketAddr, clients: u32) {
+    let mut asking = BufReader::new(TcpStream::connect(address).unwrap());
     let mut line = String::new();
-    while line.trim() != "blocked_clients:1" {
+    while line.trim() != format!("blocked_clients:{clients}") {
         if line.is_empty() || line == "\r\n" {
             asking.get_mut().write_all(b"INFO clients\r\n").unwrap();
         }
         line.clear();
         asking.read_line(&mut line).unwrap();
     }
+}
+
+#[test]
+fn a_request_that_has_no_response_at_the_end_is_said() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &["--for", "100s", "--json", text(&json)]);
+    let _stuck = blocked(server.address());
     let told = tracing.stop();
     assert!(told.contains("1 request had no response at the end, the oldest after "), "{told}");
     let row = &json_of(&json)["rows"][0];
     assert_eq!(row["open_requests_count"].as_u64(), Some(1), "{row}");
     assert!(row["oldest_open_ns"].as_u64().is_some_and(|age_ns| age_ns > 0), "{row}");
+}
+
+#[test]
+fn a_client_that_closes_while_it_waits_is_said_to_abandon() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    // Any wait is longer than that.
+    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
+    let stuck = blocked(server.address());
+    thread::sleep(Duration::from_millis(5));
+    drop(stuck);
+    until_blocked(server.address(), 0);
+    let told = tracing.stop();
+    let first = told.split(" %  ").next().unwrap();
+    assert!(first.contains("1 request was abandoned by the client"), "{told}");
+    let row = &json_of(&json)["rows"][0];
+    assert_eq!(
+        (row["abandoned_requests_count"].as_u64(), row["open_requests_count"].as_u64()),
+        (Some(1), Some(0)),
+        "{row}"
+    );
+    assert_eq!(row["abandoned_beyond_objective_count"].as_u64(), Some(1), "{row}");
+}
+
+/// One that waited for less than the objective allows is no reason for a recording.
+#[test]
+fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    for (slo, is_broken) in [("100s", false), ("2ms", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ["--slo", slo, "--record", text(dir.path())];
+        let mut tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
+        let stuck = blocked(server.address());
+        thread::sleep(Duration::from_millis(5));
+        drop(stuck);
+        until_blocked(server.address(), 0);
+        if is_broken {
+            while !tracing.line().contains("written to ") {}
+        }
+        tracing.stop();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count() > 0, is_broken, "{slo}");
+    }
 }

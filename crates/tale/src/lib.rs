@@ -16,5 +16,6 @@ pub mod builder;
 pub mod cause;
 pub mod diagnoser;
 pub mod diagnosis;
+pub mod ending;
 pub mod record;
 pub mod timeline;

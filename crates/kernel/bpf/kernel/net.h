@@ -17,10 +17,14 @@ enum {
 
 /* Part of the interface to user space (tcp_states.h, socket.h), so the same everywhere. */
 #define TCP_ESTABLISHED 1
+#define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_PUSH 0x08
 #define IPPROTO_TCP 6
+#define SEND_SHUTDOWN 2
+#define EPIPE 32
+#define ECONNRESET 104
 #define MSG_PEEK 0x2
 #define MSG_ERRQUEUE 0x2000
 
@@ -96,6 +100,8 @@ struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
 	__u16 sk_protocol;
+	int sk_err;
+	__u8 sk_shutdown;
 };
 
 struct tcp_sock {

@@ -142,6 +142,12 @@ int BPF_PROG(request_data, const struct sock *sock)
 	conn->seen_seq = seq;
 	conn->data_ns = segment_came_ns(tcp);
 	tale_data_ready(sock, seq, bytes, conn->data_ns);
+	/* The end came with this data, before the connection was known. */
+	if (state == TCP_CLOSE_WAIT && !conn->ended_by) {
+		conn->ended_by = SIDELANE_TALE_ENDED_BY_CLIENT;
+		conn->ended_ns = conn->data_ns;
+		tale_state(sock, conn, TCP_ESTABLISHED, state, false, conn->data_ns);
+	}
 	if (ends_message(sock))
 		message_arrives(conn, books, tcp, conn->data_ns);
 	return 0;

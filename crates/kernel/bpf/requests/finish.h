@@ -139,6 +139,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	}
 	conn->left--;
 	conn->sends = 1;
+	conn->too_late = conn->ended_by == SIDELANE_TALE_ENDED_BY_CLIENT;
 	/* Before the record: an atomic addition waits for all stores before it, and those to the ring are slow. */
 	__sync_fetch_and_add(&books->finished, 1);
 	if (load)
@@ -201,20 +202,91 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	return 0;
 }
 
+/* Which side ends the connection. A socket that the service closes was shut down before its state changes; a reset is
+ * an error of the socket. */
+static __always_inline uint32_t who_ends(const struct sock *sock, int new)
+{
+	if (new == TCP_CLOSE_WAIT)
+		return SIDELANE_TALE_ENDED_BY_CLIENT;
+	if (sock->sk_shutdown & SEND_SHUTDOWN)
+		return SIDELANE_TALE_ENDED_BY_SERVICE;
+	if (sock->sk_err == ECONNRESET || sock->sk_err == EPIPE)
+		return SIDELANE_TALE_ENDED_BY_CLIENT;
+	return SIDELANE_TALE_ENDED_OTHERWISE;
+}
+
+/* Some of what was sent was never acknowledged; the end of the service's data takes a number of its own. */
+static __always_inline bool is_unacknowledged(const struct sock *sock)
+{
+	struct tcp_sock *tcp = tcp_of(sock);
+
+	return tcp && tcp->write_seq - tcp->snd_una > (sock->sk_shutdown & SEND_SHUTDOWN ? 1 : 0);
+}
+
+/* A request ends without a response, or with one that its client did not wait for. */
+static __always_inline void tell_of_end(struct connection *conn, struct sidelane_request_books *books)
+{
+	uint32_t service = conn->service;
+	void *ring = bpf_map_lookup_elem(&record_rings, &service);
+	struct sidelane_request_record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
+
+	if (ring && !record)
+		__sync_fetch_and_add(&books->dropped, 1);
+	if (!record)
+		return;
+	*record = (struct sidelane_request_record){
+		.number = conn->number,
+		.connection = conn->first_number,
+		.arrived_ns = conn->arrived_ns,
+		.started_ns = conn->started_ns,
+		.finished_ns = conn->ended_ns,
+		.tid = conn->receiver,
+		.lane = conn->lane,
+		.queue_len = conn->queue_len,
+		.waited = conn->waited,
+		.ended_by = conn->ended_by,
+	};
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+/* The client has left before a thread took up its message: what is told of it is its arrival alone. */
+static __always_inline void take_unread(struct connection *conn, struct sidelane_request_books *books)
+{
+	struct message message = next_message(conn);
+
+	conn->number = new_number(books);
+	conn->arrived_ns = conn->started_ns = message.arrived_ns;
+	conn->queue_len = message.queue_len;
+	conn->waited = conn->receiver = 0;
+}
+
+/* A connection is known by its memory: its port is 0 already when it closes. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {
-	if (is_a_services_port(sock))
-		tale_state(sock, old, new);
-	if (new != TCP_CLOSE)
+	if (new != TCP_CLOSE_WAIT && new != TCP_FIN_WAIT1 && new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
 	struct sidelane_request_books *books = conn ? books_of(conn->service) : 0;
 
 	if (!conn || !books)
 		return 0;
-	if (is_open(conn))
+	uint64_t now_ns = bpf_ktime_get_ns();
+	if (!conn->ended_by) {
+		conn->ended_by = who_ends(sock, new);
+		conn->ended_ns = now_ns;
+	}
+	bool in_vain = new == TCP_CLOSE && !is_open(conn) && conn->number && conn->too_late && is_unacknowledged(sock);
+	tale_state(sock, conn, old, new, in_vain, now_ns);
+	if (new != TCP_CLOSE)
+		return 0;
+	bool unread = !is_open(conn) && conn->ended_by == SIDELANE_TALE_ENDED_BY_CLIENT && conn->taken != conn->arrived;
+	if (unread)
+		take_unread(conn, books);
+	if (is_open(conn) || unread)
 		__sync_fetch_and_add(&books->unanswered, 1);
+	if (is_open(conn) || unread || in_vain)
+		tell_of_end(conn, books);
 	forget(conn, books);
 	return 0;
 }

@@ -28,6 +28,9 @@ static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t typ
 
 static __always_inline void tale_started(struct connection *conn, uint32_t cpu) {}
 
-static __always_inline void tale_state(const struct sock *sock, int old, int new) {}
+static __always_inline void tale_state(const struct sock *sock, struct connection *conn, int old, int new, bool in_vain,
+				       uint64_t now_ns)
+{
+}
 
 #endif

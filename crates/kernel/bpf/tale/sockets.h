@@ -158,17 +158,19 @@ static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t typ
 	tell(state, cpu, &tale);
 }
 
-static __always_inline void tale_state(const struct sock *sock, int old, int new)
+/* A connection to the service ends, or one side of it. */
+static __always_inline void tale_state(const struct sock *sock, struct connection *conn, int old, int new, bool in_vain,
+				       uint64_t now_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
-	uint64_t peer_port = bpf_ntohs(sock->__sk_common.skc_dport);
 	struct tale tale = {
-		.at_ns = bpf_ktime_get_ns(),
+		.at_ns = now_ns,
 		.type = SIDELANE_TALE_SOCKET_STATE,
 		.detail = (uint32_t)old << 16 | (uint32_t)new,
 		.socket = cookie_of(sock),
-		.value = peer_port << 16 | sock->__sk_common.skc_num,
+		.request = conn->number,
+		.value = conn->ended_by | (in_vain ? SIDELANE_TALE_IN_VAIN : 0),
 	};
 
 	if (state)

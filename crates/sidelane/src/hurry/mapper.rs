@@ -99,10 +99,11 @@ impl Mapper {
 
     /// A thread does something, or has done it.
     pub fn hear(&mut self, work: Work) -> Result<()> {
-        let (Work::Working { tid, .. } | Work::Served { tid, .. } | Work::Line { tid, .. }) = work;
+        let (Work::Working { tid, .. } | Work::Served { tid, .. } | Work::Cut { tid, .. } | Work::Line { tid, .. }) =
+            work;
         let at_ns = match work {
             Work::Working { since_ns, .. } => since_ns,
-            Work::Served { at_ns, .. } | Work::Line { at_ns, .. } => at_ns,
+            Work::Served { at_ns, .. } | Work::Cut { at_ns, .. } | Work::Line { at_ns, .. } => at_ns,
         };
         if let Some(allowed) = self.pool.join(tid)? {
             let allowed = mask(allowed);
@@ -116,6 +117,7 @@ impl Mapper {
             Work::Working { tid, request, since_ns } => self.works(tid, request, since_ns),
             Work::Served { request: Some(request), since_ns, at_ns, .. } => self.served(request, since_ns, at_ns),
             Work::Served { tid, request: None, since_ns, at_ns } => self.thread_served(tid, since_ns, at_ns),
+            Work::Cut { tid, since_ns, at_ns } => self.cut(tid, since_ns, at_ns),
             Work::Line { tid, request, at_ns } => self.line(tid, request, at_ns),
         }
         Ok(())
@@ -147,6 +149,13 @@ impl Mapper {
             self.book(at_ns, Seen::Ended { request });
         }
         self.figures.served(at_ns.saturating_sub(since_ns));
+    }
+
+    /// A request without a client is no long request. Another one that the thread took up since goes on.
+    fn cut(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
+        if let Some((request, _)) = self.policy.request_of(tid).filter(|(_, since)| *since <= since_ns) {
+            self.book(at_ns, Seen::Ended { request });
+        }
     }
 
     fn line(&mut self, tid: u32, request: Request, at_ns: u64) {

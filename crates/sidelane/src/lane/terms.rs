@@ -277,6 +277,7 @@ impl TermsKeeper {
         for request in &finished {
             each(request);
             match &history {
+                _ if request.ending.is_some() => self.finished_unseen(request),
                 None => self.finished(request),
                 Some(history) => self.emitted(request, history),
             }
@@ -291,12 +292,15 @@ impl TermsKeeper {
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
         match co_run_ns {
             Some(co_run_ns) => self.finished(&Request { co_run_ns, ..*request }),
-            None => {
-                self.requests += 1;
-                self.kept.iter_mut().for_each(|kept| kept.rest.record(request.latency_ns()));
-                self.meter.finished_unseen(request.latency_ns(), request.server_ns());
-            }
+            None => self.finished_unseen(request),
         }
+    }
+
+    /// Takes in a request of which it is not known what ran beside it.
+    fn finished_unseen(&mut self, request: &Request) {
+        self.requests += 1;
+        self.kept.iter_mut().for_each(|kept| kept.rest.record(request.latency_ns()));
+        self.meter.finished_unseen(request.latency_ns(), request.server_ns());
     }
 
     /// Takes in a request that has finished.

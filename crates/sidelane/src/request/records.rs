@@ -11,11 +11,12 @@ use sidelane_policy::borrow::harm::Counters;
 
 use sidelane_kernel::counters::counted;
 use sidelane_kernel::requests::{RequestRecord, own_number};
+use sidelane_tale::ending::{Ending, Side};
 
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
 
-/// One finished request. Times are of CLOCK_MONOTONIC.
+/// One finished request, or one that ended without a response. Times are of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// In the order of starts; never reused.
@@ -44,6 +45,8 @@ pub struct Request {
     pub waited: bool,
     /// What its lane counted between start and finish, if it had the lane to itself.
     pub counters: Option<Counters>,
+    /// How it ended at `finished_ns` if it had no response that its client waited for.
+    pub ending: Option<Ending>,
 }
 
 impl Request {
@@ -64,6 +67,7 @@ impl Request {
             sends: record.sends,
             waited: record.waited != 0,
             counters: counted(record.instructions, record.cycles),
+            ending: Side::of(record.ended_by).map(|side| Ending::of(side, record.arrived_ns, record.finished_ns)),
         })
     }
 
@@ -98,6 +102,11 @@ pub(super) struct Settling {
 impl Settling {
     /// Takes in a record; returns the request that it settles, if any.
     pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
+        if request.ending.is_some() {
+            // What was sent in vain is no response.
+            self.latest.extract_if(|_, before| before.number == request.number).for_each(drop);
+            return Some(request);
+        }
         let before = self.latest.get(&request.connection).filter(|before| before.number == request.number);
         let goes_on = before.is_some();
         request.answered_ns = before.map_or(request.answered_ns, |before| before.answered_ns);
@@ -161,16 +170,27 @@ mod tests {
     }
 
     #[test]
+    fn a_response_in_vain_is_none() {
+        let mut settling = Settling::default();
+        settling.add(record(1, 1, 10, 1));
+        settling.add(record(1, 5, 30, 1));
+        let cut = Request { ending: Some(Ending::Abandoned), ..record(1, 5, 20, 0) };
+        assert_eq!(settling.add(cut), Some(cut));
+        assert_eq!(settling.rest(), []);
+    }
+
+    #[test]
     fn a_record_is_read_field_by_field() {
         let mut bytes = Vec::new();
         (1..=6_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
-        (7..=12_u32).for_each(|field| bytes.extend(field.to_ne_bytes()));
+        (7..=11_u32).chain([1]).for_each(|field| bytes.extend(field.to_ne_bytes()));
         (13..=14_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
         let read = Request::from_bytes(&bytes).unwrap();
         assert_eq!((read.number, read.connection, read.arrived_ns, read.started_ns), (1, 2, 3, 4));
         assert_eq!((read.finished_ns, read.co_run_ns, read.tid, read.lane), (5, 6, 7, 8));
         assert_eq!((read.queue_len, read.sends, read.waited), (9, 10, true));
         assert_eq!(read.counters, Some(Counters { instructions: 13, cycles: 14 }));
+        assert_eq!(read.ending, Some(Ending::NoAnswerWanted), "its client ended the connection at once");
         assert_eq!(Request::from_bytes(&bytes[1..]), None);
     }
 

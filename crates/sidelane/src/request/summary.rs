@@ -42,6 +42,9 @@ impl Summary {
                 row.put(&format!("{name}_{percentile}_ns"), value);
             }
         }
+        for (percentile, value) in figures(&window.abandoned) {
+            row.put(&format!("abandoned_after_{percentile}_ns"), value);
+        }
         for (percentile, value) in figures(&window.queue_len) {
             row.put(&format!("queue_len_{percentile}_count"), value);
         }
@@ -59,7 +62,10 @@ impl Summary {
         row.put("waited_count", window.waited as f64);
         row.put("co_run_ns", window.co_run_ns as f64);
         row.put("dropped_count", window.counts.dropped as f64);
-        row.put("unanswered_count", window.counts.unanswered as f64);
+        row.put("unanswered_count", window.unanswered() as f64);
+        row.put("abandoned_count", window.abandoned.histogram.count() as f64);
+        row.put("closed_by_service_count", window.closed_by_service as f64);
+        row.put("one_way_count", window.one_way as f64);
         row.put("unasked_count", window.counts.unasked as f64);
         row.put("late_sends_count", window.late_sends as f64);
         row.put("joined_count", window.counts.joined as f64);
@@ -93,7 +99,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "sidelane: {}", self.headline())?;
         let rows = if self.window.count() > 0 { self.rows() } else { Vec::new() };
-        let rows = rows.into_iter().chain(self.unmatched().map(|unmatched| ("unmatched", unmatched)));
+        let rows = rows.into_iter().chain(self.abandoned().map(|abandoned| ("abandoned", abandoned)));
+        let rows = rows.chain(self.unmatched().map(|unmatched| ("unmatched", unmatched)));
         let notes = self.notes.iter().map(|note| ("note", note.to_string()));
         rows.chain(notes).try_for_each(|(name, text)| writeln!(f, "  {name:<12}{text}"))
     }
@@ -128,12 +135,23 @@ impl Summary {
         rows
     }
 
+    /// Requests whose clients did not wait for the response.
+    fn abandoned(&self) -> Option<String> {
+        let abandoned = &self.window.abandoned;
+        let count = abandoned.histogram.count();
+        let requests = if count == 1 { "request" } else { "requests" };
+        let said = || format!("{} {requests}, after {}", Unit::Count.human(count as f64), line(abandoned, Unit::Ns));
+        (count > 0).then(said)
+    }
+
     /// What could not be told apart, or was lost.
     fn unmatched(&self) -> Option<String> {
         let counts = &self.window.counts;
         let parts = [
             (counts.dropped, "record dropped", "records dropped"),
-            (counts.unanswered, "request unanswered", "requests unanswered"),
+            (self.window.closed_by_service, "request closed by the service", "requests closed by the service"),
+            (self.window.one_way, "message that wanted no response", "messages that wanted no response"),
+            (self.window.unanswered(), "request unanswered", "requests unanswered"),
             (counts.unasked, "send unasked for", "sends unasked for"),
             (self.window.late_sends, "late send", "late sends"),
         ];
@@ -152,6 +170,8 @@ fn line(times: &Times, unit: Unit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sidelane_tale::ending::Ending;
+
     use super::super::records::Request;
     use super::*;
 
@@ -181,6 +201,12 @@ mod tests {
         assert!(!text.contains("unmatched") && !text.contains("queue  "), "{text}");
         summary.window.counts.unanswered = 2;
         assert!(summary.to_string().contains("unmatched   2 requests unanswered\n"), "{summary}");
+        summary.window.add(&Request { finished_ns: 50_000_000, ending: Some(Ending::Abandoned), ..Request::default() });
+        summary.window.add(&Request { ending: Some(Ending::NoAnswerWanted), ..Request::default() });
+        let text = summary.to_string();
+        assert!(text.contains("abandoned   1 request, after p50 ") && text.contains("max 50.0 ms"), "{text}");
+        assert!(text.contains("unmatched   1 message that wanted no response\n"), "{text}");
+        assert_eq!(summary.window.count(), 1, "neither counts as answered");
         summary.window = Window::default();
         let text = summary.to_string();
         assert_eq!(text.lines().count(), 1, "{text}");

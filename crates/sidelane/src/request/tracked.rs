@@ -19,6 +19,7 @@ use sidelane_kernel::requests::{Counts, RequestMemory, Room};
 use sidelane_kernel::tracepoints::Tracepoints;
 use sidelane_kernel::tracker::TrackerError;
 use sidelane_kernel::tracking::ServiceTracking;
+use sidelane_tale::ending::Ending;
 
 /// Tracepoints of Linux 6.3.
 const NEEDED: [&str; 3] = ["sk_data_ready", "sock_send_length", "sock_recv_length"];
@@ -183,12 +184,12 @@ impl Requests {
         Ok(())
     }
 
-    /// Fetches what has finished and hands on each request whose first answer has gone out: for whoever cannot wait for
-    /// the last one. Not to be mixed with [`Requests::drain`].
+    /// Fetches what has finished and hands on each request whose first response has gone out, or that ended without one:
+    /// for callers that cannot wait for the last of a response. Not to be mixed with [`Requests::drain`].
     pub fn fetch_answered(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         self.ring.consume().map_err(RequestError::Ring)?;
         let mut fetched = self.fetched.borrow_mut();
-        fetched.iter().filter(|request| request.sends == 1).for_each(each);
+        fetched.iter().filter(|request| request.sends <= 1).for_each(each);
         fetched.clear();
         Ok(())
     }
@@ -231,7 +232,10 @@ impl Requests {
     fn hand_on(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
         for request in &settled {
             self.window.iter_mut().for_each(|window| window.add(request));
-            each(request);
+            // To its client an abandoned request took as long as the client waited.
+            if request.ending.is_none_or(|ending| ending == Ending::Abandoned) {
+                each(request);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use super::records::Request;
 use crate::note::Note;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::requests::Counts;
+use sidelane_tale::ending::Ending;
 
 /// What a TLS handshake looks like at most: two requests, the first of which the service answers with its certificate and
 /// the second with tickets. HTTP/2 and WebSockets have one of their own.
@@ -58,6 +59,12 @@ pub struct Window {
     pub co_run_ns: u64,
     /// What could not be told apart, or was lost.
     pub counts: Counts,
+    /// How long clients waited that closed their connection before a response came.
+    pub abandoned: Times,
+    /// Requests that ended when the service closed their connection.
+    pub closed_by_service: u64,
+    /// Messages that ask for no response.
+    pub one_way: u64,
     /// Requests whose response was a stream.
     pub streamed: u64,
     /// Sends that came after their request had been handed on.
@@ -67,6 +74,16 @@ pub struct Window {
 impl Window {
     /// Counts a request.
     pub fn add(&mut self, request: &Request) {
+        match request.ending {
+            None => self.add_answered(request),
+            Some(Ending::Abandoned) => self.abandoned.add(request.latency_ns()),
+            Some(Ending::ClosedByService) => self.closed_by_service += 1,
+            Some(Ending::NoAnswerWanted) => self.one_way += 1,
+            Some(Ending::Unknown) => (),
+        }
+    }
+
+    fn add_answered(&mut self, request: &Request) {
         self.server.add(request.server_ns());
         self.queueing.add(request.queueing_ns());
         self.latency.add(request.latency_ns());
@@ -80,6 +97,12 @@ impl Window {
     /// What of it cannot be what the service would call its requests, where that is enough to be said.
     pub fn notes(&self) -> impl Iterator<Item = Note> + use<> {
         notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
+    }
+
+    /// Requests without a response of which it is not known why.
+    pub fn unanswered(&self) -> u64 {
+        let known = self.abandoned.histogram.count() + self.closed_by_service + self.one_way;
+        self.counts.unanswered.saturating_sub(known)
     }
 
     /// How many requests.

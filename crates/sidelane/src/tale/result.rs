@@ -68,6 +68,7 @@ impl Told {
         row.put("open_requests_count", self.counts.open as f64);
         row.put("oldest_open_ns", (self.counts.open > 0).then_some(self.counts.oldest_open_ns as f64));
         row.put("unanswered_requests_count", self.counts.unanswered as f64);
+        self.put_cut(&mut row);
         row.put("given_up_requests_count", self.counts.given_up as f64);
         row.put("unknown_responses_count", self.counts.unknown as f64);
         row.put("normal_ns", (self.diagnosis.normal_ns > 0).then_some(self.diagnosis.normal_ns as f64));
@@ -78,6 +79,17 @@ impl Told {
         row.put("slow_by_tracer_alone_count", tracer.made_slow as f64);
         row.put("tracer_share_of_lost_time_percent", tracer.share(self.diagnosis.tail_ns) * 100.0);
         row
+    }
+
+    fn put_cut(&self, row: &mut Row) {
+        let abandoned = &self.cut.abandoned;
+        let count = abandoned.histogram.count();
+        row.put("abandoned_requests_count", count as f64);
+        row.put("abandoned_beyond_objective_count", self.cut.abandoned_slow as f64);
+        row.put("abandoned_after_p50_ns", abandoned.percentile_ns(50.0).map(|ns| ns as f64));
+        row.put("abandoned_after_max_ns", (count > 0).then_some(abandoned.max_ns as f64));
+        row.put("closed_by_service_requests_count", self.cut.closed_by_service as f64);
+        row.put("one_way_messages_count", self.cut.one_way as f64);
     }
 
     fn tale(&self) -> Tale {

@@ -11,7 +11,7 @@ use sidelane_tale::timeline::{Span, Timeline};
 
 use super::bound::Bound;
 use super::kept::{Clip, Kept};
-use super::told::{Counts, Told};
+use super::told::{Counts, Cut, Told};
 use super::words::Names;
 use crate::request::Times;
 
@@ -105,6 +105,7 @@ pub fn told() -> Told {
         clips: kept.into_slowest_first(),
         names: trace.names,
         counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
+        cut: Cut::default(),
         cpu_percent: Some(4.2),
         notes: Vec::new(),
     }

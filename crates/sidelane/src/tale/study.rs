@@ -3,6 +3,7 @@
 use sidelane_kernel::requests as kernel;
 use sidelane_tale::builder::{Builder, Settings};
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
+use sidelane_tale::ending::Unanswered;
 use sidelane_tale::record::{Kinds, Record, Task};
 use sidelane_tale::timeline::Timeline;
 
@@ -11,7 +12,7 @@ use super::clip::clip;
 use super::kept::Kept;
 use super::log::LogEnd;
 use super::recent::Recent;
-use super::told::{Counts, Told};
+use super::told::{Counts, Cut, Told};
 use super::words::Names;
 use crate::note::Note;
 use crate::request::{Times, notes_of};
@@ -36,6 +37,9 @@ struct Seen {
     recent: Recent,
     kept: Kept,
     latency: Times,
+    cut: Cut,
+    /// The objective, if one was given.
+    limit_ns: Option<u64>,
     /// Requests count that arrive from here on
     from_ns: u64,
     /// and before this moment.
@@ -68,6 +72,8 @@ impl Study {
             recent: Recent::new(RECENT_NS, RECENT_MAX),
             kept: Kept::default(),
             latency: Times::default(),
+            cut: Cut::default(),
+            limit_ns: bound.limit_ns(),
             from_ns: begin_ns,
             until_ns: u64::MAX,
         };
@@ -102,6 +108,7 @@ impl Study {
         let Self { builder, seen, .. } = self;
         seen.recent.push(record);
         builder.push(*record, &mut |timeline| seen.take(&timeline, each));
+        builder.take_unanswered().for_each(|unanswered| seen.take_unanswered(&unanswered));
     }
 
     /// No record from before `until_ns` comes any more: so a request is told though nothing follows it.
@@ -114,6 +121,8 @@ impl Study {
     pub fn end(mut self, ended: Ended) -> Told {
         let Self { builder, seen, .. } = &mut self;
         builder.finish(&mut |timeline| seen.take(&timeline, &mut |_| ()));
+        builder.take_unanswered().for_each(|unanswered| seen.take_unanswered(&unanswered));
+        seen.cut.one_way += builder.one_way();
         let counts = self.counts(&ended.end);
         let streams = self.streams();
         let Ended { service, end, names, mut notes } = ended;
@@ -126,6 +135,7 @@ impl Study {
             diagnosis: self.seen.diagnoser.diagnose(&|task: Task| names.of_task(task)),
             bars: self.seen.diagnoser.bars(),
             latency: self.seen.latency,
+            cut: self.seen.cut,
             clips: self.seen.kept.into_slowest_first(),
             names,
             counts,
@@ -166,6 +176,12 @@ fn objective(bound: Bound) -> Objective {
 }
 
 impl Seen {
+    fn take_unanswered(&mut self, unanswered: &Unanswered) {
+        if (self.from_ns..self.until_ns).contains(&unanswered.arrived_ns) {
+            self.cut.add(unanswered, self.limit_ns);
+        }
+    }
+
     fn take(&mut self, timeline: &Timeline, each: &mut dyn FnMut(&Timeline)) {
         if !(self.from_ns..self.until_ns).contains(&timeline.arrived_ns) {
             return;

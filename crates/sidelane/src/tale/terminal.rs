@@ -11,7 +11,7 @@ use sidelane_tale::cause::Cause;
 use sidelane_tale::diagnosis::Finding;
 
 use super::bound::Bound;
-use super::told::{Told, human_count, human_ns};
+use super::told::{Cut, Told, human_count, human_ns};
 
 /// More causes than this are summed up in one line.
 const CAUSES_MAX: usize = 3;
@@ -53,14 +53,37 @@ impl Line {
     }
 }
 
-/// What was found, and what to do, in one or two sentences; and whether requests wait that are slower than all that
-/// have ended.
+/// What was found, and what to do, in one or two sentences; whether clients gave requests up; and whether requests wait
+/// that are slower than all that have ended.
 pub fn headline(told: &Told) -> String {
     let (waits, longest) = (told.counts.oldest_open_ns, told.latency.max_ns.max(told.diagnosis.slo_ns));
-    match told.counts.open {
-        open if open > 0 && waits > longest => format!("{} {}.", found(told), no_response(told)),
-        _ => found(told),
-    }
+    let waits = (told.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(told)));
+    let sentences = [Some(found(told)), is_abandoned_slow(told).then(|| format!("{}.", abandoned(told))), waits];
+    sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether clients gave requests up after longer than the objective allows; without one, whether any did.
+fn is_abandoned_slow(told: &Told) -> bool {
+    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
+    *abandoned_slow > 0 || (told.bound == Bound::P99 && abandoned.histogram.count() > 0)
+}
+
+fn abandoned(told: &Told) -> String {
+    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
+    let count = abandoned.histogram.count();
+    let half = human_ns(abandoned.percentile_ns(50.0).unwrap_or(0));
+    let after = match count {
+        1 => half,
+        _ => format!("{half} at the median and {} at most", human_ns(abandoned.max_ns)),
+    };
+    let slow = match *abandoned_slow {
+        0 => String::new(),
+        _ if count == 1 => ", which is beyond the objective".to_owned(),
+        1 => "; 1 of these waits is beyond the objective".to_owned(),
+        slow => format!("; {} of these waits are beyond the objective", human_count(slow)),
+    };
+    let were = if count == 1 { "was" } else { "were" };
+    format!("{} {were} abandoned by the client without a response, after {after}{slow}", several(count, "request"))
 }
 
 fn no_response(told: &Told) -> String {
@@ -79,6 +102,9 @@ fn several(count: u64, what: &str) -> String {
 fn found(told: &Told) -> String {
     let diagnosis = &told.diagnosis;
     let traced = Unit::S.human(told.wall_s);
+    if diagnosis.requests == 0 && told.cut.abandoned.histogram.count() > 0 {
+        return format!("No request of {} was seen from its beginning to a response in {traced}.", told.service);
+    }
     if diagnosis.requests == 0 {
         return format!(
             "No request of {} was seen from its beginning to its end in {traced}. Check that load reaches it here: \
@@ -235,6 +261,14 @@ fn missing(told: &Told) -> Option<String> {
             format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
         }),
         part(counts.open, &|| no_response(told)),
+        part(if is_abandoned_slow(told) { 0 } else { told.cut.abandoned.histogram.count() }, &|| abandoned(told)),
+        part(told.cut.closed_by_service, &|| {
+            format!(
+                "{} had no response before the service closed the connection",
+                several(told.cut.closed_by_service, "request")
+            )
+        }),
+        part(told.cut.one_way, &|| format!("{} wanted no response", several(told.cut.one_way, "message"))),
         part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
         part(counts.given_up, &|| {
             format!("{} of which nothing was heard for a minute were given up", several(counts.given_up, "request"))
@@ -266,6 +300,7 @@ fn cost(told: &Told) -> Option<String> {
 mod tests {
     use super::super::sample;
     use sidelane_tale::diagnosis::TracerCost;
+    use sidelane_tale::ending::{Ending, Unanswered};
 
     use super::super::told::Counts;
     use super::*;
@@ -290,6 +325,25 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     #[test]
     fn a_trace_is_told_in_about_ten_lines() {
         assert_eq!(text(&sample::told(), 120), WHOLE);
+    }
+
+    #[test]
+    fn clients_that_gave_up_are_in_the_first_line() {
+        let mut told = sample::told();
+        let abandoned =
+            |waited_ns| Unanswered { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
+        told.cut.add(&abandoned(1_000_000), Some(2_000_000));
+        assert!(!headline(&told).contains("abandoned"), "sooner than the objective: {}", headline(&told));
+        assert!(text(&told, 1_000).contains("1 request was abandoned by the client without a response, after 1"));
+        told.cut.add(&abandoned(50_000_000), Some(2_000_000));
+        let said = "2 requests were abandoned by the client without a response, after ";
+        let first = headline(&told);
+        assert!(
+            first.contains(said) && first.ends_with("50.0 ms at most; 1 of these waits is beyond the objective."),
+            "{first}"
+        );
+        told.diagnosis.requests = 0;
+        assert!(!headline(&told).contains("Check that load reaches it"), "{}", headline(&told));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use sidelane_report::Unit;
 use sidelane_tale::diagnosis::{Bar, Diagnosis};
+use sidelane_tale::ending::{Ending, Unanswered};
 
 use super::bound::Bound;
 use super::kept::Clip;
@@ -32,6 +33,8 @@ pub struct Told {
     pub names: Names,
     /// What was read, and what is missing.
     pub counts: Counts,
+    /// Requests without a response that their client waited for.
+    pub cut: Cut,
     /// What tracing took of a CPU, where this process traced.
     pub cpu_percent: Option<f64>,
     /// What was degraded or went wrong.
@@ -51,12 +54,40 @@ pub struct Counts {
     pub open: u64,
     /// Since the oldest of them had arrived.
     pub oldest_open_ns: u64,
-    /// Requests whose connection closed, or went on, without a response.
+    /// Requests without a response of which it is not known why.
     pub unanswered: u64,
     /// Requests that were given up: nothing happened to them for long, or there were too many.
     pub given_up: u64,
     /// Responses to requests whose beginning was not seen.
     pub unknown: u64,
+}
+
+/// Requests without a response that their client waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// How long clients waited that closed their connection before a response came.
+    pub abandoned: Times,
+    /// Of those, waits longer than the objective, if one was given.
+    pub abandoned_slow: u64,
+    /// Requests whose connection the service closed.
+    pub closed_by_service: u64,
+    /// Messages that ask for no response: the client closed right behind them, or sent on and on without one.
+    pub one_way: u64,
+}
+
+impl Cut {
+    /// Counts a request that the end of its connection cut off.
+    pub fn add(&mut self, unanswered: &Unanswered, limit_ns: Option<u64>) {
+        match unanswered.ending {
+            Ending::Abandoned => {
+                self.abandoned.add(unanswered.waited_ns());
+                self.abandoned_slow += u64::from(limit_ns.is_some_and(|limit_ns| unanswered.waited_ns() > limit_ns));
+            }
+            Ending::ClosedByService => self.closed_by_service += 1,
+            Ending::NoAnswerWanted => self.one_way += 1,
+            Ending::Unknown => (),
+        }
+    }
 }
 
 /// A time for people.

@@ -40,6 +40,7 @@ use tiling::{Tiling, nothing};
 use world::World;
 
 use crate::cause::Cause;
+use crate::ending::Unanswered;
 use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
 
@@ -155,11 +156,21 @@ impl Builder {
         }
     }
 
-    /// When each request arrived that was taken up and has no response yet. One whose response may have been lost is not
-    /// among them.
+    /// Arrivals of the requests that were taken up and whose clients wait for a response. Left out are requests whose
+    /// response may have been lost, one-way messages, and requests whose connection one side has ended.
     pub fn waiting(&self) -> impl Iterator<Item = u64> {
         let arrived = self.world.requests.waiting();
         arrived.filter(|arrived_ns| !self.losses.any_in(*arrived_ns, u64::MAX))
+    }
+
+    /// One-way messages on connections that have not ended, one for each connection.
+    pub fn one_way(&self) -> u64 {
+        self.world.requests.one_way()
+    }
+
+    /// Requests that their connection's end cut off, since the last call.
+    pub fn take_unanswered(&mut self) -> impl Iterator<Item = Unanswered> {
+        self.world.unanswered.drain(..)
     }
 
     /// Bytes that it takes.
@@ -236,9 +247,23 @@ impl Builder {
             started_ns: request.started_ns,
             finished_ns: request.finished_ns,
             ended_ns,
-            spans: tiling.finish(ended_ns),
+            spans: self.as_far_as_known(tiling.finish(ended_ns)),
             incomplete,
         }
+    }
+
+    /// Where it is not known which thread wakes another, a cause that depends on it is not claimed.
+    fn as_far_as_known(&self, mut spans: Vec<Span>) -> Vec<Span> {
+        if self.world.settings.kinds.has(Kind::Woken) {
+            return spans;
+        }
+        for span in &mut spans {
+            let slept_in_send = span.cause == Cause::SendBuffer && span.tid != 0;
+            if slept_in_send || span.cause.needs().contains(&Kind::Woken) {
+                *span = Span { cause: Cause::NotExplained, by_tid: 0, by_pid: 0, detail: 0, ..*span };
+            }
+        }
+        spans
     }
 
     /// More of its response may have been lost until it was closed, and what came until then tells of the past.

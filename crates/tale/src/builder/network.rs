@@ -3,12 +3,13 @@
 use crate::builder::request::{Id, Link, Request};
 use crate::builder::socket::Call;
 use crate::builder::world::World;
+use crate::ending::Side;
 use crate::record::{Kind, Record};
 
 /// States of a socket in the kernel's numbers.
-const ESTABLISHED: u32 = 1;
-const SYN_RECEIVED: u32 = 3;
 const CLOSED: u32 = 7;
+/// The flag in the value of [`Kind::SocketState`]: `SIDELANE_TALE_IN_VAIN`.
+const IN_VAIN: u64 = 0x100;
 
 /// Requests that programs emit and that are under way.
 const EMITTED_MAX: usize = 16_384;
@@ -61,7 +62,7 @@ impl World {
     /// arrived, comes next or in hindsight.
     fn begin_or_go_on(&mut self, record: &Record, before: Id) {
         match self.requests.open_mut(before) {
-            Some(open) if open.number == record.request => (),
+            Some(open) if open.number == record.request => open.goes_on(record.at_ns),
             _ => {
                 self.set_aside(before);
                 self.begin(record, record.at_ns);
@@ -102,6 +103,7 @@ impl World {
             socket.call = (request != 0).then_some(call);
             return;
         }
+        socket.has_answered = true;
         let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
         let (last, leaving) = (socket.request, socket.first_leaving());
         let is_it = |id: &Id| self.requests.number(*id) == record.request;
@@ -158,37 +160,47 @@ impl World {
     }
 
     fn socket_state(&mut self, record: &Record) {
-        let (old, new) = (record.detail >> 16, record.detail & 0xffff);
-        if new == CLOSED {
-            return self.close_socket(record.socket);
+        let (new, in_vain) = (record.detail & 0xffff, record.value & IN_VAIN != 0);
+        let Some(side) = Side::of(record.value as u32 & 0xff) else {
+            // An older log: ports.
+            self.socket(record.socket).peer_port = (record.value >> 16) as u32 & 0xffff;
+            return;
+        };
+        if !self.sockets.contains_key(&record.socket) {
+            return;
         }
         let socket = self.socket(record.socket);
-        socket.peer_port = (record.value >> 16) as u32 & 0xffff;
-        socket.is_asked |= old == SYN_RECEIVED && new == ESTABLISHED;
+        socket.ended.get_or_insert((side, record.at_ns));
+        let last = socket.request;
+        if let Some(open) = self.requests.open_mut(last) {
+            open.is_cut = true;
+        }
+        if new == CLOSED {
+            self.close_socket(record.socket, in_vain);
+        }
     }
 
     /// A request begins, whose data was there at `data_ns`, or earlier.
     fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
         let (at_ns, tid) = (record.at_ns, record.task.tid);
-        let (arrived_ns, is_missing) = match record.socket {
-            0 => (data_ns, false),
-            cookie => {
-                let socket = self.socket(cookie);
-                let arrived_ns = socket.arrivals.take(data_ns);
-                (arrived_ns, socket.may_have_missed(arrived_ns, at_ns))
-            }
-        };
+        let mut request = Request { arrived_ns: data_ns, ..Request::default() };
+        if record.socket != 0 {
+            let socket = self.socket(record.socket);
+            request.arrived_ns = socket.arrivals.take(data_ns);
+            request.is_missing = socket.may_have_missed(request.arrived_ns, at_ns);
+            request.is_cut = socket.ended.is_some();
+            request.follows_response = socket.has_answered;
+        }
         let id = self.requests.add(Request {
             number: record.request,
             socket: record.socket,
-            arrived_ns,
             data_ns,
             started_ns: at_ns,
             receiver: tid,
             is_told: record.kind == Kind::RequestStarted,
             touched_ns: self.now_ns,
-            is_missing,
-            ..Request::default()
+            received_ns: at_ns,
+            ..request
         });
         if record.socket != 0 {
             self.socket(record.socket).request = id;

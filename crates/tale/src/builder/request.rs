@@ -67,9 +67,21 @@ pub struct Request {
     pub touched_ns: u64,
     pub links: Vec<Link>,
     pub has_too_many_links: bool,
+    /// One side has ended the connection: it is not known whether the client still waits.
+    pub is_cut: bool,
+    /// A response was sent on the connection before it.
+    pub follows_response: bool,
+    /// More of it was last received.
+    pub received_ns: u64,
+    /// Pauses between its parts.
+    pub pauses: u32,
     /// Some of its data may have come unseen, since records were lost.
     pub is_missing: bool,
 }
+
+/// A client that sends on after such a pause, this often, on a connection that never had a response, expects none.
+const PAUSE_NS: u64 = 10_000_000;
+const ONE_WAY_PAUSES: u32 = 3;
 
 impl Request {
     /// Whether no response to it has been given yet.
@@ -80,6 +92,17 @@ impl Request {
     /// Whether its response went on for longer than one response does.
     pub fn streams(&self) -> bool {
         self.finished_ns.saturating_sub(self.answered_ns) > STREAM_NS
+    }
+
+    /// More of it was received.
+    pub fn goes_on(&mut self, at_ns: u64) {
+        self.pauses += u32::from(at_ns.saturating_sub(self.received_ns) >= PAUSE_NS);
+        self.received_ns = at_ns;
+    }
+
+    /// Whether it seems to be a series of messages that ask for no response.
+    pub fn is_one_way(&self) -> bool {
+        !self.follows_response && self.pauses >= ONE_WAY_PAUSES
     }
 
     /// When its time ends.
@@ -217,10 +240,21 @@ impl Requests {
         old.into_iter().for_each(|index| self.give_up(index));
     }
 
-    /// When each of them arrived that nobody answered yet.
+    /// Arrivals of the requests whose clients wait for a response. Not counted are one-way messages, and requests whose
+    /// connection one side has ended.
     pub fn waiting(&self) -> impl Iterator<Item = u64> {
+        let waits = |request: &&Request| !request.is_cut && !request.is_one_way();
+        self.open().filter(waits).map(|request| request.arrived_ns)
+    }
+
+    /// One-way messages on connections that have not ended, one for each connection.
+    pub fn one_way(&self) -> u64 {
+        self.open().filter(|request| request.is_one_way()).count() as u64
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Request> {
         let requests = self.places.iter().filter_map(|place| place.request.as_ref());
-        requests.filter(|request| request.is_open() && request.number != 0).map(|request| request.arrived_ns)
+        requests.filter(|request| request.is_open() && request.number != 0)
     }
 
     /// When the oldest of them arrived.

@@ -48,7 +48,8 @@ pub struct Counts {
     pub incomplete: u64,
     /// Of both, requests whose response went on for long after its first part.
     pub streamed: u64,
-    /// Requests whose connection closed, or went on, without a response.
+    /// Requests without a response of which it is not known why. Others are told by
+    /// [`Builder::take_unanswered`](super::Builder::take_unanswered).
     pub unanswered: u64,
     /// Responses to requests whose start was not seen.
     pub unknown: u64,

@@ -1,6 +1,7 @@
 //! Sockets: what has arrived there, which request is under way on it, what of its response has left.
 
 use crate::builder::request::Id;
+use crate::ending::Side;
 
 /// Arrivals that wait to be taken up on one socket.
 const ARRIVALS: usize = 8;
@@ -54,6 +55,12 @@ impl Arrivals {
         });
     }
 
+    /// Arrival of the oldest data that no thread has received.
+    pub fn untaken_ns(&self) -> Option<u64> {
+        let untaken = self.waiting[..self.count].iter().filter(|arrival| !arrival.taken);
+        untaken.map(|arrival| arrival.first_ns).min()
+    }
+
     /// A request whose data was there at `data_ns` begins: when the first of it came.
     pub fn take(&mut self, data_ns: u64) -> u64 {
         let mut first_ns = data_ns;
@@ -87,6 +94,10 @@ pub struct Socket {
     pub peer_port: u32,
     /// The request that was last taken up here.
     pub request: Id,
+    /// A response was sent here.
+    pub has_answered: bool,
+    /// The side that ended the connection first, and when.
+    pub ended: Option<(Side, u64)>,
     pub call: Option<Call>,
     /// How often records had been lost when this was known of it.
     pub epoch: u32,

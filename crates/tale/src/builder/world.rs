@@ -9,6 +9,7 @@ use crate::builder::request::{Id, Request, Requests};
 use crate::builder::settings::{Counts, Settings};
 use crate::builder::socket::Socket;
 use crate::builder::thread::Thread;
+use crate::ending::{Ending, Side, Unanswered};
 use crate::record::{Kind, Record, Task};
 
 /// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
@@ -16,6 +17,8 @@ const THREADS_MAX: usize = 16_384;
 const SOCKETS_MAX: usize = 65_536;
 /// The most requests that ended and are not given out.
 const CLOSED_MAX: usize = 65_536;
+/// The most requests without a response that are kept until they are taken.
+const UNANSWERED_MAX: usize = 65_536;
 
 /// All that a builder knows.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct World {
     pub answered: VecDeque<(u64, Id)>,
     /// Requests that ended, and when that was learned.
     pub closed: VecDeque<(u64, Request)>,
+    /// Requests that their connection's end cut off, since they were last taken.
+    pub unanswered: Vec<Unanswered>,
 }
 
 impl World {
@@ -58,6 +63,7 @@ impl World {
             emitted: FxHashMap::default(),
             answered: VecDeque::new(),
             closed: VecDeque::new(),
+            unanswered: Vec::new(),
         }
     }
 
@@ -145,7 +151,7 @@ impl World {
         let floor_ns = *touched.select_nth_unstable(middle).1;
         let old = |(cookie, socket): (&u64, &Socket)| (socket.touched_ns <= floor_ns).then_some(*cookie);
         let forgotten: Vec<u64> = self.sockets.iter().filter_map(old).collect();
-        forgotten.into_iter().for_each(|cookie| self.close_socket(cookie));
+        forgotten.into_iter().for_each(|cookie| self.close_socket(cookie, false));
     }
 
     /// A request's thread, or nobody's, takes it up: `request` is no longer waited for on its socket.
@@ -163,15 +169,33 @@ impl World {
         }
     }
 
-    /// A connection is over.
-    pub fn close_socket(&mut self, cookie: u64) {
+    /// A connection is over. `in_vain`: its client did not wait for the last response.
+    pub fn close_socket(&mut self, cookie: u64, in_vain: bool) {
         self.close_leaving(cookie);
         let Some(socket) = self.sockets.remove(&cookie) else { return };
+        self.note_ending(&socket, in_vain);
         if self.requests.is_open(socket.request) {
-            self.counts.unanswered += 1;
             self.requests.remove(socket.request);
         }
         self.close(socket.request);
+    }
+
+    /// Notes the request that the end of a connection cut off, if it did.
+    fn note_ending(&mut self, socket: &Socket, in_vain: bool) {
+        let last = self.requests.get(socket.request).filter(|last| last.is_open() || in_vain);
+        let (side, ended_ns) = socket.ended.unwrap_or((Side::Other, self.now_ns));
+        let (request, arrived_ns, ending) = match (last, socket.arrivals.untaken_ns()) {
+            (Some(last), _) if last.is_one_way() => (last.number, last.arrived_ns, Ending::NoAnswerWanted),
+            (Some(last), _) => (last.number, last.arrived_ns, Ending::of(side, last.data_ns, ended_ns)),
+            // What the service left unread when it closed, it did not want.
+            (None, Some(came_ns)) if side == Side::Client => (0, came_ns, Ending::of(side, came_ns, ended_ns)),
+            (None, _) => return,
+        };
+        if ending == Ending::Unknown || self.unanswered.len() == UNANSWERED_MAX {
+            self.counts.unanswered += 1;
+        } else {
+            self.unanswered.push(Unanswered { request, arrived_ns, ended_ns, ending });
+        }
     }
 
     /// Nothing more leaves from this socket.
@@ -202,6 +226,7 @@ impl World {
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()
+            + self.unanswered.capacity() * size_of::<Unanswered>()
     }
 
     /// Facts that the history has.

@@ -25,6 +25,15 @@ pub enum Work {
         /// When it answered.
         at_ns: u64,
     },
+    /// Its connection ended before its request was answered.
+    Cut {
+        /// The thread that received the request.
+        tid: u32,
+        /// When it took it up.
+        since_ns: u64,
+        /// When the connection ended, later than `since_ns`.
+        at_ns: u64,
+    },
     /// A line of the paper's pipe: the first of a request is its begin, the second its end.
     Line {
         /// The thread.

@@ -18,7 +18,26 @@ use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 use super::event::{LostWork, RungAt, Work};
-use crate::request::{RequestError, Requests, can_track};
+use crate::request::{Request, RequestError, Requests, can_track};
+
+/// The end of a request.
+#[derive(Clone, Copy)]
+struct Served {
+    at_ns: u64,
+    since_ns: u64,
+    tid: u32,
+    /// It had no response.
+    is_cut: bool,
+}
+
+impl Served {
+    /// The client may have closed before a thread took the request up.
+    fn of(request: &Request) -> Self {
+        let (since_ns, is_cut) = (request.started_ns, request.ending.is_some());
+        let at_ns = if is_cut { request.finished_ns.max(since_ns + 1) } else { request.finished_ns };
+        Self { at_ns, since_ns, tid: request.tid, is_cut }
+    }
+}
 
 /// A service whose threads are seen at work.
 pub struct Sockets {
@@ -27,9 +46,9 @@ pub struct Sockets {
     tracking: ServiceTracking,
     /// What the words said, read at once.
     working: Vec<WorkingThread>,
-    /// What the records told, in the order in which requests were answered.
-    served: Vec<(u64, u64, u32)>,
-    /// When each thread answered last.
+    /// What the records told, in the order in which requests ended.
+    served: Vec<Served>,
+    /// When each thread answered last, or a connection of its ended.
     answered: BTreeMap<u32, u64>,
     /// Of those, threads without a word when that was looked at last.
     wordless: u64,
@@ -67,11 +86,14 @@ impl Sockets {
         self.working.extend(self.words.iter());
         self.served.clear();
         let served = &mut self.served;
-        self.requests.fetch_answered(|request| served.push((request.finished_ns, request.started_ns, request.tid)))?;
-        self.served.sort_unstable();
-        for (at_ns, since_ns, tid) in self.served.iter().copied() {
+        self.requests.fetch_answered(|request| served.push(Served::of(request)))?;
+        self.served.sort_unstable_by_key(|served| served.at_ns);
+        for Served { at_ns, since_ns, tid, is_cut } in self.served.iter().copied().filter(|served| served.tid != 0) {
             self.answered.insert(tid, at_ns);
-            tell(Work::Served { tid, request: None, since_ns, at_ns });
+            tell(match is_cut {
+                true => Work::Cut { tid, since_ns, at_ns },
+                false => Work::Served { tid, request: None, since_ns, at_ns },
+            });
         }
         let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.request?)));
         working.filter(|(tid, request)| self.works(*tid, request.since_ns)).for_each(|(tid, request)| {
@@ -107,5 +129,22 @@ impl Sockets {
     /// What was lost.
     pub fn lost(&self) -> LostWork {
         LostWork { records: self.requests.counted().dropped, wordless: self.wordless, ..LostWork::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_tale::ending::Ending;
+
+    use super::*;
+
+    #[test]
+    fn a_request_without_a_client_ends_after_it_began() {
+        let cut =
+            Request { started_ns: 90, finished_ns: 50, tid: 7, ending: Some(Ending::Abandoned), ..Request::default() };
+        let served = Served::of(&cut);
+        assert!(served.is_cut && served.at_ns > served.since_ns, "its client closed before a thread took it up");
+        let answered = Served::of(&Request { ending: None, finished_ns: 120, ..cut });
+        assert_eq!((answered.is_cut, answered.at_ns, answered.since_ns), (false, 120, 90));
     }
 }

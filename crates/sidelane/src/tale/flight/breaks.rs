@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use sidelane_tale::ending::{Ending, Unanswered};
+
 use super::super::bound::Bound;
 use crate::request::Times;
 
@@ -44,6 +46,8 @@ pub enum Break {
     Request(u64),
     /// One has waited for so long, and has no response yet.
     Waiting(u64),
+    /// The wait of a client that closed its connection before a response came.
+    Abandoned(u64),
     /// So many of so many did.
     Percentile {
         /// Those beyond the objective.
@@ -93,6 +97,21 @@ impl Breaks {
         let found = self.once_in_a_while(now_ns, found)?;
         self.told_ns = late.into_iter().max().unwrap_or(oldest_ns);
         Some((found, oldest_ns))
+    }
+
+    /// A request ended without a response: whether that breaks the objective. If its client gave up sooner than the
+    /// objective allows, it is not known how long the response would have taken.
+    pub fn unanswered(&mut self, request: &Unanswered) -> Option<Break> {
+        let limit_ns = self.limit_ns?;
+        let waited_ns = request.waited_ns();
+        if request.ending != Ending::Abandoned || waited_ns <= limit_ns || request.arrived_ns <= self.told_ns {
+            return None;
+        }
+        let found = match self.bound {
+            Bound::Percentile(objective) => self.count(request.ended_ns, true, objective.percentile),
+            _ => Some(Break::Abandoned(waited_ns)),
+        };
+        self.once_in_a_while(request.ended_ns, found)
     }
 
     fn once_in_a_while(&mut self, at_ns: u64, found: Option<Break>) -> Option<Break> {
@@ -160,6 +179,27 @@ mod tests {
         assert_eq!(breaks.waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
         let others = stuck.into_iter().chain([3 * APART_NS]);
         assert_eq!(breaks.waiting(4 * APART_NS, others), Some((Break::Waiting(APART_NS), 3 * APART_NS)));
+    }
+
+    fn ended(ending: Ending, waited_ns: u64) -> Unanswered {
+        Unanswered { request: 1, arrived_ns: S, ended_ns: S + waited_ns, ending }
+    }
+
+    #[test]
+    fn a_client_that_gave_up_late_breaks_the_objective() {
+        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 9 * MS)), None, "it might have been in time");
+        assert_eq!(breaks.unanswered(&ended(Ending::NoAnswerWanted, 90 * MS)), None);
+        assert_eq!(breaks.unanswered(&ended(Ending::ClosedByService, 90 * MS)), None);
+        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 11 * MS)), Some(Break::Abandoned(11 * MS)));
+        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
+        assert!(
+            (0..2).all(|_| breaks.unanswered(&ended(Ending::Abandoned, 20 * MS)).is_none()),
+            "two of 21 may be slow"
+        );
+        let found = breaks.unanswered(&ended(Ending::Abandoned, 21 * MS));
+        assert_eq!(found, Some(Break::Percentile { slow: 3, requests: 22 }));
     }
 
     #[test]

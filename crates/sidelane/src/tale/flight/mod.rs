@@ -164,6 +164,12 @@ impl<'o> Flight<'o> {
                 due.get_or_insert(Due { at_ns, from_ns, broken });
             }
         });
+        for unanswered in builder.take_unanswered() {
+            if let Some(broken) = breaks.unanswered(&unanswered) {
+                let (at_ns, from_ns) = (unanswered.ended_ns + AFTER_NS, unanswered.arrived_ns);
+                due.get_or_insert(Due { at_ns, from_ns, broken });
+            }
+        }
         if let (false, Some(limit_ns)) = (was_known, self.breaks.limit_ns()) {
             (self.tell)(Event::Learned { limit_ns, requests: USUAL_REQUESTS });
         }
@@ -251,6 +257,9 @@ fn in_words(broken: Break, bound: Bound) -> String {
         Break::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
         Break::Waiting(age_ns) => {
             format!("a request has waited for {} and has no response yet", Unit::Ns.human(age_ns as f64))
+        }
+        Break::Abandoned(waited_ns) => {
+            format!("a request was abandoned by its client after {}", Unit::Ns.human(waited_ns as f64))
         }
         Break::Percentile { slow, requests } => {
             format!("{slow} of the last {requests} requests were beyond {bound}")

@@ -1,0 +1,93 @@
+//! How a request ends that has no response.
+
+use serde::{Deserialize, Serialize};
+
+/// The side that ended a connection first; the numbers are those of `enum sidelane_tale_end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Side {
+    /// Its FIN or RST came.
+    Client = 1,
+    /// It closed the socket, or its sending side.
+    Service = 2,
+    /// A timeout, for example.
+    Other = 3,
+}
+
+impl Side {
+    /// The side with this number; none if the connection has not ended.
+    pub fn of(number: u32) -> Option<Side> {
+        [Side::Client, Side::Service, Side::Other].into_iter().find(|side| *side as u32 == number)
+    }
+}
+
+/// How a request ended that had no response, or one that its client did not wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The client closed the connection while the request waited.
+    Abandoned,
+    /// The service closed the connection.
+    ClosedByService,
+    /// A message that asks for no response: the client closed right behind it, or went on to send on a connection that
+    /// never had a response.
+    NoAnswerWanted,
+    /// Not known.
+    Unknown,
+}
+
+/// A client that closes this soon after its last data did not give up waiting: the message said that it leaves.
+const LEAVES_WITHIN_NS: u64 = 1_000_000;
+
+impl Ending {
+    /// The ending of a request whose last data came at `data_ns` and whose connection `side` ended at `ended_ns`.
+    pub fn of(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
+        match side {
+            Side::Client if ended_ns.saturating_sub(data_ns) < LEAVES_WITHIN_NS => Ending::NoAnswerWanted,
+            Side::Client => Ending::Abandoned,
+            Side::Service => Ending::ClosedByService,
+            Side::Other => Ending::Unknown,
+        }
+    }
+}
+
+/// A request that ended without a response that its client waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Number of the request; 0 if no thread took it up.
+    pub request: u64,
+    /// Arrival of its data.
+    pub arrived_ns: u64,
+    /// When one side ended the connection.
+    pub ended_ns: u64,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+impl Unanswered {
+    /// The time for which its client waited.
+    pub fn waited_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.arrived_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_leaves_at_once_wanted_no_answer() {
+        let ending = |side, ended_ns| Ending::of(side, 1_000, ended_ns);
+        assert_eq!(ending(Side::Client, 900_000), Ending::NoAnswerWanted);
+        assert_eq!(ending(Side::Client, 500), Ending::NoAnswerWanted, "its end was seen before its data");
+        assert_eq!(ending(Side::Client, 50_000_000), Ending::Abandoned);
+        assert_eq!(ending(Side::Service, 900_000), Ending::ClosedByService);
+        assert_eq!(ending(Side::Other, 900_000), Ending::Unknown);
+    }
+
+    #[test]
+    fn each_side_has_its_number() {
+        assert!([Side::Client, Side::Service, Side::Other].into_iter().all(|side| Side::of(side as u32) == Some(side)));
+        assert_eq!((Side::of(0), Side::of(4)), (None, None));
+    }
+}
