@@ -89,6 +89,7 @@ of_part() {
 	function part_of(test) {
 		if (test ~ /^requests/) return "requests"
 		if (test ~ /^observe_/) return "observe"
+		if (test ~ /^trace_/) return "trace"
 		if (test ~ /^ext_/) return "sched-ext"
 		if (test == "core_scheduling") return "cookie"
 		if (test ~ /^nanonap_/) return "nanonap"
@@ -125,7 +126,7 @@ release() {
 row() {
 	own=
 	[ "$1" != built ] || own=', our own'
-	echo "| $(release)$own | $(run_cell) | $(cell requests) | $(cell observe) | $(cell sched-ext) | $(cell cookie) |"
+	echo "| $(release)$own | $(run_cell) | $(cell requests) | $(cell trace) | $(cell observe) | $(cell sched-ext) | $(cell cookie) |"
 }
 
 # What the doctor says is missing, a line for each.
@@ -138,8 +139,8 @@ missing() {
 
 # Of every kernel that has a result, the oldest first.
 block() {
-	echo '| kernel | `sidelane run` | requests at sockets | `sidelane observe` | `--gate sched-ext` | core scheduling |'
-	echo '|---|---|---|---|---|---|'
+	echo '| kernel | `sidelane run` | requests at sockets | `sidelane trace` | `sidelane observe` | `--gate sched-ext` | core scheduling |'
+	echo '|---|---|---|---|---|---|---|'
 	for kernel in $SERIES; do
 		said=$results/$kernel
 		[ ! -e "$said" ] || row "$kernel"

@@ -42,11 +42,13 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /hurry.sh
 # shellcheck source=tests/smt/agent.sh
 . /agent.sh
+# shellcheck source=tests/smt/trace.sh
+. /trace.sh
 
 ask_doctor
 wanted=$(cat /wanted)
 all="$KERNEL_TESTS $TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS"
-all="$all $OFFLINE_TESTS $HURRY_TESTS"
+all="$all $OFFLINE_TESTS $HURRY_TESTS $TRACE_TESTS"
 for test in ${wanted:-$all}; do
 	run_test "$test"
 done

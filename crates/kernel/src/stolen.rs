@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use libbpf_rs::btf::types::{DataSec, MemberAttr, Struct, Var};
+use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Var};
 use libbpf_rs::btf::{Btf, BtfType};
 
 /// Where the kernel program learns what the hypervisor takes.
@@ -93,14 +93,20 @@ fn has_field(kernel: &Btf<'_>, of: &str, name: &str) -> bool {
     field_offset(kernel, of, name).is_some()
 }
 
-/// How far into the struct `of` its field `name` lies.
-fn field_offset(kernel: &Btf<'_>, of: &str, name: &str) -> Option<i64> {
-    let of = kernel.type_by_name::<Struct<'_>>(of)?;
-    let field = of.iter().find(|field| field.name.is_some_and(|found| found == name))?;
-    match field.attr {
-        MemberAttr::Normal { offset } => Some(i64::from(offset / 8)),
-        MemberAttr::BitField { .. } => None,
-    }
+/// Distance in bytes from the beginning of the struct `of` to its field `name`, also inside anonymous structs and unions.
+pub(crate) fn field_offset(kernel: &Btf<'_>, of: &str, name: &str) -> Option<i64> {
+    offset_in(kernel, kernel.type_by_name::<Struct<'_>>(of)?.into(), name)
+}
+
+fn offset_in(kernel: &Btf<'_>, of: Composite<'_>, name: &str) -> Option<i64> {
+    of.iter().find_map(|member| {
+        let MemberAttr::Normal { offset } = member.attr else { return None };
+        let within = match member.name {
+            Some(found) if !found.is_empty() => (found == name).then_some(0),
+            _ => offset_in(kernel, kernel.type_by_id::<Composite<'_>>(member.ty)?, name),
+        };
+        Some(i64::from(offset / 8) + within?)
+    })
 }
 
 /// The longest gap that any tracker of this process saw; 0 before one looked.

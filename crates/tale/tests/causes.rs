@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use sidelane_tale::builder::Settings;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, NO_CALL, Record, fault, leave, pause};
+use sidelane_tale::record::{Kind, Kinds, NO_CALL, Record, fault, leave, pause};
 use sidelane_tale::timeline::Span;
 
 /// What every such request begins with.
@@ -441,4 +441,22 @@ fn a_thread_that_has_the_number_of_one_that_ended_has_nothing_of_its() {
     answered(&mut trace, 500, 1);
     let way: Vec<u32> = trace.first().spans.iter().map(|span| span.tid).collect();
     assert!(!way.contains(&3), "what it had was not handed on: {way:?}");
+}
+
+/// A kernel that does not tell an interrupt's work from that of the thread that it came upon.
+#[test]
+fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
+    let kinds = Kinds::all().without(Kind::Woken);
+    let told = |trace: &Trace| {
+        let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered());
+        parts(&timelines[0]).into_iter().filter(|(from_us, ..)| *from_us >= 120).collect::<Vec<_>>()
+    };
+    // Futex, poll, write.
+    for call in [202, 7, 1] {
+        let mut trace = request_is_taken_up();
+        trace.in_call(200, 1, call, 0x10).sleeps(200, 1).woken(400, 901, 1).comes(410, 1);
+        answered(&mut trace, 500, 1);
+        assert_ne!(then(&trace)[1].2, NotExplained, "call {call}");
+        assert!(told(&trace).contains(&(200, 400, NotExplained)), "call {call}: {:?}", told(&trace));
+    }
 }

@@ -67,9 +67,20 @@ fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> 
     !missing && !left_out
 }
 
-/// The kinds of records that the programs make, if the kernel also knows `lanes` and what is stolen. Those of
-/// user space are nobody's here.
-pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, lanes: bool, stolen_is_seen: bool) -> Kinds {
+/// Facts about a machine on which the kinds of records depend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// Lanes are tracked.
+    pub lanes: bool,
+    /// What the hypervisor takes is seen.
+    pub stolen: bool,
+    /// The work of an interrupt is told from that of the thread that it came upon.
+    pub interrupts: bool,
+}
+
+/// The kinds of records that the programs make and that say what is so. Those of user space are nobody's here. Where an
+/// interrupt is taken for a thread, a wake-up has its time and no waker.
+pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) -> Kinds {
     let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
     let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
     let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
@@ -77,10 +88,11 @@ pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, lanes: bool, s
     let calls_are_known = cfg!(target_arch = "x86_64");
     let also = [
         (Kind::SleepsIn, switches && calls_are_known),
-        (Kind::Stolen, switches && stolen_is_seen),
-        (Kind::Overlap, switches && lanes),
+        (Kind::Stolen, switches && known.stolen),
+        (Kind::Overlap, switches && known.lanes),
     ];
-    also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind))
+    let kinds = also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind));
+    if known.interrupts { kinds } else { kinds.without(Kind::Woken) }
 }
 
 /// The tracepoints without which no request is seen, that this kernel lacks.
@@ -99,15 +111,21 @@ mod tests {
         Tracepoints::in_types(types.as_bytes()).unwrap()
     }
 
+    const KNOWN: Known = Known { lanes: false, stolen: true, interrupts: true };
+
+    #[test]
+    fn wake_ups_have_no_waker_where_interrupts_are_not_known() {
+        let made = |interrupts| kinds(&TraceOptions::default(), &kernel(), Known { interrupts, ..KNOWN });
+        assert!(made(true).has(Kind::Woken) && !made(false).has(Kind::Woken));
+        assert!(made(false).has(Kind::Switched) && made(false).has(Kind::DataReady));
+    }
+
     #[test]
     fn what_a_kernel_lacks_is_no_kind_and_no_program() {
         let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
         let options = TraceOptions::default();
-        assert!(
-            kinds(&options, &all, false, true).has(Kind::Softirq)
-                && kinds(&options, &all, false, true).has(Kind::Woken)
-        );
-        let made = kinds(&options, &lacking, false, true);
+        assert!(kinds(&options, &all, KNOWN).has(Kind::Softirq) && kinds(&options, &all, KNOWN).has(Kind::Woken));
+        let made = kinds(&options, &lacking, KNOWN);
         assert!(!made.has(Kind::Softirq) && !made.has(Kind::Woken) && made.has(Kind::Switched));
         assert!(is_left_out("tale_waking", &options, &lacking) && !is_left_out("tale_waking", &options, &all));
     }
@@ -115,7 +133,7 @@ mod tests {
     #[test]
     fn a_light_trace_has_neither_softirqs_nor_segments() {
         let light = TraceOptions { light: true, ..TraceOptions::default() };
-        let made = kinds(&light, &kernel(), false, true);
+        let made = kinds(&light, &kernel(), KNOWN);
         for kind in [Kind::Softirq, Kind::Segment] {
             assert!(!made.has(kind), "{kind:?}");
         }
@@ -124,7 +142,7 @@ mod tests {
 
     #[test]
     fn overlap_needs_lanes_and_stolen_time_somebody_who_tells() {
-        let made = |lanes, stolen_is_seen| kinds(&TraceOptions::default(), &kernel(), lanes, stolen_is_seen);
+        let made = |lanes, stolen| kinds(&TraceOptions::default(), &kernel(), Known { lanes, stolen, ..KNOWN });
         assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
         assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));
     }

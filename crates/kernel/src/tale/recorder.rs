@@ -17,13 +17,13 @@ use super::merge::Merge;
 use super::names::{Names, SEEN};
 use super::options::{Carrier, TraceOptions};
 use super::parts::{CPUS, RECORDS, SLOTS, SLOTS_A_CPU, THREADS};
-use super::programs;
+use super::programs::{self, Known};
 use super::ring::{RingReader, SlotReader};
 use crate::mapped::MappedArray;
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
 use crate::tracepoints::Tracepoints;
-use crate::tracker::{Features, Tracker, TrackerError, array};
+use crate::tracker::{Features, Tracker, TrackerError, array, interrupts_are_known};
 use crate::tracking::{LaneUse, ServiceTracking};
 
 /// Why nothing can be recorded.
@@ -98,8 +98,11 @@ impl Recorder {
         let cpu_count = tracker.memory().cpu_count();
         let rings = options.carrier == Carrier::Rings;
         let places_a_cpu = if rings { options.records_a_cpu(cpu_count) as usize } else { SLOTS_A_CPU };
-        let stolen_is_seen = tracker.memory().stolen_from() != StolenFrom::Unseen;
-        let lanes = !tracker.features().without_lanes;
+        let known = Known {
+            lanes: !tracker.features().without_lanes,
+            stolen: tracker.memory().stolen_from() != StolenFrom::Unseen,
+            interrupts: interrupts_are_known(),
+        };
         Ok(Self {
             tracker: Rc::clone(tracker),
             traced: Vec::new(),
@@ -112,7 +115,7 @@ impl Recorder {
             slots: (0..cpu_count * SLOTS_A_CPU).map(|_| SlotReader::default()).collect(),
             merge: Merge::default(),
             names: Names::new(),
-            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), lanes, stolen_is_seen),
+            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), known),
         })
     }
 

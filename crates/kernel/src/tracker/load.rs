@@ -12,7 +12,7 @@ use crate::mapped::MappedArray;
 use crate::identities::{Identities, NUMBERS};
 use crate::kernel_work::InterruptsFrom;
 use crate::promises::Promises;
-use crate::stolen::{StolenFrom, offset_from_run_queue};
+use crate::stolen::{StolenFrom, field_offset, offset_from_run_queue};
 use crate::tale::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
@@ -129,10 +129,22 @@ impl Settings {
     }
 }
 
-/// From a CPU's run queue to the count that says whether it serves an interrupt; 0 if that is not known.
+/// Distance in bytes from a CPU's run queue to its preemption count, which says whether it serves an interrupt; 0 if
+/// unknown.
 fn preempt_count_offset() -> i64 {
-    let kernel = Btf::from_vmlinux().ok();
-    kernel.and_then(|kernel| offset_from_run_queue(&kernel, "__preempt_count")).unwrap_or(0)
+    Btf::from_vmlinux().ok().and_then(|kernel| preempt_count_in(&kernel)).unwrap_or(0)
+}
+
+/// Whether the kernel program can tell the work of an interrupt from that of the thread that it came upon.
+pub(crate) fn interrupts_are_known() -> bool {
+    preempt_count_offset() != 0
+}
+
+/// The count is a per-CPU variable up to Linux 6.1 and from 6.15 on, and a field of `pcpu_hot` in between.
+fn preempt_count_in(kernel: &Btf<'_>) -> Option<i64> {
+    let in_hot =
+        || Some(offset_from_run_queue(kernel, "pcpu_hot")? + field_offset(kernel, "pcpu_hot", "preempt_count")?);
+    offset_from_run_queue(kernel, "__preempt_count").or_else(in_hot)
 }
 
 /// One array entry for each CPU that the kernel may ever number.

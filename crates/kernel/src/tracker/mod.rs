@@ -27,6 +27,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ProgramType
 use sidelane_host::cgroup::Group;
 use sidelane_host::topology::Lanes;
 
+pub(crate) use load::interrupts_are_known;
+
 use crate::identities::{Identities, Identity, Number};
 use crate::stolen::StolenFrom;
 use crate::summons::SummonsRing;

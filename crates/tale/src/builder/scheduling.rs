@@ -49,7 +49,8 @@ impl World {
             thread.disk_answers(answered_ns, disk);
         }
         thread.is_woken(record.at_ns, by, record.detail);
-        if handed != 0 && by.pid == record.other.pid && self.requests.is_open(handed) {
+        let is_known = handed != 0 && self.settings.kinds.has(Kind::Woken);
+        if is_known && by.pid == record.other.pid && self.requests.is_open(handed) {
             self.hands_over(record, handed);
         }
     }

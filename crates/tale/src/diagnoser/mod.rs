@@ -232,6 +232,12 @@ fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
 /// The causes that cannot be told where only `kinds` are recorded, and why.
 fn cannot_tell(kinds: Kinds) -> Vec<(Cause, String)> {
     let missing = |cause: Cause| {
+        if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
+            return Some((
+                cause,
+                "it is not known here which thread wakes another, or whether an interrupt does".to_owned(),
+            ));
+        }
         let kinds: Vec<String> =
             cause.needs().iter().filter(|kind| !kinds.has(**kind)).map(|kind: &Kind| format!("{kind:?}")).collect();
         (!kinds.is_empty()).then(|| (cause, format!("no records of this kind: {}", kinds.join(", "))))
