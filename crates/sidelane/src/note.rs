@@ -182,6 +182,10 @@ notes! {
             "all batch was stopped for a while: its thread `{thread}` ({class}) did not leave its lane beside the service \
              by weaker means",
             "see the audit log (--audit FILE) for the order of events, and start batch without real-time classes";
+        LanesWithheld { thread: String = "ffmpeg".to_owned() } =>
+            "the batch thread `{thread}` did not leave its lane beside the service by weaker means; no lane was lent for \
+             a while",
+            "see the audit log (audit = FILE) for the order of events, and start batch without real-time classes";
         BatchNotStopped { thread: String = "ffmpeg".to_owned(), error: String = "unsupported".to_owned() } =>
             "the batch thread `{thread}` could not be taken off its lane beside the service: {error}",
             "end that program, or adopt batch that has a group with a freezer";
@@ -631,7 +635,12 @@ impl Note {
 
     fn overlap_rank(&self) -> Option<usize> {
         Some(match self {
-            Note::BatchRaised { .. } => 0,
+            Note::BatchRaised { .. }
+            | Note::BatchOutranked { .. }
+            | Note::BatchNotStopped { .. }
+            | Note::BatchStopped { .. }
+            | Note::LanesWithheld { .. }
+            | Note::BatchStayed { .. } => 0,
             Note::SchedulerPutOut { .. } => 1,
             Note::LeftSchedulerClass => 2,
             Note::EvictionsFailed { .. } => 3,

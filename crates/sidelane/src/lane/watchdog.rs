@@ -211,7 +211,7 @@ impl Body {
         let all = self.cage.processes().into_iter().flat_map(threads);
         let classes = all.filter_map(|tid| Some((tid, ThreadClass::of(tid)?)));
         let outranking: Vec<_> = classes.filter(|(_, class)| class.outranks(HOLDER_PRIORITY)).collect();
-        let longest = self.lanes.batch.iter().filter_map(|lane| self.stayed(lane)).max();
+        let longest = self.lanes.batch.iter().filter_map(|lane| stayed(&self.memory, lane)).max();
         let back = || self.lanes.batch.iter().find_map(|lane| self.waits(lane.cpu)).filter(|_| came_back);
         let (stayed_ns, stays) = match longest {
             Some((stayed_ns, lane, tid)) => (Some(stayed_ns), Some((lane, tid))),
@@ -219,20 +219,6 @@ impl Body {
         };
         let situation = Situation { outranks: !outranking.is_empty(), stayed_ns };
         Look { situation, outranking, stays }
-    }
-
-    /// For how long batch has run on a lane that it has to leave beside a busy service, on which lane, and which thread.
-    fn stayed(&self, lane: &BatchLane) -> Option<(Nanos, u32, u32)> {
-        let (word, hold) = (self.memory.word(lane.cpu), self.memory.hold(lane.cpu));
-        let leaves = matches!(hold.state(), Ok(HoldState::Summoned | HoldState::Held | HoldState::Evicted));
-        let began_ns = self.memory.batch_since_ns(lane.cpu);
-        let tid = word.pid.load(Ordering::Acquire);
-        if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || self.memory.promises().given_by(tid) {
-            return None;
-        }
-        let requests = lane.request_lanes.iter().map(|cpu| self.memory.word(cpu));
-        let since_ns = requests.filter_map(|request| request.busy_since_ns()).min()?;
-        Some((now_ns().saturating_sub(since_ns.max(began_ns)), lane.cpu, tid))
     }
 
     /// The batch thread that waits for its turn on the lane, as one that a holder has preempted.
@@ -288,4 +274,18 @@ impl Body {
             error: None,
         }
     }
+}
+
+/// For how long batch has run on a lane that it has to leave beside a busy service, on which lane, and which thread.
+pub fn stayed(memory: &LaneMemory, lane: &BatchLane) -> Option<(Nanos, u32, u32)> {
+    let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
+    let leaves = matches!(hold.state(), Ok(HoldState::Summoned | HoldState::Held | HoldState::Evicted));
+    let began_ns = memory.batch_since_ns(lane.cpu);
+    let tid = word.pid.load(Ordering::Acquire);
+    if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || memory.promises().given_by(tid) {
+        return None;
+    }
+    let requests = lane.request_lanes.iter().map(|cpu| memory.word(cpu));
+    let since_ns = requests.filter_map(|request| request.busy_since_ns()).min()?;
+    Some((now_ns().saturating_sub(since_ns.max(began_ns)), lane.cpu, tid))
 }

@@ -7,7 +7,8 @@
 //! bulk ([`Patient`]) is done in SCHED_IDLE. While there is no CPU but the services', so is all work of a verb that only looks:
 //! what it does not get done is dropped and counted, and the service waits for none of it.
 //!
-//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself (`tests/own_threads.rs`).
+//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm thread,
+//! which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
 
 mod cost;
 mod state;

@@ -106,6 +106,27 @@ fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
     });
 }
 
+/// Each demotion is undone at once, so that weaker means do not help.
+#[test]
+fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
+    let Some(mut scene) = Scene::set() else { return };
+    let batch = scene.batch.pid();
+    let raise = || Command::new("chrt").args(["-f", "-p", "20", &batch.to_string()]).output();
+    if !raise().is_ok_and(|given| given.status.success()) {
+        return sidelane_skip::skip("needs chrt, and a group that allows real-time threads");
+    }
+    wait_until("lanes were withheld", || {
+        let _ = raise();
+        status()["notes"].to_string().contains("no lane was lent for a while")
+    });
+    scene.daemon.run.wait_until_audited("lend", 0);
+    wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
+    scene.must_end_well_and(|| {
+        let class = [Some("1".to_owned()), Some("20".to_owned())];
+        assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
+    });
+}
+
 #[test]
 fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
     let Some(mut scene) = Scene::set() else { return };

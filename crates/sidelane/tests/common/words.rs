@@ -3,8 +3,10 @@
 //!
 //! They are read from the request lane: a reader on the batch lane would see its own thread there.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::MapHandle;
@@ -155,12 +157,19 @@ fn written(id: u32) -> Option<&'static AtomicU64> {
     start.ok().map(|start| unsafe { &*start.cast::<AtomicU64>() })
 }
 
-/// The first entries of an array, mapped until the test ends.
+/// The first entries of an array, mapped until the test ends. Each array is mapped once: a test of many runs looks for
+/// its words thousands of times, and a process has at most 65,530 mappings.
 fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
-    let map = MapHandle::from_map_id(id).ok()?;
+    static MAPPED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+    let mut known = MAPPED.lock().expect("a look for words does not panic");
     let bytes = LANES * size_of::<T>();
-    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-    let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0) };
+    let map_anew = || {
+        let map = MapHandle::from_map_id(id).ok()?;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0) }.ok()
+    };
+    let start = known.get(&id).map_or_else(map_anew, |start| Some(*start as *mut _))?;
+    known.insert(id, start as usize);
     // SAFETY: mapped for reading and never unmapped; all in it are atomics, which are only loaded here.
-    unsafe { view(start.ok()?.cast(), bytes) }
+    unsafe { view(start.cast(), bytes) }
 }

@@ -171,6 +171,12 @@ impl Grip {
         settled
     }
 
+    /// Whether it is as was decided by now: a task in a long system call goes on for a while after its group was frozen.
+    pub(super) fn is_settled(&self) -> bool {
+        let freezer = self.freezer.as_ref().filter(|_| self.paused);
+        freezer.is_none_or(|(dir, freezer)| freezer.has_taken_effect() || !dir.exists())
+    }
+
     /// Freezes or thaws it as was decided, unless that is so. Whether there was anything to do.
     pub(super) fn settle(&mut self, guardian: &mut Guardian) -> Result<bool> {
         let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };

@@ -470,6 +470,11 @@ impl Hands {
         self.containers.get(&place).is_some_and(Grip::can_pause)
     }
 
+    /// Whether all containers that are paused stand still by now.
+    pub fn stand_still(&self) -> bool {
+        self.containers.values().all(Grip::is_settled)
+    }
+
     /// Whether it is paused.
     pub fn is_paused(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|grip| grip.paused)

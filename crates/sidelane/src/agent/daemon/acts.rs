@@ -30,8 +30,9 @@ impl Agent {
             not_so = outcome.not_so;
             outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
         }
-        if !any_failed {
-            self.note_reaction();
+        let is_about_it = self.diary.why == Reason::Interference && !any_failed;
+        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+            self.diary.reacting_since_ns.get_or_insert(onset_ns);
         }
         let is_so = |action: &Action| matches!(action, Action::Place { .. }) || !not_so.contains(action);
         for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
@@ -113,10 +114,9 @@ impl Agent {
         }
     }
 
-    /// How long it took from the onset of interference until batch had been taken away.
-    fn note_reaction(&mut self) {
-        let is_about_it = self.diary.why == Reason::Interference;
-        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+    /// Notes how long it took from the onset of interference until batch had been taken away.
+    pub(super) fn note_reaction(&mut self) {
+        if let Some(onset_ns) = self.diary.reacting_since_ns.take() {
             let took_ns = now_ns().saturating_sub(onset_ns);
             self.diary.reaction.record(took_ns);
             self.diary.reaction_sum_ns += took_ns;

@@ -34,6 +34,7 @@ pub struct Woken {
     pub(super) metrics: bool,
     pub(super) lanes: bool,
     pub(super) crossing: bool,
+    pub(super) alarm: bool,
     pub(super) found: bool,
 }
 
@@ -43,6 +44,8 @@ pub struct Bells<'a> {
     pub(super) lanes: Option<BorrowedFd<'a>>,
     /// Interference has crossed its threshold.
     pub(super) crossing: Option<BorrowedFd<'a>>,
+    /// Batch does not leave a lane.
+    pub(super) alarm: Option<BorrowedFd<'a>>,
     /// The helper has found something.
     pub(super) found: BorrowedFd<'a>,
 }
@@ -87,9 +90,9 @@ impl Doors {
 
     /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
     pub(super) fn wait(&self, signals: &PosixSignals, bells: Bells<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
-        let Bells { lanes, crossing, found } = bells;
+        let Bells { lanes, crossing, alarm, found } = bells;
         let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
-        let fds = [Some(signals.as_fd()), lanes, crossing, Some(found), status, metrics];
+        let fds = [Some(signals.as_fd()), lanes, crossing, alarm, Some(found), status, metrics];
         let mut doors: Vec<PollFd<'_>> =
             fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match poll(&mut doors, Some(&timespec(timeout_ns))) {
@@ -107,6 +110,7 @@ impl Doors {
             signal: is_ready(true),
             lanes: is_ready(lanes.is_some()),
             crossing: is_ready(crossing.is_some()),
+            alarm: is_ready(alarm.is_some()),
             found: is_ready(true),
             status: is_ready(status.is_some()),
             metrics: is_ready(metrics.is_some()),

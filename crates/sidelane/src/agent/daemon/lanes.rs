@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use anyhow::Error;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Lanes;
@@ -131,6 +132,10 @@ impl Agent {
     }
 
     fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
+        let kept = if *to == Owner::Lanes { self.kept_cpus().union(cpus) } else { self.kept_cpus() };
+        if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.keep_off(&kept)) {
+            self.failed(Error::from(error).context("cannot keep the thread for alarms off the lanes"));
+        }
         for cpu in cpus {
             if let Err(owned) = self.owners.pass_on(&Thing::Cpu(cpu), from, to.clone()) {
                 self.failed(owned);

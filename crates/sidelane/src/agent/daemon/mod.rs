@@ -24,6 +24,7 @@ mod slowdown;
 mod snapshot;
 mod start;
 mod waiting;
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,7 +45,7 @@ use super::config::{Config, OnMachine};
 use super::cost::Cost;
 use super::discover::{Birthplace, Container, FoundService, Lack};
 use super::helper::Helper;
-use super::lanes::LaneGates;
+use super::lanes::{Asked, LaneGates};
 use super::log::{CpuAudit, Seen};
 use super::metric::Metric;
 use super::modules::{Flights, Hurries, Proxies};
@@ -63,9 +64,12 @@ use promise::Promises;
 use ranks::Demoted;
 use sidelane_report::terminal::eprint_fitted;
 use waiting::{SLOW_LOOK_NS, Waiting};
+use watchdog::LentLanes;
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
+/// Between two looks whether a freeze has taken effect.
+const FREEZE_LOOK_NS: Nanos = 1_000_000;
 /// Whoever makes a container puts it into all its groups within this time.
 const MAKING_NS: Nanos = 1_000_000_000;
 
@@ -122,6 +126,8 @@ pub struct Agent {
     doors: Doors,
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
+    /// Watches those lanes.
+    lent: Option<LentLanes>,
     /// Measures what batch on those lanes costs requests, where that is bounded.
     slowdown: Option<SlowdownKeeper>,
     proxies: Proxies,
@@ -193,7 +199,9 @@ struct Diary {
     lacks: BTreeMap<Lack, Lacking>,
     /// When interference reached its threshold, if that is what the present look is about.
     onset_ns: Option<Nanos>,
-    /// From there until batch had been taken away.
+    /// The onset of interference to which the agent has acted, and batch does not stand still yet.
+    reacting_since_ns: Option<Nanos>,
+    /// From an onset until batch had been taken away.
     reaction: Histogram,
     reaction_sum_ns: Nanos,
     /// Times that somebody else had changed what was decided.
@@ -222,6 +230,9 @@ impl Agent {
             if woken.crossing {
                 self.react()?;
             }
+            if woken.alarm || now_ns() >= self.watch_due_ns() {
+                self.watch_lanes(now_ns());
+            }
             self.answer(woken);
             if woken.found {
                 self.take_reports()?;
@@ -243,9 +254,11 @@ impl Agent {
 
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
         let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
+        let due_ns = due_ns.min(self.watch_due_ns());
         let bells = Bells {
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
             crossing: self.metric.bell(),
+            alarm: self.lent.as_ref().map(LentLanes::bell),
             found: self.helper.bell(),
         };
         self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
@@ -288,10 +301,10 @@ impl Agent {
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
-        let nothing = CpuSet::default();
         // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
-        let evicted = asked.as_ref().map_or(&nothing, |asked| &asked.lanes);
-        let (usable, closed) = (self.usable.difference(evicted), self.here.cores.whole(&mask(evicted)));
+        let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.clone());
+        let evicted = self.lent.as_ref().map_or(evicted.clone(), |lent| evicted.union(&lent.withheld));
+        let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
         fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
@@ -301,12 +314,26 @@ impl Agent {
         let failed = self.act(now_ns)?;
         self.diary.onset_ns = None;
         self.tick_beside_batch();
+        self.answer_keepers(asked, failed, now_ns);
+        Ok(())
+    }
+
+    /// A keeper leaves its lane only when batch has: batch that could not be moved or paused is still there, and so is a
+    /// task whose freeze has not taken effect.
+    fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
+        let is_asked = self.gates.as_ref().is_some_and(|gates| gates.book().is_asked());
+        if !is_asked && self.diary.reacting_since_ns.is_none() {
+            return;
+        }
+        if !self.hands.as_ref().is_none_or(Hands::stand_still) {
+            self.times.look_ns = now_ns + FREEZE_LOOK_NS;
+            return;
+        }
+        self.note_reaction();
         if let (Some(gates), Some(asked)) = (&self.gates, asked) {
-            // A keeper leaves its lane only when batch has: one that could not be moved or paused is there still.
             let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
             gates.book().has_acted(&asked, failed || is_there);
         }
-        Ok(())
     }
 
     /// A tick is the service's own time, so there is none where batch cannot disturb it.
@@ -316,6 +343,10 @@ impl Agent {
             self.metric.set_ticks(&self.here.online, &cpus, self.config.intervals.tick);
             self.beside_batch = beside;
         }
+    }
+
+    fn watch_due_ns(&self) -> Nanos {
+        self.lent.as_ref().map_or(Nanos::MAX, |lent| lent.due_ns)
     }
 
     fn look_due_ns(&self) -> Nanos {

@@ -5,14 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use sidelane_host::cgroup::Group;
-use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
 use sidelane_host::procfs::{self, threads};
 use sidelane_host::thread::Thread;
 use sidelane_policy::Nanos;
 
 use super::Agent;
-use crate::agent::lanes::KeptLanes;
 use crate::agent::tracked::Contained;
 use crate::cpu_mask::mask;
 use crate::note::Note;
@@ -69,35 +67,54 @@ impl Demoted {
 }
 
 impl Agent {
-    /// Looks after threads of batch that outrank the holders of lanes.
+    /// Looks after threads of batch that outrank the holders of lanes. One that is alone on its lane raises no alarm.
     pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
-        if now_ns < self.demoted.due_ns {
-            return;
+        if now_ns >= self.demoted.due_ns {
+            self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
+            self.watch_lanes(now_ns);
+            self.give_ranks_back();
         }
-        self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
+    }
+
+    /// Gives threads their class back that are on no lent lane any more.
+    fn give_ranks_back(&mut self) {
+        let (_, batch) = self.batch_on_lanes();
         let Some(hands) = &mut self.hands else { return };
-        let lent: CpuSet =
-            self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
-        let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
-        let lent = mask(&lent);
-        let (mut batch, mut on_lanes) = (BTreeSet::new(), BTreeSet::new());
-        if !lent.is_empty() {
-            for (_, contained) in self.tracked.containers.iter() {
-                let members = processes(contained);
-                on_lanes.extend(members.iter().filter(|_| !contained.cpus().and(&lent).is_empty()));
-                batch.extend(members);
-            }
+        if let Err(error) = self.demoted.give_back(&batch, hands.guardian()) {
+            self.failed(error);
         }
+    }
+
+    /// Demotes threads of batch on lent lanes that outrank a holder.
+    pub(super) fn put_down_ranks(&mut self) {
+        let (on_lanes, _) = self.batch_on_lanes();
+        let Some(hands) = &mut self.hands else { return };
         let put_down = self.demoted.put_down(&on_lanes, hands.guardian());
-        let given_back = self.demoted.give_back(&batch, hands.guardian());
         let raised = |note: &&Note| matches!(note, Note::BatchRaised { .. });
         for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
             if self.diary.notes.keys().filter(raised).count() < NAMES_MAX {
                 self.note(Note::BatchRaised { thread });
             }
         }
-        if let Err(error) = given_back {
-            self.failed(error);
+    }
+
+    /// The processes of containers on lent lanes, and those of all containers; none while no lane is lent.
+    fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
+        let lent = mask(&self.kept_cpus());
+        let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
+        let (mut on_lanes, mut batch) = (BTreeSet::new(), BTreeSet::new());
+        for (_, contained) in self.tracked.containers.iter().filter(|_| !lent.is_empty()) {
+            let members = processes(contained);
+            on_lanes.extend(members.iter().filter(|_| !contained.cpus().and(&lent).is_empty()));
+            batch.extend(members);
         }
+        (on_lanes, batch)
+    }
+
+    /// Threads of batch on lent lanes that outrank a holder, each with its process.
+    pub(super) fn outranking_batch(&self) -> impl Iterator<Item = (u32, u32)> {
+        let all =
+            self.batch_on_lanes().0.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
+        all.filter(|(_, tid)| ThreadClass::of(*tid).is_some_and(|class| class.outranks(HOLDER_PRIORITY)))
     }
 }

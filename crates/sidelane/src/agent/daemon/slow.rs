@@ -349,7 +349,7 @@ impl Agent {
     }
 
     /// Puts right what somebody else has changed.
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         let (changes, failed) = self.hands.as_mut().map_or_else(Default::default, Hands::check);
         self.diary.repaired += changes as u64;
         failed.into_iter().for_each(|error| self.failed(error));

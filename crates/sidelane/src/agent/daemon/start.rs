@@ -15,6 +15,7 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
 use super::births::{Births, Gaps};
+use super::watchdog::LentLanes;
 use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::agent::act::Hands;
 use crate::agent::choice::{choose, goes_by_interference};
@@ -58,6 +59,8 @@ impl Agent {
         tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
+        let lent = gates.as_ref().map(|_| LentLanes::new(tracked.tracker())).transpose();
+        let lent = lent.context("cannot watch the batch lanes")?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
@@ -85,6 +88,7 @@ impl Agent {
             log,
             doors,
             gates,
+            lent,
             slowdown,
             proxies: Proxies::new(own_cpus),
             flights: Flights::default(),

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::topology::Lanes;
+use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::tracker::Tracker;
 use sidelane_policy::borrow::promise::RecentOverlap;
 use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{Lending, Objective};
 
-pub use book::Book;
+pub use book::{Asked, Book};
 pub use pairs::lanes_of;
 
 use super::config::LaneGate;
@@ -80,13 +80,15 @@ impl LaneGates {
             _ => keepers::hold(&lanes, tracker, lending, &means)?,
         };
         let overlap = RecentOverlap::new(now_ns(), means.memory.overlap(&beside, &lanes.batch_cpus()));
-        Ok(KeptLanes { keepers, beside, terms, overlap })
+        Ok(KeptLanes { keepers, lanes: lanes.batch, beside, terms, overlap })
     }
 }
 
 /// The lanes beside one service. Dropping this leaves them to batch.
 pub struct KeptLanes {
     keepers: Vec<LaneKeeper>,
+    /// The lanes.
+    pub lanes: Vec<BatchLane>,
     /// The CPUs of the service.
     pub beside: CpuSet,
     /// On what terms they are lent.
@@ -119,6 +121,7 @@ impl KeptLanes {
     /// Lets go of lanes that are not among these.
     pub fn retain(&mut self, cpus: &CpuSet) {
         self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
+        self.lanes.retain(|lane| cpus.contains(lane.cpu));
     }
 
     /// The service consists of these processes. A lane that it visited, and cannot visit any more, can be kept again;
