@@ -3,11 +3,14 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{policy, wants_cpu};
-use common::{Footprint, Run, Running, SPIN, Service, Words, lanes_to_ourselves, wait_until};
+use common::{Footprint, Run, Running, SPIN, Service, TIMEOUT, Words, lanes_to_ourselves, wait_until};
 use serde_json::Value;
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::freezer::Freezer;
 use sidelane_signal::HoldState;
 
 /// SCHED_IDLE, as /proc says it.
@@ -130,5 +133,52 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     let order: Vec<String> = run.audit().iter().map(|entry| entry["action"].to_string()).collect();
     let [evict, back] = ["\"evict\"", "\"put_back\""].map(|action| order.iter().position(|found| found == action));
     assert!(evict.is_some() && evict < back, "{order:?}");
+    before.must_come_back();
+}
+
+/// The kernel fills the memory before it returns, and no freeze interrupts that (MAP_POPULATE).
+const IN_A_LONG_SYSTEM_CALL: &str = r#"
+import mmap, os
+print(os.getpid(), flush=True)
+while True:
+    mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()
+"#;
+
+/// The freezer of the group that a batch command is in.
+fn freezer_of(batch: u32) -> Option<Freezer> {
+    let groups = std::fs::read_to_string(format!("/proc/{batch}/cgroup")).ok()?;
+    let paths: Vec<&str> = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
+    let dirs = Hierarchy::all().into_iter().flat_map(|found| paths.iter().map(move |path| found.dir(path)));
+    dirs.filter(|dir| dir.join("cgroup.procs").exists()).filter(|dir| *dir != *"/").find_map(|dir| Freezer::of(&dir))
+}
+
+/// An eviction lets batch run for a millisecond in which it can stand still. If it does not, the lane is held again.
+#[test]
+fn a_lane_is_held_until_a_long_system_call_is_frozen() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start(&["python3", "-c", IN_A_LONG_SYSTEM_CALL]);
+    let batch = run.batch_pid();
+    let lane = Words::of(&mut run);
+    let freezer = freezer_of(batch).expect("batch has a group that can be frozen");
+    let mut was_held_again = false;
+    while !was_held_again {
+        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        service.work();
+        let deadline = Instant::now() + TIMEOUT;
+        let mut goes_on = false;
+        // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
+        while !(lane.state() == HoldState::Evicted && freezer.has_taken_effect()) {
+            assert!(Instant::now() < deadline, "batch was not evicted");
+            match lane.state() {
+                HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
+                HoldState::Held => was_held_again |= goes_on,
+                _ => {}
+            }
+        }
+        service.rest();
+    }
+    end(run);
     before.must_come_back();
 }
