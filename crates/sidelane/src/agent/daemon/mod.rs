@@ -13,6 +13,7 @@ mod births;
 mod containers;
 mod doors;
 mod lanes;
+mod lent;
 mod metrics;
 mod modules;
 mod notes;
@@ -60,11 +61,11 @@ use crate::note::Note;
 use crate::undo::Ticket;
 use births::{Births, Gaps, Lacking};
 use doors::{Bells, Doors, Woken};
+use lent::LentLanes;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_report::terminal::eprint_fitted;
 use waiting::{SLOW_LOOK_NS, Waiting};
-use watchdog::LentLanes;
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;

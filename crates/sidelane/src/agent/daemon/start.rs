@@ -15,7 +15,7 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
 use super::births::{Births, Gaps};
-use super::watchdog::LentLanes;
+use super::lent::LentLanes;
 use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::agent::act::Hands;
 use crate::agent::choice::{choose, goes_by_interference};
@@ -59,8 +59,7 @@ impl Agent {
         tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
-        let lent = gates.as_ref().map(|_| LentLanes::new(tracked.tracker())).transpose();
-        let lent = lent.context("cannot watch the batch lanes")?;
+        let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
@@ -108,9 +107,7 @@ impl Agent {
             cost: Cost::new(),
         };
         agent.say_at_the_start(urgent);
-        if agent.hands.is_some() {
-            agent.follow_proxies()?;
-        }
+        agent.hands.is_some().then(|| agent.follow_proxies()).transpose()?;
         Ok(agent)
     }
 
@@ -216,4 +213,8 @@ fn take_charge(
     owners.announce()?;
     let doors = Doors::open(config.metrics)?;
     Ok((Hands::new(guardian, config.lanes.is_some()), doors))
+}
+
+fn watch_lanes(tracked: &Tracked) -> Result<LentLanes> {
+    LentLanes::new(tracked.tracker()).context("cannot watch the batch lanes")
 }
