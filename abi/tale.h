@@ -28,10 +28,10 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_SEGMENT = 1,       /* a segment with data left the network device's queue, for a port of the service; value: bytes; detail: end of its sequence; its socket is not known yet */
 	SIDELANE_TALE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence */
-	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence */
+	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence; payload[1]: enum sidelane_tale_hold, and in the high half the bytes in the send buffer that TCP has not sent */
 	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
-	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* the peer acknowledged while data waited in the socket or for an answer that is late; detail: up to here */
+	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket or for an answer that is late; detail: acknowledged up to here; payload[1]: what held the data back until then, as in SENT */
 	SIDELANE_TALE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_tale_end, the first side that ended, and flags */
 
 	/* ---- Requests, as request tracking sees them ---- */
@@ -88,6 +88,20 @@ enum sidelane_tale_end {
 /* In the value of SIDELANE_TALE_SOCKET_STATE: the last request was answered after its client had ended, and the client
  * never acknowledged the response. */
 #define SIDELANE_TALE_IN_VAIN 0x100
+
+/* The state of a socket whose send buffer has data that TCP has not sent. */
+enum sidelane_tale_hold {
+	SIDELANE_TALE_HOLD_WINDOW = 1,     /* the peer's receive window has no room for the next segment */
+	SIDELANE_TALE_HOLD_CONGESTION = 2, /* as much is in flight as the congestion window allows */
+	SIDELANE_TALE_HOLD_SMALL = 4,      /* less than a segment is unsent */
+	SIDELANE_TALE_HOLD_NODELAY = 8,    /* TCP_NODELAY is set */
+	SIDELANE_TALE_HOLD_CORK = 16,      /* TCP_CORK is set */
+	SIDELANE_TALE_HOLD_IN_FLIGHT = 32, /* something is in flight */
+	SIDELANE_TALE_HOLD_PACED = 64,     /* TCP's pacing sends the next segment later */
+	SIDELANE_TALE_HOLD_LOSS = 128,     /* segments are lost */
+	SIDELANE_TALE_HOLD_ROOM = 256,     /* all was sent, and the sender waits for room in the send buffer */
+	SIDELANE_TALE_HOLD_KNOWN = 512,    /* this was looked at: nothing unsent means that TCP has sent all */
+};
 
 /* Why a thread left the CPU. */
 enum sidelane_tale_leave {

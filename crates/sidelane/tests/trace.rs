@@ -3,15 +3,16 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
-use common::{Footprint, lanes_to_ourselves};
+use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde_json::Value;
 
 const SECONDS: f64 = 2.0;
@@ -238,4 +239,80 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
         tracing.stop();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count() > 0, is_broken, "{slo}");
     }
+}
+
+/// A service of this process: one thread that answers each request, of three bytes, by `answer`.
+fn service(requests: u32, answer: impl Fn(&mut TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serves = move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for _ in 0..requests {
+            stream.read_exact(&mut [0; 3]).unwrap();
+            answer(&mut stream);
+        }
+    };
+    (address, thread::spawn(serves))
+}
+
+/// The cause that is told first of requests that this client asks such a service, and what the trace says of it.
+fn told_of(
+    answer: impl Fn(&mut TcpStream) + Send + 'static,
+    receive_buffer: Option<usize>,
+    take: impl Fn(&mut TcpStream),
+) -> Option<(String, String)> {
+    const REQUESTS: u32 = 3;
+    let _turn = lanes_to_ourselves()?;
+    if !requests_can_be_seen() {
+        return None;
+    }
+    let (address, served) = service(REQUESTS, answer);
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    // No client knows of a request that is as slow as the planted ones by chance.
+    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
+    let client = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    receive_buffer.into_iter().for_each(|bytes| sockopt::set_socket_recv_buffer_size(&client, bytes).unwrap());
+    rustix::net::connect(&client, &address).unwrap();
+    let mut client = TcpStream::from(client);
+    for _ in 0..REQUESTS {
+        client.write_all(b"ask").unwrap();
+        take(&mut client);
+    }
+    served.join().unwrap();
+    drop(client);
+    let told = tracing.stop();
+    let found = json_of(&json)["tale"]["found"][0]["cause"].as_str().unwrap_or_default().to_owned();
+    Some((found, told))
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_named() {
+    const BYTES: usize = 16 << 10;
+    let answer = |stream: &mut TcpStream| {
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&[b'.'; BYTES]).unwrap();
+    };
+    let take = |client: &mut TcpStream| {
+        for _ in 0..BYTES >> 10 {
+            thread::sleep(Duration::from_millis(10));
+            client.read_exact(&mut [0; 1 << 10]).unwrap();
+        }
+    };
+    let Some((found, told)) = told_of(answer, Some(4 << 10), take) else { return };
+    assert_eq!(found, "slow-reader", "{told}");
+    assert!(told.contains("look at the client") && !told.contains("TCP_NODELAY"), "{told}");
+}
+
+#[test]
+fn nagles_algorithm_is_named_and_not_the_client() {
+    let answer = |stream: &mut TcpStream| {
+        stream.write_all(b"head").unwrap();
+        stream.write_all(b"body").unwrap();
+    };
+    let take = |client: &mut TcpStream| client.read_exact(&mut [0; 8]).unwrap();
+    let Some((found, told)) = told_of(answer, None, take) else { return };
+    assert_eq!(found, "nagle", "{told}");
+    assert!(told.contains("Set TCP_NODELAY"), "{told}");
 }

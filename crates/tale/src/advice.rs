@@ -3,15 +3,9 @@
 use crate::cause::Cause;
 use crate::record::pause;
 
-/// A response of which more than this waits in the send buffer waits for the network, not for Nagle's algorithm.
-const SEGMENTS_OF_NAGLE: u64 = 16_384;
-
 /// What to do about `cause`; `detail` is that of the spans that it had most of (`Span::detail`).
 pub fn advice(cause: Cause, detail: u64) -> &'static str {
     match cause {
-        Cause::SendBuffer if detail > SEGMENTS_OF_NAGLE => {
-            "The peer or the network takes the response slowly: larger socket buffers, a smaller response, compression."
-        }
         Cause::Safepoint if detail == u64::from(pause::CLASS_LOADING) => {
             "Warm the service up before it gets requests; after a restart let a backup server answer first \
              (`sidelane proxy`); share class data (-XX:SharedArchiveFile)."
@@ -63,10 +57,12 @@ pub fn usual(cause: Cause) -> &'static str {
         Cause::Reclaim => "More memory, or a higher limit of the group; keep batch's memory in a group with a limit.",
         Cause::Throttled => "Raise the group's quota (cpu.max), or give it CPUs (cpuset) in place of a quota.",
         Cause::Frozen => "Find who froze or stopped the service: the freezer of its group, SIGSTOP, a debugger.",
-        Cause::SendBuffer => {
-            "Set TCP_NODELAY, or write the response at once: Nagle's algorithm waited for an acknowledgement that the peer \
-             delayed."
-        }
+        Cause::SendBuffer
+        | Cause::Nagle
+        | Cause::SlowReader
+        | Cause::CongestionWindow
+        | Cause::Pacing
+        | Cause::SendSpace => of_sending(cause),
         Cause::Retransmission => {
             "Segments are lost: look at the network card's and the switch's drops and at queue lengths."
         }
@@ -75,6 +71,36 @@ pub fn usual(cause: Cause) -> &'static str {
         }
         Cause::NotExplained => {
             "Trace more kinds of records, without `--light` where it was set; see what cannot be told here."
+        }
+    }
+}
+
+/// What to do about a response that leaves slowly.
+fn of_sending(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Nagle => {
+            "Set TCP_NODELAY, or write the response at once: Nagle's algorithm waited for an acknowledgement that the peer \
+             delayed."
+        }
+        Cause::SlowReader => {
+            "The client reads slowly: look at the client; send less (compression, parts), or let a proxy that has room take \
+             the response."
+        }
+        Cause::CongestionWindow => {
+            "The response takes several round trips: keep connections open, so that the window grows; a larger initcwnd (`ip \
+             route`), net.ipv4.tcp_slow_start_after_idle=0; send less."
+        }
+        Cause::Pacing => {
+            "Look at limits and backlogs of the queueing discipline (`tc -s qdisc`), at SO_MAX_PACING_RATE, and at the \
+             bandwidth that the container may use."
+        }
+        Cause::SendSpace => {
+            "The send buffer is smaller than what the network has in flight: leave SO_SNDBUF alone, or raise it and \
+             net.ipv4.tcp_wmem."
+        }
+        _ => {
+            "The socket does not tell what held the response back: look at it while that happens (`ss -tiem`), and for TCP_CORK \
+             or MSG_MORE in the service."
         }
     }
 }
@@ -89,8 +115,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_response_is_no_matter_of_nagles_algorithm() {
-        assert!(advice(Cause::SendBuffer, 100).contains("TCP_NODELAY"));
-        assert!(!advice(Cause::SendBuffer, 1_000_000).contains("TCP_NODELAY"));
+    fn only_nagles_algorithm_is_a_matter_of_nodelay() {
+        let says = |cause: &Cause| advice(*cause, 100).contains("Set TCP_NODELAY,");
+        let sending: Vec<Cause> = Cause::ALL.into_iter().filter(says).collect();
+        assert_eq!(sending, [Cause::Nagle]);
     }
 }

@@ -49,8 +49,18 @@ pub enum Cause {
     Throttled,
     /// The group was frozen, or the process stopped.
     Frozen,
-    /// The response lay in the send buffer: Nagle's algorithm waited for an acknowledgement that the peer delayed.
+    /// The response lay in the send buffer, and the socket's state does not tell why.
     SendBuffer,
+    /// Nagle's algorithm held the response back until an acknowledgement came, which the peer delayed.
+    Nagle,
+    /// The client reads slowly: its receive window was full.
+    SlowReader,
+    /// As much of the response was in flight as the congestion window allows.
+    CongestionWindow,
+    /// The response waited in a queueing discipline, or TCP paced it.
+    Pacing,
+    /// All in the send buffer was in flight, and there was no room for the rest of the response.
+    SendSpace,
     /// A segment was lost and sent again.
     Retransmission,
     /// It waited for the answer of another service.
@@ -61,7 +71,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 24] = [
+    pub const ALL: [Cause; 29] = [
         Cause::OnCpu,
         Cause::NetworkReceive,
         Cause::ServiceQueue,
@@ -83,6 +93,11 @@ impl Cause {
         Cause::Throttled,
         Cause::Frozen,
         Cause::SendBuffer,
+        Cause::Nagle,
+        Cause::SlowReader,
+        Cause::CongestionWindow,
+        Cause::Pacing,
+        Cause::SendSpace,
         Cause::Retransmission,
         Cause::Downstream,
         Cause::NotExplained,
@@ -108,7 +123,10 @@ impl Cause {
             Cause::Reclaim => &[Kind::ReclaimBegan, Kind::ReclaimEnded],
             Cause::Throttled => &[Kind::Throttled],
             Cause::Frozen => &[Kind::Frozen],
-            Cause::SendBuffer => &[Kind::Sent, Kind::Transmitted],
+            Cause::SendBuffer | Cause::Pacing => &[Kind::Sent, Kind::Transmitted],
+            Cause::Nagle | Cause::SlowReader | Cause::CongestionWindow | Cause::SendSpace => {
+                &[Kind::Sent, Kind::Transmitted, Kind::Acknowledged]
+            }
             Cause::Retransmission => &[Kind::Retransmitted],
             Cause::Downstream => &[Kind::Sent, Kind::Woken, Kind::Received],
             Cause::NotExplained => &[],
@@ -139,6 +157,11 @@ impl Cause {
             Cause::Throttled => "CPU quota used up",
             Cause::Frozen => "frozen or stopped",
             Cause::SendBuffer => "response in the send buffer",
+            Cause::Nagle => "Nagle's algorithm",
+            Cause::SlowReader => "client that reads slowly",
+            Cause::CongestionWindow => "congestion window",
+            Cause::Pacing => "queueing discipline or pacing",
+            Cause::SendSpace => "small send buffer",
             Cause::Retransmission => "segment sent again",
             Cause::Downstream => "answer of another service",
             Cause::NotExplained => "not explained",

@@ -51,16 +51,16 @@ fn finding(diagnosis: &Diagnosis, cause: Cause) -> &Finding {
 fn causes_are_ranked_by_the_tail_time_that_they_explain() {
     let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
     diagnoser.add(&timeline(2_001, &[(RunQueue, 10 * MS), (OnCpu, 300_000)]));
-    diagnoser.add(&timeline(2_002, &[(RunQueue, 10_000), (OnCpu, 300_000), (SendBuffer, 40 * MS)]));
+    diagnoser.add(&timeline(2_002, &[(RunQueue, 10_000), (OnCpu, 300_000), (Nagle, 40 * MS)]));
     diagnoser.add(&timeline(2_003, &[(RunQueue, 5 * MS), (OnCpu, 300_000)]));
     let diagnosis = diagnose(&diagnoser);
     assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.mixed), (1_003, 3, 0));
     let causes: Vec<(Cause, u64)> =
         diagnosis.findings.iter().map(|finding| (finding.cause, finding.requests)).collect();
-    assert_eq!(causes, [(SendBuffer, 1), (RunQueue, 2)]);
-    assert_eq!(finding(&diagnosis, SendBuffer).examples, [2_002]);
+    assert_eq!(causes, [(Nagle, 1), (RunQueue, 2)]);
+    assert_eq!(finding(&diagnosis, Nagle).examples, [2_002]);
     assert_eq!(finding(&diagnosis, RunQueue).examples, [2_001, 2_003]);
-    assert!(finding(&diagnosis, SendBuffer).advice.contains("TCP_NODELAY"));
+    assert!(finding(&diagnosis, Nagle).advice.contains("TCP_NODELAY"));
     let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share).sum();
     assert!((shares - 1.0).abs() < 1e-9);
     let evidence = &finding(&diagnosis, RunQueue).evidence;

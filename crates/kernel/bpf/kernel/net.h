@@ -102,6 +102,7 @@ struct sock {
 	__u16 sk_protocol;
 	int sk_err;
 	__u8 sk_shutdown;
+	__u32 sk_pacing_status;
 };
 
 struct tcp_sock {
@@ -111,6 +112,15 @@ struct tcp_sock {
 	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 retrans_out;
+	__u32 lost_out;
+	__u32 sacked_out;
+	__u32 packets_out;
+	__u32 snd_wnd;
+	__u32 snd_cwnd;
+	__u32 mss_cache;
+	__u8 chrono_type : 2;
+	__u8 nonagle : 4;
+	__u64 tcp_wstamp_ns;
 	__u64 tcp_clock_cache;
 	__u64 bytes_received;
 };

@@ -70,7 +70,8 @@ int BPF_PROG(tale_segment, struct sk_buff *skb)
 }
 
 /* What the socket of a segment is known by. It may be a small one, of a connection that is not there yet. */
-static __always_inline void tell_of_segment(const struct sock *sock, uint32_t type, uint32_t detail, uint32_t value)
+static __always_inline void tell_of_segment(const struct sock *sock, uint32_t type, uint32_t detail, uint32_t value,
+					    uint32_t holds, uint32_t unsent)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
@@ -81,6 +82,8 @@ static __always_inline void tell_of_segment(const struct sock *sock, uint32_t ty
 		.detail = detail,
 		.socket = sock->__sk_common.skc_cookie.counter,
 		.value = value,
+		.other_tid = holds,
+		.other_pid = unsent,
 	};
 
 	if (by_thread) {
@@ -102,7 +105,7 @@ int BPF_PROG(tale_transmit, const struct sk_buff *skb)
 		return 0;
 	read_segment(skb, skb->head + skb->network_header, &segment);
 	if (segment.bytes && segment.own_port == sock->__sk_common.skc_num)
-		tell_of_segment(sock, SIDELANE_TALE_TRANSMITTED, segment.end_seq, segment.bytes);
+		tell_of_segment(sock, SIDELANE_TALE_TRANSMITTED, segment.end_seq, segment.bytes, 0, 0);
 	return 0;
 }
 
@@ -110,23 +113,24 @@ SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb)
 {
 	if (is_a_services_port(sock))
-		tell_of_segment(sock, SIDELANE_TALE_RETRANSMITTED, 0, skb->len);
+		tell_of_segment(sock, SIDELANE_TALE_RETRANSMITTED, 0, skb->len, 0, 0);
 	return 0;
 }
 
-/* A segment from the peer, before TCP takes it in. What it acknowledges matters where that lets data go that waited,
- * or ends a wait for what was lost. */
+/* A segment from the peer, before TCP takes it in. It matters where data waits in the socket, or for what was lost: if it
+ * acknowledges more, or if the peer's window held the data back, which this segment may have opened. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {
 	struct tcp_sock *tcp = is_a_services_port(sock) ? tcp_of(sock) : 0;
 
-	if (!tcp || (tcp->snd_nxt == tcp->write_seq && !tcp->retrans_out))
+	if (!tcp || (tcp->snd_nxt == tcp->write_seq && !tcp->retrans_out && !waits_for_room(tcp)))
 		return 0;
 	struct tcp_skb_cb *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
 	control = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
-	if ((int)(control->ack_seq - tcp->snd_una) > 0)
-		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, control->ack_seq, 0);
+	uint32_t holds = what_holds(sock, tcp, segment_came_ns(tcp));
+	if ((int)(control->ack_seq - tcp->snd_una) > 0 || holds & SIDELANE_TALE_HOLD_WINDOW)
+		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, control->ack_seq, 0, holds, tcp->write_seq - tcp->snd_nxt);
 	return 0;
 }
 

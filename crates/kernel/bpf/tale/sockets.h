@@ -129,6 +129,47 @@ static __always_inline void tale_present(struct connection *conn, uint32_t cpu)
 		know_present(state, conn->service);
 }
 
+/* Part of the kernel's layout: enum tcp_chrono, the bits of nonagle, enum sk_pacing. */
+#define CHRONO_SNDBUF_LIMITED 3
+#define NAGLE_OFF 1
+#define NAGLE_CORK 2
+#define PACING_NEEDED 1
+
+/* Whether the sender waits for room in the send buffer, though all that is in it was sent. */
+static __always_inline bool waits_for_room(struct tcp_sock *tcp)
+{
+	return BPF_CORE_READ_BITFIELD(tcp, chrono_type) == CHRONO_SNDBUF_LIMITED;
+}
+
+/* What holds back data in the send buffer: enum sidelane_tale_hold. */
+static __always_inline uint32_t what_holds(const struct sock *sock, struct tcp_sock *tcp, uint64_t now_ns)
+{
+	uint32_t unsent = tcp->write_seq - tcp->snd_nxt, mss = tcp->mss_cache, nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
+	uint32_t in_flight = tcp->packets_out + tcp->retrans_out - tcp->sacked_out - tcp->lost_out;
+	int window = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
+	uint32_t holds = 0;
+
+	if (window < (int)(unsent < mss ? unsent : mss))
+		holds |= SIDELANE_TALE_HOLD_WINDOW;
+	if (in_flight >= tcp->snd_cwnd)
+		holds |= SIDELANE_TALE_HOLD_CONGESTION;
+	if (unsent < mss)
+		holds |= SIDELANE_TALE_HOLD_SMALL;
+	if (nonagle & NAGLE_OFF)
+		holds |= SIDELANE_TALE_HOLD_NODELAY;
+	if (nonagle & NAGLE_CORK)
+		holds |= SIDELANE_TALE_HOLD_CORK;
+	if (tcp->packets_out)
+		holds |= SIDELANE_TALE_HOLD_IN_FLIGHT;
+	if (sock->sk_pacing_status == PACING_NEEDED && tcp->tcp_wstamp_ns > now_ns)
+		holds |= SIDELANE_TALE_HOLD_PACED;
+	if (tcp->retrans_out || tcp->lost_out)
+		holds |= SIDELANE_TALE_HOLD_LOSS;
+	if (!unsent && waits_for_room(tcp))
+		holds |= SIDELANE_TALE_HOLD_ROOM;
+	return holds;
+}
+
 /* The thread sent a response, or more of one: the request has finished, so far. */
 static __always_inline void tale_answered(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
 					  int bytes, uint32_t cpu, uint64_t now_ns)
@@ -139,6 +180,11 @@ static __always_inline void tale_answered(const struct sock *sock, struct tcp_so
 		return;
 	tell_of_overlap(state, cpu, conn->number, now_ns);
 	struct tale sent = of_socket(state, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
+	sent.other_tid = SIDELANE_TALE_HOLD_KNOWN;
+	if (tcp->write_seq != tcp->snd_nxt) {
+		sent.other_tid |= what_holds(sock, tcp, now_ns);
+		sent.other_pid = tcp->write_seq - tcp->snd_nxt;
+	}
 	struct tale finished =
 		of_request(state, conn, SIDELANE_TALE_REQUEST_FINISHED, conn->sends, conn->started_ns, now_ns);
 	tell_both(state, cpu, &sent, &finished);

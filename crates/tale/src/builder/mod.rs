@@ -12,6 +12,7 @@
 
 mod attribute;
 mod fact;
+mod holds;
 mod losses;
 mod machine;
 mod network;
@@ -247,13 +248,24 @@ impl Builder {
             started_ns: request.started_ns,
             finished_ns: request.finished_ns,
             ended_ns,
-            spans: self.as_far_as_known(tiling.finish(ended_ns)),
+            spans: self.as_far_as_known(request, tiling.finish(ended_ns)),
             incomplete,
         }
     }
 
-    /// Where it is not known which thread wakes another, a cause that depends on it is not claimed.
-    fn as_far_as_known(&self, mut spans: Vec<Span>) -> Vec<Span> {
+    /// Says what held a response back. Where it is not known which thread wakes another, a cause that depends on it is not
+    /// claimed.
+    fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
+        let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
+        let (cause, detail) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
+        for span in &mut spans {
+            // A thread that cannot write more goes on with other requests, or waits for events, until it can.
+            let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
+            let is_elsewhere = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue) && is_between_sends;
+            if span.cause == Cause::SendBuffer || (is_elsewhere && held_ns * 2 > sends_ns) {
+                *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, ..*span };
+            }
+        }
         if self.world.settings.kinds.has(Kind::Woken) {
             return spans;
         }

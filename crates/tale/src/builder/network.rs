@@ -1,8 +1,10 @@
 //! Records of sockets and requests.
 
+use crate::builder::holds::{KNOWN, cause_of};
 use crate::builder::request::{Id, Link, Request};
 use crate::builder::socket::Call;
 use crate::builder::world::World;
+use crate::cause::Cause;
 use crate::ending::Side;
 use crate::record::{Kind, Record};
 
@@ -24,6 +26,7 @@ impl World {
             Kind::Received => self.received(record),
             Kind::Sent => self.sent(record),
             Kind::Transmitted => self.transmitted(record),
+            Kind::Acknowledged => self.acknowledged(record),
             Kind::Retransmitted => self.sent_again(record),
             _ => self.socket_state(record),
         }
@@ -104,7 +107,11 @@ impl World {
             return;
         }
         socket.has_answered = true;
+        // What TCP has sent and the device has not got waits in a queue in between.
+        let is_in_queue = record.other.tid & KNOWN != 0 && record.other.pid == 0;
+        let cause = if is_in_queue { Cause::Pacing } else { cause_of(record.other.tid) };
         let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
+        socket.held = (unsent > 0).then_some((cause, record.at_ns));
         let (last, leaving) = (socket.request, socket.first_leaving());
         let is_it = |id: &Id| self.requests.number(*id) == record.request;
         let is_of_the_one_before = leaving.filter(is_it);
@@ -117,6 +124,28 @@ impl World {
         }
     }
 
+    /// A segment of the peer came while data waited.
+    fn acknowledged(&mut self, record: &Record) {
+        let cause = cause_of(record.other.tid);
+        let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
+        let held_ns = socket.held_ns(record.at_ns);
+        socket.held = Some((cause, record.at_ns));
+        let request = socket.first_leaving().unwrap_or(socket.request);
+        if let Some(request) = self.requests.get_mut(request) {
+            request.holds.add(cause, held_ns, record.other.pid);
+        }
+    }
+
+    /// Data leaves that nothing of the peer's was waited for: a queue, or pacing, let it go.
+    fn goes_on(&mut self, record: &Record) {
+        let Some(socket) = self.sockets.get(&record.socket) else { return };
+        let Some((cause @ Cause::Pacing, _)) = socket.held else { return };
+        let held_ns = socket.held_ns(record.at_ns);
+        if let Some(request) = self.requests.get_mut(socket.first_leaving().unwrap_or(socket.request)) {
+            request.holds.add(cause, held_ns, request.unsent);
+        }
+    }
+
     fn first_has_left(&mut self, cookie: u64) {
         let socket = self.socket(cookie);
         let Some(id) = socket.first_leaving() else { return };
@@ -125,7 +154,11 @@ impl World {
     }
 
     fn transmitted(&mut self, record: &Record) {
-        if record.value == 0 || !self.socket(record.socket).transmit(record.detail, record.at_ns) {
+        if record.value == 0 {
+            return;
+        }
+        self.goes_on(record);
+        if !self.socket(record.socket).transmit(record.detail, record.at_ns) {
             return;
         }
         while let Some(id) = self.socket(record.socket).first_leaving() {
@@ -199,7 +232,6 @@ impl World {
             receiver: tid,
             is_told: record.kind == Kind::RequestStarted,
             touched_ns: self.now_ns,
-            received_ns: at_ns,
             ..request
         });
         if record.socket != 0 {

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::builder::holds::Holds;
+
 /// How a request came from one place on its way to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
@@ -59,6 +61,8 @@ pub struct Request {
     /// Bytes of the response that have not left; what they were when it finished is in `held`.
     pub unsent: u32,
     pub held: u32,
+    /// What held it back.
+    pub holds: Holds,
     /// The last of its response left.
     pub left_ns: u64,
     /// A segment was last sent again.
@@ -71,17 +75,15 @@ pub struct Request {
     pub is_cut: bool,
     /// A response was sent on the connection before it.
     pub follows_response: bool,
-    /// More of it was last received.
-    pub received_ns: u64,
     /// Pauses between its parts.
-    pub pauses: u32,
+    pub pauses: u8,
     /// Some of its data may have come unseen, since records were lost.
     pub is_missing: bool,
 }
 
 /// A client that sends on after such a pause, this often, on a connection that never had a response, expects none.
 const PAUSE_NS: u64 = 10_000_000;
-const ONE_WAY_PAUSES: u32 = 3;
+const ONE_WAY_PAUSES: u8 = 3;
 
 impl Request {
     /// Whether no response to it has been given yet.
@@ -96,8 +98,8 @@ impl Request {
 
     /// More of it was received.
     pub fn goes_on(&mut self, at_ns: u64) {
-        self.pauses += u32::from(at_ns.saturating_sub(self.received_ns) >= PAUSE_NS);
-        self.received_ns = at_ns;
+        self.pauses = self.pauses.saturating_add((at_ns.saturating_sub(self.touched_ns) >= PAUSE_NS).into());
+        self.touched_ns = at_ns;
     }
 
     /// Whether it seems to be a series of messages that ask for no response.

@@ -1,6 +1,7 @@
 //! Sockets: what has arrived there, which request is under way on it, what of its response has left.
 
 use crate::builder::request::Id;
+use crate::cause::Cause;
 use crate::ending::Side;
 
 /// Arrivals that wait to be taken up on one socket.
@@ -96,6 +97,8 @@ pub struct Socket {
     pub request: Id,
     /// A response was sent here.
     pub has_answered: bool,
+    /// What holds data back, and since when that is known.
+    pub held: Option<(Cause, u64)>,
     /// The side that ended the connection first, and when.
     pub ended: Option<(Side, u64)>,
     pub call: Option<Call>,
@@ -117,7 +120,7 @@ impl Socket {
         self.epoch = epoch;
         self.clean_ns = u64::MAX;
         self.arrivals = Arrivals::default();
-        (self.call, self.left) = (None, None);
+        (self.call, self.left, self.held) = (None, None, None);
     }
 
     /// Whether some data of a request may have come unseen that arrived at `arrived_ns`, and is taken up at `at_ns`.
@@ -127,6 +130,12 @@ impl Socket {
             self.clean_ns = at_ns;
         }
         is_missed
+    }
+
+    /// How long data has waited at `at_ns`: since something left, or since it is known what holds the rest back.
+    pub fn held_ns(&self, at_ns: u64) -> u64 {
+        let since_ns = self.held.map_or(0, |(_, since_ns)| since_ns).max(self.left.map_or(0, |(_, left_ns)| left_ns));
+        if since_ns == 0 { 0 } else { at_ns.saturating_sub(since_ns) }
     }
 
     /// Data up to `end_seq` has left for the device. Whether that is more than before.

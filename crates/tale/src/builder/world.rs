@@ -87,11 +87,12 @@ impl World {
             | Kind::Received
             | Kind::Sent
             | Kind::Transmitted
+            | Kind::Acknowledged
             | Kind::Retransmitted
             | Kind::SocketState => self.network(record),
             Kind::RequestStarted => self.request_started(record),
             Kind::RequestFinished => self.request_finished(record),
-            Kind::Acknowledged | Kind::DiskIssued => (),
+            Kind::DiskIssued => (),
             _ => self.scheduling(record),
         }
     }

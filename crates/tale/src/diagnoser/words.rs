@@ -18,6 +18,14 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        _ => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}
+
 fn who(task: Task, names: Names) -> String {
     let name = names(task).map(|name| format!("{name}, ")).unwrap_or_default();
     match task {
@@ -55,7 +63,17 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::Throttled => "the group had used up its CPU quota".to_owned(),
         Cause::Frozen if is_known => by("let it go on"),
         Cause::Frozen => "the group was frozen".to_owned(),
-        Cause::SendBuffer => format!("up to {} bytes of the response waited to be sent", clue.detail),
+        Cause::SendBuffer if clue.detail > 1 => {
+            format!("up to {} of the response waited to be sent", bytes(clue.detail))
+        }
+        Cause::SendBuffer => "the response waited to be sent".to_owned(),
+        Cause::Nagle => "less than a segment waited until all before it was acknowledged".to_owned(),
+        Cause::SlowReader => format!("the client's receive window was full, and up to {} waited", bytes(clue.detail)),
+        Cause::CongestionWindow => {
+            format!("the congestion window was in flight, and up to {} waited", bytes(clue.detail))
+        }
+        Cause::Pacing => format!("up to {} waited behind TCP for the network device", bytes(clue.detail)),
+        Cause::SendSpace => "all that the send buffer takes was in flight".to_owned(),
         Cause::Retransmission => "a segment of the response was sent again".to_owned(),
         Cause::Downstream if clue.detail != 0 => format!("the service at port {} had not answered", clue.detail),
         Cause::Downstream => "another service had not answered".to_owned(),
@@ -100,6 +118,16 @@ mod tests {
         assert_eq!(what(&softirq, &names), "softirq NET_RX had the CPU");
         let disk = clue(Cause::Disk, Task::default(), 8 << 20 | 1);
         assert_eq!(what(&disk, &names), "disk 8:1 answered");
+    }
+
+    #[test]
+    fn what_held_a_response_has_a_size_that_makes_sense() {
+        let said = |cause, detail| {
+            what(&Clue { cause, by: Task::default(), detail, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
+        };
+        assert_eq!(said(Cause::SendBuffer, 1), "the response waited to be sent");
+        assert!(said(Cause::SlowReader, 4_137_003).ends_with("up to 4.1 MB waited"));
+        assert!(said(Cause::Pacing, 14_336).contains("up to 14.3 kB waited"));
     }
 
     #[test]

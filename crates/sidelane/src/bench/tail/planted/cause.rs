@@ -42,7 +42,7 @@ impl Planted {
     ///
     /// A thief of SCHED_FIFO is not called stolen time: the kernel sees who it is.
     pub(super) const ALL: &[Planted] = &[
-        planted("nagle", Cause::SendBuffer),
+        planted("nagle", Cause::Nagle),
         planted("faults", Cause::PageFault),
         planted("hog", Cause::RunQueue),
         planted("thief", Cause::RunQueue),

@@ -1,0 +1,119 @@
+//! Why a response leaves slowly: what held its data back in the socket, and for how long.
+
+use crate::cause::Cause;
+
+/// Bits of `enum sidelane_tale_hold`.
+mod hold {
+    pub const WINDOW: u32 = 1;
+    pub const CONGESTION: u32 = 2;
+    pub const SMALL: u32 = 4;
+    pub const NODELAY: u32 = 8;
+    pub const CORK: u32 = 16;
+    pub const IN_FLIGHT: u32 = 32;
+    pub const PACED: u32 = 64;
+    pub const LOSS: u32 = 128;
+    pub const ROOM: u32 = 256;
+}
+
+/// The state was looked at: nothing unsent means that TCP has sent all.
+pub const KNOWN: u32 = 512;
+
+/// The cause that a socket's state tells of; [`Cause::SendBuffer`] if it tells none.
+///
+/// Several limits may be reached at once. What TCP checks first when it sends comes first here, but a loss, which is why
+/// the congestion window is full.
+pub fn cause_of(holds: u32) -> Cause {
+    let has = |bits: u32| holds & bits == bits;
+    if has(hold::LOSS) {
+        Cause::Retransmission
+    } else if has(hold::ROOM) {
+        Cause::SendSpace
+    } else if has(hold::PACED) {
+        Cause::Pacing
+    } else if has(hold::CONGESTION) {
+        Cause::CongestionWindow
+    } else if has(hold::WINDOW) {
+        Cause::SlowReader
+    } else if has(hold::SMALL | hold::IN_FLIGHT) && holds & (hold::NODELAY | hold::CORK) == 0 {
+        Cause::Nagle
+    } else {
+        Cause::SendBuffer
+    }
+}
+
+const CAUSES: [Cause; 7] = [
+    Cause::SlowReader,
+    Cause::CongestionWindow,
+    Cause::Nagle,
+    Cause::Pacing,
+    Cause::SendSpace,
+    Cause::Retransmission,
+    Cause::SendBuffer,
+];
+
+/// How long each cause held a response back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Holds {
+    times_us: [u32; CAUSES.len()],
+    /// The most bytes that waited.
+    pub bytes: u32,
+}
+
+impl Holds {
+    /// `cause` held `bytes` back for so long.
+    pub fn add(&mut self, cause: Cause, time_ns: u64, bytes: u32) {
+        if let Some(place) = CAUSES.iter().position(|known| *known == cause) {
+            let time_us = u32::try_from(time_ns / 1_000).unwrap_or(u32::MAX);
+            self.times_us[place] = self.times_us[place].saturating_add(time_us);
+            self.bytes = self.bytes.max(bytes);
+        }
+    }
+
+    /// The time for which anything held it back.
+    pub fn sum_ns(&self) -> u64 {
+        self.times_us.iter().map(|time_us| u64::from(*time_us) * 1_000).sum()
+    }
+
+    /// The cause of more than half of that time; [`Cause::SendBuffer`] if there is none.
+    pub fn cause(&self) -> Cause {
+        let half_us = self.sum_ns() / 2_000;
+        let most = CAUSES.iter().zip(self.times_us).find(|(_, time_us)| u64::from(*time_us) > half_us);
+        most.map_or(Cause::SendBuffer, |(cause, _)| *cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_of_a_socket_tells_its_cause() {
+        let small = hold::SMALL | hold::IN_FLIGHT;
+        for (holds, cause) in [
+            (0, Cause::SendBuffer),
+            (hold::WINDOW | hold::IN_FLIGHT, Cause::SlowReader),
+            (hold::WINDOW | small, Cause::SlowReader),
+            (hold::CONGESTION | hold::IN_FLIGHT | hold::NODELAY, Cause::CongestionWindow),
+            (hold::CONGESTION | hold::LOSS, Cause::Retransmission),
+            (small, Cause::Nagle),
+            (small | hold::NODELAY, Cause::SendBuffer),
+            (small | hold::CORK, Cause::SendBuffer),
+            (hold::SMALL, Cause::SendBuffer),
+            (hold::PACED | hold::IN_FLIGHT, Cause::Pacing),
+            (hold::ROOM | hold::IN_FLIGHT, Cause::SendSpace),
+        ] {
+            assert_eq!(cause_of(holds), cause, "{holds:#x}");
+        }
+    }
+
+    #[test]
+    fn what_held_for_most_of_the_time_is_the_cause() {
+        let mut holds = Holds::default();
+        assert_eq!(holds.cause(), Cause::SendBuffer);
+        holds.add(Cause::SlowReader, 40_000, 7);
+        holds.add(Cause::Nagle, 40_000, 3);
+        assert_eq!(holds.cause(), Cause::SendBuffer, "neither");
+        holds.add(Cause::SlowReader, 10_000, 1);
+        assert_eq!((holds.cause(), holds.bytes, holds.sum_ns()), (Cause::SlowReader, 7, 90_000));
+    }
+}
