@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
@@ -348,4 +349,55 @@ fn who_reads_from_a_full_pipe_is_named_as_the_waker_though_it_is_a_stranger() {
     let first = woken.map(|record| record.task).find(|waker| waker.pid != std::process::id());
     assert_eq!(first.map(|waker| waker.pid), Some(reader.id()));
     assert_eq!(recorder.name_of(reader.id()), Some("cat"));
+}
+
+/// Brings up the loopback device of a network namespace of this thread's own. Nothing where that is refused.
+fn own_network() -> Option<()> {
+    // SAFETY: plain system calls; the request is valid during the call, and the descriptor is closed by its owner.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNET) != 0 {
+            return None;
+        }
+        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0));
+        let mut request: libc::ifreq = std::mem::zeroed();
+        [b'l', b'o'].iter().zip(&mut request.ifr_name).for_each(|(from, to)| *to = *from as libc::c_char);
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        (libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) == 0).then_some(())
+    }
+}
+
+/// As two containers that listen at the same port, of which one is traced.
+#[test]
+fn the_same_port_in_another_network_namespace_is_not_told() {
+    let Some(_turn) = turn() else { return };
+    let Some(redis) = Redis::start() else { return };
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
+    let address = redis.address;
+    let beside = thread::spawn(move || {
+        own_network()?;
+        let listener = TcpListener::bind(address).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        for _ in 0..REQUESTS {
+            client.write_all(b"ask").unwrap();
+            server.read_exact(&mut [0; 3]).unwrap();
+            server.write_all(b"answer").unwrap();
+            client.read_exact(&mut [0; 6]).unwrap();
+        }
+        Some(())
+    });
+    if beside.join().unwrap().is_none() {
+        return sidelane_skip::skip("needs network namespaces");
+    }
+    redis.ask(1);
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+    assert_eq!(of(&records, Kind::RequestFinished).len(), 1);
+    let socket = of(&records, Kind::RequestFinished)[0].socket;
+    let of_network = [Kind::DataReady, Kind::Transmitted, Kind::Acknowledged, Kind::Retransmitted, Kind::SocketState];
+    for kind in of_network {
+        let told = of(&records, kind);
+        assert!(told.iter().all(|record| record.socket == socket), "{kind:?}: {} records", told.len());
+    }
+    assert!(of(&records, Kind::Segment).len() < REQUESTS);
 }

@@ -32,7 +32,10 @@ enum {
 
 struct sock;
 
+struct net_device;
+
 struct sk_buff {
+	struct net_device *dev;
 	struct sock *sk;
 	char cb[48];
 	unsigned int len;
@@ -86,6 +89,10 @@ struct net {
 typedef struct {
 	struct net *net;
 } possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+};
 
 struct sock_common {
 	possible_net_t skc_net;

@@ -25,16 +25,25 @@ static __always_inline bool is_a_services_port(const struct sock *sock)
 	return is_services(sock->__sk_common.skc_num);
 }
 
-/* The service that listens at the connection's port, in its network namespace. */
-static __always_inline uint32_t service_at(const struct sock *sock)
+/* The service that listens at this port in this network namespace. */
+static __always_inline uint32_t service_in(uint32_t network, uint32_t port)
 {
-	struct sidelane_listener key = {
-		.network = sock->__sk_common.skc_net.net->ns.inum,
-		.port = sock->__sk_common.skc_num,
-	};
+	struct sidelane_listener key = { .network = network, .port = port };
 	uint32_t *service = bpf_map_lookup_elem(&listeners, &key);
 
 	return service ? *service : 0;
+}
+
+/* The service that listens at the connection's port, in its network namespace. */
+static __always_inline uint32_t service_at(const struct sock *sock)
+{
+	return service_in(sock->__sk_common.skc_net.net->ns.inum, sock->__sk_common.skc_num);
+}
+
+/* Others may listen at the same port in other network namespaces. */
+static __always_inline bool is_a_services(const struct sock *sock)
+{
+	return is_a_services_port(sock) && service_at(sock);
 }
 
 /* Since 6.2, and then it costs nothing: the verifier takes what it returns for a pointer of that type, and what
@@ -117,11 +126,13 @@ int BPF_PROG(request_data, const struct sock *sock)
 
 	if (!tcp || (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT))
 		return 0;
-	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
+	uint32_t service = conn && conn->service ? conn->service : service_at(sock);
+	if (!conn && service)
+		conn = bpf_sk_storage_get(&connections, (void *)sock, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!conn)
 		return 0;
-	if (!conn->service)
-		conn->service = service_at(sock);
+	conn->service = service;
 	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
 	if (!books)
 		return 0;

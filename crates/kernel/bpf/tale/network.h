@@ -54,7 +54,8 @@ int BPF_PROG(tale_segment, struct sk_buff *skb)
 	struct segment segment = {};
 
 	read_segment(skb, skb->data, &segment);
-	if (!segment.bytes || !is_services(segment.peer_port))
+	if (!segment.bytes || !is_services(segment.peer_port) ||
+	    !service_in(skb->dev->nd_net.net->ns.inum, segment.peer_port))
 		return 0;
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
@@ -101,7 +102,7 @@ int BPF_PROG(tale_transmit, const struct sk_buff *skb)
 	struct sock *sock = skb->sk;
 	struct segment segment = {};
 
-	if (!sock || !is_services(sock->__sk_common.skc_num))
+	if (!sock || !is_a_services(sock))
 		return 0;
 	read_segment(skb, skb->head + skb->network_header, &segment);
 	if (segment.bytes && segment.own_port == sock->__sk_common.skc_num)
@@ -112,7 +113,7 @@ int BPF_PROG(tale_transmit, const struct sk_buff *skb)
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb)
 {
-	if (is_a_services_port(sock))
+	if (is_a_services(sock))
 		tell_of_segment(sock, SIDELANE_TALE_RETRANSMITTED, 0, skb->len, 0, 0);
 	return 0;
 }
@@ -122,7 +123,7 @@ int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {
-	struct tcp_sock *tcp = is_a_services_port(sock) ? tcp_of(sock) : 0;
+	struct tcp_sock *tcp = is_a_services(sock) ? tcp_of(sock) : 0;
 
 	if (!tcp || (tcp->snd_nxt == tcp->write_seq && !tcp->retrans_out && !waits_for_room(tcp)))
 		return 0;
