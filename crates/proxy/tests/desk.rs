@@ -1,7 +1,7 @@
 //! Vectors for the desk, worked by hand: requests that stay, and hedges that were never sent.
 
 use sidelane_policy::hedge::{BudgetConfig, Mode, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Ticket};
+use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Quality, Ticket, Verdict};
 
 use Server::{First, Second};
 
@@ -45,7 +45,7 @@ fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
     assert_eq!(desk.lost(11, refused, Second, Loss::NotSent), Next::Wait);
     let sent = hedged(&mut desk);
     for ticket in [given_back, refused, sent] {
-        assert!(desk.answered(12, ticket, First));
+        assert_eq!(desk.answered(12, ticket, First, Quality::Success), Verdict::Forward(First));
         desk.finished(13, ticket, End::Answered);
     }
     assert_eq!((desk.counts().hedges, desk.counts().wins, desk.hedges_left()), (1, 0, BURST - 1));
@@ -59,8 +59,58 @@ fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
     desk.seen(1, Seen::Unreachable(First));
     assert_eq!(desk.take_effects(), [Effect::Send { owner: (), ticket, to: Second }]);
     assert_eq!(desk.lost(1, ticket, First, Loss::NotSent), Next::Wait);
-    assert!(desk.answered(2, ticket, Second));
+    assert_eq!(desk.answered(2, ticket, Second, Quality::Success), Verdict::Forward(Second));
     desk.finished(3, ticket, End::Answered);
     let counts = desk.counts();
     assert_eq!((counts.hedges, counts.wins, counts.sent_again, desk.hedges_left()), (0, 0, 1, BURST));
+}
+
+#[test]
+fn a_failure_waits_for_the_other_copy() {
+    use Quality::{Failure, Success};
+    let mut desk = desk(Mode::Timer { after_ns: 10 }, false);
+    let better = hedged(&mut desk);
+    assert_eq!(desk.answered(11, better, Second, Failure), Verdict::Keep);
+    assert_eq!(desk.answered(12, better, First, Success), Verdict::Forward(First));
+    desk.dropped(12, better, Second);
+    desk.finished(13, better, End::Answered);
+    let both_fail = hedged(&mut desk);
+    assert_eq!(desk.answered(11, both_fail, First, Failure), Verdict::Keep);
+    assert_eq!(desk.answered(12, both_fail, Second, Failure), Verdict::Forward(First));
+    desk.finished(13, both_fail, End::Answered);
+    let counts = desk.counts();
+    assert_eq!((counts.answered, counts.failures, counts.wins, counts.answered_ns), (2, 1, 0, 13));
+}
+
+#[test]
+fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
+    let mut desk = desk(Mode::Timer { after_ns: 10 }, false);
+    let [lost, late] = [hedged(&mut desk), hedged(&mut desk)];
+    for ticket in [lost, late] {
+        assert_eq!(desk.answered(11, ticket, Second, Quality::Failure), Verdict::Keep);
+    }
+    // The first server is asked once more on another connection, and never the one that has answered.
+    assert_eq!(desk.lost(12, lost, First, Loss::Sent), Next::Send(First));
+    assert_eq!(desk.lost(13, lost, First, Loss::Sent), Next::Forward(Second));
+    assert_eq!((desk.late(14, late), desk.late(15, late)), (Some(Second), None));
+    let alone = desk.admit(20, request(true, None), ()).0;
+    assert_eq!(desk.answered(21, alone, First, Quality::Failure), Verdict::Forward(First), "no other copy is out");
+}
+
+#[test]
+fn failures_do_not_pay_for_hedges() {
+    let budget = BudgetConfig { per_success_milli: 1000, burst: 1 };
+    let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };
+    let mut desk = Desk::new(DeskConfig { roles, budget, ..DeskConfig::default() });
+    let mut answer = |quality| {
+        let ticket = hedged(&mut desk);
+        desk.not_sent(ticket, Second);
+        let ticket = hedged(&mut desk);
+        desk.lost(11, ticket, Second, Loss::Sent);
+        desk.lost(11, ticket, Second, Loss::Sent);
+        desk.answered(12, ticket, First, quality);
+        desk.finished(13, ticket, End::Answered);
+        desk.hedges_left()
+    };
+    assert_eq!((answer(Quality::Success), answer(Quality::Failure)), (1, 0));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sidelane_policy::hedge::{BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Ticket};
+use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Quality, Ticket, Verdict};
 
 const BURST: u64 = 5;
 const PER_SUCCESS_MILLI: u64 = 200;
@@ -16,7 +16,7 @@ enum Step {
     /// A request comes.
     Come { is_repeatable: bool },
     /// A copy that is out is carried out, and its answer arrives.
-    Answer { which: usize },
+    Answer { which: usize, is_failure: bool },
     /// A copy that is out is lost, before or after it was carried out; or it was never sent.
     Lose { which: usize, was_sent: bool },
     /// Watchers tell of a server.
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     let which = 0_usize..1000;
     prop_oneof![
         4 => any::<bool>().prop_map(|is_repeatable| Step::Come { is_repeatable }),
-        4 => which.clone().prop_map(|which| Step::Answer { which }),
+        4 => (which.clone(), any::<bool>()).prop_map(|(which, is_failure)| Step::Answer { which, is_failure }),
         2 => (which.clone(), any::<bool>()).prop_map(|(which, was_sent)| Step::Lose { which, was_sent }),
         1 => (server(), prop_oneof![Just(0_u32), 1_u32..32]).prop_map(|(server, bits)| Step::Watch { server, bits }),
         1 => (server(), any::<bool>()).prop_map(|(server, works)| Step::Connect { server, works }),
@@ -56,6 +56,8 @@ struct Truth {
     is_repeatable: bool,
     /// Servers that may have carried it out.
     carried_out: u32,
+    /// A server answered a failure while the other copy was out.
+    kept: Option<Server>,
     /// It must not leave the first server.
     stays: bool,
     forwarded: u32,
@@ -94,7 +96,7 @@ impl World {
                 self.truth.insert(ticket.id, Truth { is_repeatable, stays, ..Truth::default() });
                 self.out.push((ticket, to));
             }
-            Step::Answer { which } => self.answer(which),
+            Step::Answer { which, is_failure } => self.answer(which, is_failure),
             Step::Lose { which, was_sent } => self.lose(which, was_sent),
             Step::Watch { server, bits } => self.seen(Seen::Watched(server, Hazards::from_bits(bits))),
             Step::Connect { server, works: true } => self.seen(Seen::Reached(server)),
@@ -123,17 +125,30 @@ impl World {
         (!self.out.is_empty()).then(|| self.out.remove(which % self.out.len()))
     }
 
-    fn answer(&mut self, which: usize) {
+    fn answer(&mut self, which: usize, is_failure: bool) {
         let Some((ticket, by)) = self.take(which) else { return };
         let truth = self.truth.get_mut(&ticket.id).unwrap();
         truth.carried_out += 1;
-        if self.desk.answered(self.now, ticket, by) {
-            truth.forwarded += 1;
-            self.successes += 1;
-            self.desk.finished(self.now, ticket, End::Answered);
-        } else {
-            self.desk.dropped(self.now, ticket, by);
+        let is_other_out = self.out.contains(&(ticket, by.other()));
+        let quality = if is_failure { Quality::Failure } else { Quality::Success };
+        match self.desk.answered(self.now, ticket, by, quality) {
+            Verdict::Forward(chosen) => {
+                assert!(!is_failure || !is_other_out, "a failure won against a success that could come: {truth:?}");
+                assert!(chosen == by || (is_failure && truth.kept == Some(chosen)), "{truth:?}");
+                self.successes += u64::from(!is_failure);
+                self.forward(ticket);
+            }
+            Verdict::Keep => {
+                assert!(is_failure && is_other_out, "{truth:?}");
+                truth.kept = Some(by);
+            }
+            Verdict::Drop => self.desk.dropped(self.now, ticket, by),
         }
+    }
+
+    fn forward(&mut self, ticket: Ticket) {
+        self.truth.get_mut(&ticket.id).unwrap().forwarded += 1;
+        self.desk.finished(self.now, ticket, End::Answered);
     }
 
     fn lose(&mut self, which: usize, was_sent: bool) {
@@ -144,6 +159,7 @@ impl World {
         match self.desk.lost(self.now, ticket, at, loss) {
             Next::Send(to) => {
                 assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");
+                assert!(truth.kept != Some(to), "it was answered there: {truth:?}");
                 assert!(!truth.stays || to == Server::First, "it has to stay: {truth:?}");
                 self.out.push((ticket, to));
             }
@@ -151,7 +167,13 @@ impl World {
                 let is_out = self.out.iter().any(|(out, _)| *out == ticket);
                 assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "nobody works on it: {truth:?}");
             }
+            Next::Forward(kept) => {
+                assert_eq!(truth.kept, Some(kept));
+                assert!(!self.out.iter().any(|(out, _)| *out == ticket), "another answer may come: {truth:?}");
+                self.forward(ticket);
+            }
             Next::GiveUp => {
+                assert!(truth.kept.is_none(), "an answer is there: {truth:?}");
                 assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == ticket), "{truth:?}");
                 truth.given_up = true;
                 self.desk.finished(self.now, ticket, End::Failed(502));
@@ -172,7 +194,7 @@ impl World {
     fn finish(&mut self) {
         while !self.out.is_empty() {
             self.now += 1;
-            self.answer(0);
+            self.answer(0, false);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Hazard, Hazards, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label};
+use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Quality, Verdict};
 use sidelane_proxy::resp::{Lineup, Reply};
 
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +69,9 @@ impl Pipeline {
     fn reply(&mut self, by: Server) {
         let Some(bytes) = self.servers[by.index()].pop_front() else { return };
         let ticket = self.lineup.replied(by).expect("it was asked");
-        match self.desk.answered(0, ticket, by) {
-            true => self.lineup.answer(Reply { ticket, bytes, is_servers: true }),
-            false => self.desk.dropped(0, ticket, by),
+        match self.desk.answered(0, ticket, by, Quality::Success) {
+            Verdict::Forward(_) => self.lineup.answer(Reply { ticket, bytes, is_servers: true }),
+            _ => self.desk.dropped(0, ticket, by),
         }
     }
 }

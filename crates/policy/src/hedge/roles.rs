@@ -75,8 +75,10 @@ pub enum Seen {
     Unreachable(Server),
     /// A connection to it was made.
     Reached(Server),
-    /// It has answered as many requests as it takes to get warm, or nobody knows any.
+    /// It has answered as many requests as it takes to get warm, or its time for that is up.
     Warmed(Server),
+    /// It answered a warm-up request with a failure: its time to get warm starts again.
+    StillCold(Server),
     /// Time went by.
     Nothing,
 }
@@ -188,6 +190,11 @@ impl Roles {
                 self.warm_up(now, server, is_back, out);
             }
             Seen::Warmed(server) => self.conditions[server.index()].warm_until = None,
+            Seen::StillCold(server) => {
+                let until = now + self.config.warm_up_ns;
+                let condition = &mut self.conditions[server.index()];
+                condition.warm_until = condition.warm_until.filter(|warm_until| now < *warm_until).map(|_| until);
+            }
             Seen::Watched(..) | Seen::Nothing => {}
         }
     }

@@ -17,6 +17,7 @@ fn seen() -> impl Strategy<Value = Seen> {
         server().prop_map(Seen::Unreachable),
         server().prop_map(Seen::Reached),
         server().prop_map(Seen::Warmed),
+        server().prop_map(Seen::StillCold),
         Just(Seen::Nothing),
     ]
 }
@@ -54,7 +55,10 @@ impl Known {
             Seen::Unreachable(server) => self.unreachable[server.index()] = true,
             Seen::Reached(server) => self.unreachable[server.index()] = false,
             Seen::Warmed(server) => self.warm_at[server.index()] = now,
-            Seen::Nothing => {}
+            Seen::StillCold(server) if now < self.warm_at[server.index()] => {
+                self.warm_at[server.index()] = now + WARM_UP_NS;
+            }
+            Seen::StillCold(_) | Seen::Nothing => {}
         }
         for action in out.iter() {
             if let Action::WarmUp(server) = action {

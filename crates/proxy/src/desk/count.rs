@@ -12,6 +12,8 @@ pub struct Counts {
     pub requests: u64,
     /// Those whose answer was forwarded to the end.
     pub answered: u64,
+    /// Those of them whose answer was a failure of the server, such as 503.
+    pub failures: u64,
     /// Those that got an error of the proxy's own.
     pub failed: u64,
     /// Those whose answer broke off in the middle.
@@ -20,7 +22,7 @@ pub struct Counts {
     pub left: u64,
     /// Requests that are over and were sent to both servers although nothing was lost.
     pub hedges: u64,
-    /// Hedges that answered first.
+    /// Hedges whose answer was forwarded and is no failure.
     pub wins: u64,
     /// Hedges that the budget did not allow.
     pub refused: u64,
@@ -39,7 +41,7 @@ pub struct Counts {
     /// Connections that are one server's from some moment on, as those of WebSockets, or of Redis after AUTH. What is
     /// asked on them is not counted.
     pub tied: u64,
-    /// Time of all answered requests together, from their arrival to the end of their answer.
+    /// Time of all answered requests together but those in `failures`, from their arrival to the end of their answer.
     pub answered_ns: u64,
 }
 
@@ -50,7 +52,9 @@ impl Counts {
         match end {
             End::Answered => {
                 self.answered += 1;
-                self.answered_ns += record.duration_ns().unwrap_or_default();
+                self.failures += u64::from(record.is_failure);
+                // A server that refuses at once must not look fast.
+                self.answered_ns += record.duration_ns().filter(|_| !record.is_failure).unwrap_or_default();
             }
             End::Failed(_) => self.failed += 1,
             End::Cut => self.cut += 1,

@@ -5,6 +5,7 @@
 //!
 //! - a request that is not safe to repeat is sent once; to a second server only if no byte of it went to the first;
 //! - one answer is forwarded, and a later one is dropped and counted;
+//! - an answer that is a failure is kept while the other copy is out, and forwarded only if that brings nothing better;
 //! - a request is given up only when no copy of it is out and none may be sent.
 
 mod count;
@@ -15,7 +16,7 @@ use sidelane_policy::hedge::{Action, Actions, Budget, BudgetConfig, Hazard, Mode
 use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
-pub use record::{Class, CopyState, End, Label, Loss, Record, Why};
+pub use record::{Class, CopyState, End, Label, Loss, Quality, Record, Verdict, Why};
 pub use table::Ticket;
 
 use table::Table;
@@ -48,6 +49,8 @@ pub enum Next {
     Send(Server),
     /// Another copy is out, or the request is over.
     Wait,
+    /// The failure that this server answered, which the owner kept, is forwarded.
+    Forward(Server),
     /// The client gets an error.
     GiveUp,
 }
@@ -124,10 +127,15 @@ impl<O: Clone> Desk<O> {
         }
     }
 
-    /// An answer of this server has begun. Whether it is forwarded: only the first is.
-    pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server) -> bool {
-        let Some(record) = self.table.get_mut(ticket) else { return false };
-        record.answer(now, by)
+    /// An answer of this server has begun.
+    pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server, quality: Quality) -> Verdict {
+        let Some(record) = self.table.get_mut(ticket) else { return Verdict::Drop };
+        record.answer(now, by, quality)
+    }
+
+    /// No copy is waited for any longer. The server whose failure was kept, which is forwarded now.
+    pub fn late(&mut self, now: Nanos, ticket: Ticket) -> Option<Server> {
+        self.table.get_mut(ticket)?.forward_kept(now)
     }
 
     /// The copy at this server was lost before it was answered.
@@ -146,7 +154,7 @@ impl<O: Clone> Desk<O> {
                 self.counts.sent_again += 1;
                 Next::Send(server)
             }
-            None => Next::GiveUp,
+            None => record.forward_kept(now).map_or(Next::GiveUp, Next::Forward),
         }
     }
 
@@ -155,7 +163,7 @@ impl<O: Clone> Desk<O> {
         let Some(record) = self.table.get_mut(ticket) else { return };
         record.finish(now, end);
         self.counts.finish(record, end);
-        if end == End::Answered {
+        if end == End::Answered && !record.is_failure {
             self.budget.success();
         }
         self.table.retire(ticket);

@@ -48,6 +48,26 @@ pub struct Class {
     pub label: Label,
 }
 
+/// Whether an answer is one that the other server might better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quality {
+    /// The server carried the request out, or the fault is the request's own.
+    Success,
+    /// The server could not carry it out: overload, start-up, an error of its own.
+    Failure,
+}
+
+/// What is done with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The client gets the answer of this server; an answer of the other server is dropped.
+    Forward(Server),
+    /// It is a failure and the other copy is still out: the owner keeps it until the desk decides.
+    Keep,
+    /// The client has another answer.
+    Drop,
+}
+
 /// How a copy was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -90,6 +110,8 @@ pub enum CopyState {
     None,
     /// It waits for its answer.
     Out,
+    /// Its answer is a failure, kept while the other copy is out.
+    Kept,
     /// Its answer was forwarded.
     Answered,
     /// Its answer came later than the other one, and was dropped.
@@ -140,6 +162,8 @@ pub struct Record {
     pub copies: [Sent; 2],
     /// Who answered first, and when that began.
     pub answered: Option<(Server, Nanos)>,
+    /// Quality of the answer that was forwarded.
+    pub is_failure: bool,
     /// How it ended, and when.
     pub ended: Option<(End, Nanos)>,
     /// It must not leave the server that it was sent to at first.
@@ -158,6 +182,7 @@ impl Record {
             is_repeatable,
             copies,
             answered: None,
+            is_failure: false,
             ended: None,
             stays: false,
             first: to,
@@ -192,10 +217,10 @@ impl Record {
 
     /// Whether a copy may be sent there, none being out.
     pub(super) fn may_be_sent(&self, server: Server, tries_max: u8) -> bool {
-        let was_sent = self.copies.iter().any(|copy| copy.state == CopyState::Lost);
+        let was_sent = self.copies.iter().any(|copy| matches!(copy.state, CopyState::Lost | CopyState::Kept));
         let copy = &self.copies[server.index()];
         // After a failed connection the same server is not tried again, or a client would wait for nothing.
-        let is_worth_it = copy.state != CopyState::NotSent && copy.tries < tries_max;
+        let is_worth_it = !matches!(copy.state, CopyState::NotSent | CopyState::Kept) && copy.tries < tries_max;
         let is_allowed = !self.stays || server == self.first;
         is_worth_it && is_allowed && (self.is_repeatable || !was_sent)
     }
@@ -214,14 +239,36 @@ impl Record {
         }
     }
 
-    /// Whether this answer is the first.
-    pub(super) fn answer(&mut self, now: Nanos, by: Server) -> bool {
-        let is_first = self.answered.is_none() && self.is_out(by);
-        if is_first {
-            self.answered = Some((by, now));
-            self.copies[by.index()].state = CopyState::Answered;
+    /// Decides between an answer and the other copy. A failure never wins against a success that may still come: it is
+    /// kept while the other copy is out. Of two failures the first counts. Guarded by `tests/histories.rs`.
+    pub(super) fn answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
+        if self.is_answered() || !self.is_out(by) {
+            return Verdict::Drop;
         }
-        is_first
+        let is_failure = quality == Quality::Failure;
+        if is_failure && self.is_out(by.other()) {
+            self.copies[by.index()].state = CopyState::Kept;
+            return Verdict::Keep;
+        }
+        if is_failure && let Some(kept) = self.forward_kept(now) {
+            return Verdict::Forward(kept);
+        }
+        self.forward(now, by, is_failure);
+        Verdict::Forward(by)
+    }
+
+    fn forward(&mut self, now: Nanos, by: Server, is_failure: bool) {
+        self.answered = Some((by, now));
+        self.is_failure = is_failure;
+        self.copies[by.index()].state = CopyState::Answered;
+    }
+
+    /// Chooses the failure that was kept, if there is one.
+    pub(super) fn forward_kept(&mut self, now: Nanos) -> Option<Server> {
+        let kept = Server::BOTH.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
+        let kept = kept.filter(|_| !self.is_answered())?;
+        self.forward(now, kept, true);
+        Some(kept)
     }
 
     pub(super) fn lose(&mut self, at: Server, loss: Loss) {
@@ -241,9 +288,9 @@ impl Record {
         is_none
     }
 
-    /// Whether the hedge answered first.
+    /// Whether the hedge gave the answer, and not a failure.
     pub(super) fn is_win(&self) -> bool {
-        self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
+        !self.is_failure && self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
     }
 
     pub(super) fn finish(&mut self, now: Nanos, end: End) {
@@ -253,7 +300,7 @@ impl Record {
     /// How long the server had the copy.
     pub(super) fn drop_copy(&mut self, now: Nanos, of: Server) -> Nanos {
         let copy = &mut self.copies[of.index()];
-        if copy.state == CopyState::Out {
+        if matches!(copy.state, CopyState::Out | CopyState::Kept) {
             copy.state = CopyState::Dropped;
         }
         now.saturating_sub(copy.at_ns)

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use sidelane_policy::hedge::{Seen, Server};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::link::Link;
 use super::shared::{Helpers, Shared};
 use super::{http, resp};
 use crate::config::Protocol;
+use crate::desk::Quality;
+
+/// Pause after a failure while a server is warmed up.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// What the desk asks for, each in a task of its own.
 pub(super) const HELPERS: Helpers = Helpers {
@@ -25,26 +29,38 @@ async fn probe(shared: Rc<Shared>, server: Server) {
     }
 }
 
-/// Sends requests of the last to a server that has just come back, one after the other, until it counts as warm anyway.
+/// Sends recent requests to a server that has just come back, one after the other, until it has answered enough of them or
+/// the time is up. A failure is no answer of a warm server: it is followed by a pause, and the time starts again.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
     let time = Duration::from_nanos(shared.config.desk.roles.warm_up_ns);
-    // Out of time, too, the server counts as warm.
-    let _ = timeout(time, send_samples(&shared, server)).await;
+    let mut end = Instant::now() + time;
+    let mut warmed = 0;
+    for number in 0.. {
+        if warmed == shared.config.warm_up_requests {
+            break;
+        }
+        match timeout_at(end, ask_sample(&shared, server, number)).await {
+            Ok(Some(Quality::Success)) => {
+                warmed += 1;
+                shared.desk.borrow_mut().warmed_with_one();
+            }
+            Ok(Some(Quality::Failure) | None) => {
+                shared.seen(Seen::StillCold(server));
+                end = Instant::now() + time;
+                sleep(AFTER_FAILURE).await;
+            }
+            Err(_) => break,
+        }
+    }
     shared.seen(Seen::Warmed(server));
 }
 
-/// Where no request is known yet, the first ones that come are waited for.
-async fn send_samples(shared: &Rc<Shared>, server: Server) {
-    for number in 0..shared.config.warm_up_requests as usize {
-        let request = sample(shared, number).await;
-        let asked = ask(shared, server, &request);
-        match timeout(shared.config.limits.answer_time, asked).await {
-            Ok(Some(())) => shared.desk.borrow_mut().warmed_with_one(),
-            Ok(None) | Err(_) => break,
-        }
-    }
+async fn ask_sample(shared: &Rc<Shared>, server: Server, number: usize) -> Option<Quality> {
+    let request = sample(shared, number).await;
+    timeout(shared.config.limits.answer_time, ask(shared, server, &request)).await.ok().flatten()
 }
 
+/// A request that was answered lately; without any, the next one.
 async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
     loop {
         let sampled = shared.sampled.notified();
@@ -57,21 +73,21 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 }
 
 /// Asks once, and drops the answer.
-async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<()> {
+async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Quality> {
     let link = match shared.idle_link(server) {
         Some(link) => link,
         None => Rc::clone(shared).new_link(server).await?,
     };
     write(&link, request).await?;
     let limits = &shared.config.limits;
-    let link = match shared.config.protocol {
+    let (quality, link) = match shared.config.protocol {
         Protocol::Http => http::swallow(link, request.starts_with(b"HEAD "), limits).await,
-        Protocol::Redis => resp::swallow(link, limits).await.map(Some),
+        Protocol::Redis => resp::swallow(link, limits).await,
     }?;
     if let Some(link) = link {
         shared.keep_link(server, link);
     }
-    Some(())
+    Some(quality)
 }
 
 /// Writes all of it, or nothing is told.

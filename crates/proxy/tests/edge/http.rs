@@ -11,7 +11,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::resp::Repeatable;
 
 use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
-use crate::scripted::{read_until, say, server, telling_server};
+use crate::scripted::{read_until, say, say_status, server, telling_server};
 
 #[test]
 fn an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_request_behind() {
@@ -152,4 +152,89 @@ fn a_witness_is_asked_about_each_copy_by_the_port_that_its_server_sees() {
         let wanted = format!("\"at_server\":{{\"port\":{},\"asked\":0}}", ports.recv().unwrap());
         assert!(told.contains(&wanted), "{wanted}: {told}");
     }
+}
+
+/// An active server that answers `last` once the backup has answered `first`.
+fn in_turns(first: u16, last: u16) -> Proxy {
+    let (backup_answered, answers) = channel();
+    let answers = Arc::new(Mutex::new(answers));
+    let active = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        answers.lock().unwrap().recv().unwrap();
+        say_status(&mut stream, last, "active");
+    });
+    let backup = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        say_status(&mut stream, first, "backup");
+        // The proxy acknowledges at once, and reads soon after.
+        thread::sleep(Duration::from_millis(50));
+        backup_answered.send(()).unwrap();
+    });
+    Proxy::start(hedged_after(http(active, Some(backup)), Duration::from_millis(1)))
+}
+
+#[test]
+fn a_failure_does_not_win_against_a_success_that_comes() {
+    for failure in [429, 500, 502, 503, 504] {
+        let proxy = in_turns(failure, 200);
+        assert!(proxy.get("/").ends_with("active"), "{failure}");
+        let counts = proxy.finish().counts;
+        assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
+    }
+    // An answer about the request itself would be the same anywhere.
+    for answer in [200, 301, 404, 413] {
+        assert!(in_turns(answer, 200).get("/").ends_with("backup"), "{answer}");
+    }
+    assert!(in_turns(503, 500).get("/").ends_with("backup"), "of two failures the first counts");
+}
+
+#[test]
+fn a_failure_is_forwarded_if_the_other_server_brings_nothing() {
+    let (backup_answered, answers) = channel();
+    let answers = Arc::new(Mutex::new(answers));
+    let ends = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let _ = answers.lock().unwrap().recv();
+    });
+    let (backup, _seen) = telling_server(move |stream, _| {
+        let goes_on = say_status(stream, 503, "backup");
+        // One for each time that the other server is asked.
+        (0..2).for_each(|_| backup_answered.send(()).unwrap());
+        goes_on
+    });
+    let proxy = Proxy::start(hedged_after(http(ends, Some(backup)), Duration::from_millis(1)));
+    let answer = proxy.get("/");
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("backup"), "{answer}");
+
+    let silent = server(|_stream| thread::park());
+    let (backup, _seen) = telling_server(|stream, _| say_status(stream, 503, "backup"));
+    let mut config = hedged_after(http(silent, Some(backup)), Duration::from_millis(1));
+    config.limits.answer_time = Duration::from_millis(300);
+    let answer = Proxy::start(config).get("/");
+    assert!(answer.ends_with("backup"), "out of time the failure says more than 504: {answer}");
+}
+
+#[test]
+fn failures_warm_no_server_up() {
+    const WARM_UP: u32 = 3;
+    let (fails, failures) = channel();
+    let (address, _seen) = telling_server(move |stream, _| match fails.send(()) {
+        Ok(()) => say_status(stream, 503, "loading"),
+        Err(_) => say(stream, "well"),
+    });
+    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let mut config = http(address, Some(backup));
+    config.warm_up_requests = WARM_UP;
+    // Shorter than the failures last: the time starts again at each of them.
+    config.desk.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
+    let proxy = Proxy::start(config);
+    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
+    proxy.tell(Server::First, []);
+    proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
+    assert!(proxy.get("/").ends_with("backup"));
+    (0..2 * WARM_UP).for_each(|_| failures.recv().unwrap());
+    assert!(proxy.get("/").ends_with("backup"), "it is still cold");
+    drop(failures);
+    proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
 }

@@ -21,7 +21,7 @@ Examples:
   sidelane proxy --listen :6380 --active 127.0.0.1:6379 --protocol redis
 
 When a hazard of the active server begins, it and the backup change places, and requests in flight that are safe to \
-repeat are sent to the new active server, too. The first answer counts. GET /.sidelane/tale/NUMBER, with the number of \
+repeat are sent to the new active server, too. The first answer that is no failure (429, 5xx) counts. GET /.sidelane/tale/NUMBER, with the number of \
 an answer's field Sidelane-Request, tells what became of a request. Exit code: 0 after SIGTERM or SIGINT.")]
 pub struct ProxyArgs {
     /// Where clients come: ADDRESS:PORT, or :PORT for every address of this machine

@@ -58,7 +58,7 @@ pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
     let (counter, gauge) = (Kind::Counter, Kind::Gauge);
     vec![
         each("proxy_requests", counter, "Requests that are over, by how they ended", "end", |proxy| proxy.ends()),
-        one("proxy_answered_time", SECONDS, counter, "Time of answered requests", |state| {
+        one("proxy_answered_time", SECONDS, counter, "Time of answered requests that are no failures", |state| {
             state.counts.answered_ns as f64 / SECOND_NS
         }),
         one("proxy_hedges", None, counter, "Requests that are over and were sent to both servers", |state| {

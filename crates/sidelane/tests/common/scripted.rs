@@ -71,6 +71,11 @@ pub fn say(stream: &mut TcpStream, body: &str) -> bool {
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
 }
 
+/// An answer with this status and body.
+pub fn say_status(stream: &mut TcpStream, status: u16, body: &str) -> bool {
+    write!(stream, "HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
+}
+
 /// An address where nobody listens.
 pub fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()

@@ -11,9 +11,9 @@ use super::super::link::Link;
 use super::super::shared::{Shared, now};
 use super::super::tunnel;
 use super::client::Client;
-use super::outcome::{After, Failure, MALFORMED};
+use super::outcome::{After, Failure, MALFORMED, quality};
 use crate::config::Limits;
-use crate::desk::{End, Ticket};
+use crate::desk::{End, Quality, Ticket};
 use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
 
 /// The answer that counts, of which the head has come.
@@ -95,16 +95,17 @@ async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Fa
 pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, ticket: Ticket, is_head: bool) {
     let limits = shared.config.limits;
     shared.dropping.set(shared.dropping.get() + 1);
-    let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten().flatten();
+    let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
     shared.dropping.set(shared.dropping.get() - 1);
     shared.desk.borrow_mut().dropped(now(), ticket, of);
-    if let Some(link) = link {
+    if let Some((_, Some(link))) = link {
         shared.keep_link(of, link);
     }
 }
 
-/// Reads a whole answer and drops it; nothing if it did not come whole. The connection, if it can be used again.
-pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<Option<Link>> {
+/// Reads a whole answer and drops it; nothing if it did not come whole. Its quality, and the connection if it can be used
+/// again.
+pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Quality, Option<Link>)> {
     let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true };
     let mut unused = Vec::new();
     let answer = loop {
@@ -122,10 +123,10 @@ pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> O
         let count = body.take(link.input.data()).ok()?;
         link.input.consume(count);
         if body.is_over() {
-            return Some(answer.keeps_alive.then_some(link));
+            return Some((quality(answer.status), answer.keeps_alive.then_some(link)));
         }
         if more(&mut link).await.is_none() {
-            return (body == Body::UntilClose).then_some(None);
+            return (body == Body::UntilClose).then_some((quality(answer.status), None));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One request and its answer: copies at up to two servers, of which the first that answers counts.
+//! One request and its answer: copies at up to two servers. The first answer that is no failure counts.
 
 use std::future::Future;
 use std::io;
@@ -13,10 +13,10 @@ use super::super::link::Link;
 use super::super::shared::{Shared, now};
 use super::answer::{Answered, Passage, drop_answer, relay};
 use super::client::Client;
-use super::outcome::{After, Failure, LATE, LOST, MALFORMED};
+use super::outcome::{After, Failure, LATE, LOST, MALFORMED, quality};
 use super::upload;
-use crate::desk::{Class, End, Loss, Next, Ticket};
-use crate::http::{RequestHead, Wanted, read_response};
+use crate::desk::{Class, End, Loss, Next, Quality, Ticket, Verdict};
+use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
 
 /// Later answers that are waited for, so that their connections can be used again.
 const DROPPING_MAX: usize = 32;
@@ -27,6 +27,8 @@ pub(super) enum Copy {
     Connecting(Pin<Box<dyn Future<Output = Option<Link>>>>),
     /// So many bytes of the request were sent.
     There(Link, usize),
+    /// As `There`; the answer is a failure, whose head is still in the link's input.
+    Kept(Link, usize),
 }
 
 /// A request on its way.
@@ -80,7 +82,7 @@ impl Exchange<'_> {
         self.start(to);
         let answered = self.first_answer().await?;
         self.drop_other(answered.by);
-        if self.is_repeatable {
+        if self.is_repeatable && quality(answered.head.status) == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
         relay(self.passage(head.upgrades, true), answered).await
@@ -110,20 +112,42 @@ impl Exchange<'_> {
     /// Waits for the first answer, and does meanwhile what the desk says.
     async fn first_answer(&mut self) -> Result<Answered, Failure> {
         loop {
-            match std::future::poll_fn(|cx| self.poll_event(cx)).await {
-                Event::Order(ticket, to) if ticket == self.ticket => self.start(to),
-                Event::Order(..) => {}
-                Event::Connected(server, Some(link)) => self.send_on(server, link),
+            let answer = match std::future::poll_fn(|cx| self.poll_event(cx)).await {
+                Event::Order(ticket, to) => {
+                    if ticket == self.ticket {
+                        self.start(to);
+                    }
+                    None
+                }
+                Event::Connected(server, Some(link)) => {
+                    self.send_on(server, link);
+                    None
+                }
                 Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
                 Event::Broken(server) => self.lose_link(server)?,
-                Event::Readable(server) => {
-                    if let Some(answer) = self.read(server).await? {
-                        return Ok(answer);
-                    }
-                }
-                Event::Late => return Err(LATE),
+                Event::Readable(server) => self.read(server).await?,
+                Event::Late => Some(self.late()?),
+            };
+            if let Some(answer) = answer {
+                return Ok(answer);
             }
         }
+    }
+
+    /// The time for an answer is up.
+    fn late(&mut self) -> Result<Answered, Failure> {
+        let kept = self.shared.desk.borrow_mut().late(now(), self.ticket);
+        kept.and_then(|server| self.forward_kept(server)).ok_or(LATE)
+    }
+
+    /// The failure that this server answered, with its head in `out`.
+    fn forward_kept(&mut self, server: Server) -> Option<Answered> {
+        let Some(Copy::Kept(mut link, sent)) = self.copies[server.index()].take() else { return None };
+        self.client.out.clear();
+        let head_bytes = self.shared.config.limits.head_bytes;
+        let head = read_response(link.input.data(), head_bytes, self.wanted, &mut self.client.out).ok()??;
+        link.input.consume(head.bytes);
+        Some(Answered { by: server, link, head, is_asked: sent == self.client.request.len() })
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
@@ -144,10 +168,10 @@ impl Exchange<'_> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match link.input.fill(&link.stream) {
-            Ok(0) => return self.lose_link(server).map(|()| None),
+            Ok(0) => return self.lose_link(server),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(_) => return self.lose_link(server).map(|()| None),
+            Err(_) => return self.lose_link(server),
         }
         loop {
             let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
@@ -157,18 +181,34 @@ impl Exchange<'_> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
                 // The other server may have the request, too, or may be asked.
-                Err(_) => return self.lose(server, Loss::Sent).map(|()| None).map_err(|_| MALFORMED),
+                Err(_) => return self.lose(server, Loss::Sent).map_err(|_| MALFORMED),
             };
-            link.input.consume(head.bytes);
             if head.is_interim() {
+                link.input.consume(head.bytes);
                 self.pass_interim().await?;
                 continue;
             }
-            if !self.shared.desk.borrow_mut().answered(now(), self.ticket, server) {
-                return Ok(None);
+            return Ok(self.judge(server, head));
+        }
+    }
+
+    /// A final answer, whose head is in `out` and in the link's input: the desk says which one is forwarded.
+    fn judge(&mut self, server: Server, head: ResponseHead) -> Option<Answered> {
+        let verdict = self.shared.desk.borrow_mut().answered(now(), self.ticket, server, quality(head.status));
+        match verdict {
+            Verdict::Forward(by) if by == server => {
+                let Some(Copy::There(mut link, sent)) = self.copies[server.index()].take() else { return None };
+                link.input.consume(head.bytes);
+                Some(Answered { by, link, head, is_asked: sent == self.client.request.len() })
             }
-            let Some(Copy::There(link, sent)) = self.copies[server.index()].take() else { return Ok(None) };
-            return Ok(Some(Answered { by: server, link, head, is_asked: sent == self.client.request.len() }));
+            Verdict::Forward(kept) => self.forward_kept(kept),
+            Verdict::Keep => {
+                if let Some(Copy::There(link, sent)) = self.copies[server.index()].take() {
+                    self.copies[server.index()] = Some(Copy::Kept(link, sent));
+                }
+                None
+            }
+            Verdict::Drop => None,
         }
     }
 
@@ -180,7 +220,7 @@ impl Exchange<'_> {
         Ok(self.client.write_out(&self.shared.config.limits).await?)
     }
 
-    fn lose_link(&mut self, server: Server) -> Result<(), Failure> {
+    fn lose_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
         let sent = match &self.copies[server.index()] {
             Some(Copy::There(_, sent)) => *sent,
             _ => 0,
@@ -188,16 +228,17 @@ impl Exchange<'_> {
         self.lose(server, if sent == 0 { Loss::NotSent } else { Loss::Sent })
     }
 
-    /// The copy at this server is lost; the desk says what is done.
-    pub(super) fn lose(&mut self, server: Server, loss: Loss) -> Result<(), Failure> {
+    /// The copy at this server is lost; the desk says what is done. The answer, if that is a failure that was kept.
+    fn lose(&mut self, server: Server, loss: Loss) -> Result<Option<Answered>, Failure> {
         self.copies[server.index()] = None;
         let next = self.shared.desk.borrow_mut().lost(now(), self.ticket, server, loss);
         match next {
             Next::Send(to) => self.start(to),
             Next::Wait => {}
+            Next::Forward(kept) => return self.forward_kept(kept).map(Some).ok_or(LOST),
             Next::GiveUp => return Err(LOST),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Whether few later answers are waited for: each has an open file.
@@ -209,7 +250,9 @@ impl Exchange<'_> {
     fn drop_other(&mut self, by: Server) {
         let other = by.other();
         match self.copies[other.index()].take() {
-            Some(Copy::There(link, sent)) if sent == self.client.request.len() && self.may_wait() => {
+            Some(Copy::There(link, sent) | Copy::Kept(link, sent))
+                if sent == self.client.request.len() && self.may_wait() =>
+            {
                 let shared = Rc::clone(self.shared);
                 drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
             }
@@ -228,7 +271,7 @@ impl Exchange<'_> {
     fn drop_copy(&self, of: Server, copy: Option<Copy>) {
         let mut desk = self.shared.desk.borrow_mut();
         match copy {
-            Some(Copy::There(_, sent)) if sent > 0 => desk.dropped(now(), self.ticket, of),
+            Some(Copy::There(_, 1..) | Copy::Kept(..)) => desk.dropped(now(), self.ticket, of),
             Some(Copy::There(..) | Copy::Connecting(_)) => desk.not_sent(self.ticket, of),
             None => {}
         }
@@ -237,6 +280,7 @@ impl Exchange<'_> {
 
 fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'_>) -> Poll<Event> {
     match copy {
+        Copy::Kept(..) => Poll::Pending,
         Copy::Connecting(connecting) => connecting.as_mut().poll(cx).map(|link| Event::Connected(server, link)),
         Copy::There(link, sent) => {
             while *sent < request.len() {

@@ -1,6 +1,7 @@
 //! How an exchange ends.
 
 use super::client::Gone;
+use crate::desk::Quality;
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,11 @@ impl From<Gone> for Failure {
     fn from(_: Gone) -> Self {
         Self::Gone
     }
+}
+
+/// Quality of an answer with this status: another server might do better than 5xx and 429.
+pub(super) fn quality(status: u16) -> Quality {
+    if status >= 500 || status == 429 { Quality::Failure } else { Quality::Success }
 }
 
 pub(super) const LOST: Failure = Failure::Error(502, "no server could be reached, or the one that was asked was lost");

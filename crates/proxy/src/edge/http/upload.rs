@@ -10,7 +10,7 @@ use super::super::link::Link;
 use super::super::shared::now;
 use super::answer::Answered;
 use super::exchange::Exchange;
-use super::outcome::{Failure, LATE, LOST, MALFORMED};
+use super::outcome::{Failure, LATE, LOST, MALFORMED, quality};
 use crate::desk::{Loss, Next};
 use crate::http::{Body, ResponseHead, read_response};
 
@@ -61,7 +61,7 @@ async fn connect(exchange: &mut Exchange<'_>, mut to: Server) -> Result<(Server,
         let next = exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::NotSent);
         match next {
             Next::Send(other) => to = other,
-            Next::Wait | Next::GiveUp => return Err(LOST),
+            Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
         }
     }
 }
@@ -143,7 +143,7 @@ async fn read_server(
             exchange.client.write_out(&limits).await?;
             continue;
         }
-        exchange.shared.desk.borrow_mut().answered(now(), exchange.ticket, to);
+        exchange.shared.desk.borrow_mut().answered(now(), exchange.ticket, to, quality(answer.status));
         return Ok(Some(answer));
     }
 }

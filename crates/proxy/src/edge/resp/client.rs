@@ -13,7 +13,7 @@ use super::super::patience::Patience;
 use super::super::shared::{Shared, now};
 use super::side::{Side, SideEvent};
 use super::tunnel;
-use crate::desk::{Class, End, Label, Loss, Next, Ticket};
+use crate::desk::{Class, End, Label, Loss, Next, Quality, Ticket, Verdict};
 use crate::resp::{BadFrame, Kind, Lineup, Reply, Scanner, asks_of_writes, kind_of, name_of};
 
 /// Bytes of replies that the client has not read; nothing is read from it, nor from servers for it, until there are
@@ -262,7 +262,7 @@ impl Session {
     fn take_reply(&mut self, server: Server, bytes: Vec<u8>, is_servers: bool) -> io::Result<()> {
         let ticket = self.lineup.replied(server).ok_or(io::ErrorKind::InvalidData)?;
         let mut desk = self.shared.desk.borrow_mut();
-        if desk.answered(now(), ticket, server) {
+        if desk.answered(now(), ticket, server, Quality::Success) == Verdict::Forward(server) {
             self.lineup.answer(Reply { ticket, bytes, is_servers });
             self.patience.start(self.shared.config.limits.answer_time);
         } else {
@@ -279,7 +279,7 @@ impl Session {
             let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
             match next {
                 Next::Send(to) => self.copy(ticket, to),
-                Next::Wait => {}
+                Next::Wait | Next::Forward(_) => {}
                 Next::GiveUp => self.lineup.answer(Reply { ticket, bytes: LOST.to_vec(), is_servers: false }),
             }
         }
