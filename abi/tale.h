@@ -28,7 +28,7 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_SEGMENT = 1,       /* a segment with data left the network device's queue, for a port of the service; value: bytes; detail: end of its sequence; its socket is not known yet */
 	SIDELANE_TALE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence */
-	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence; payload[1]: enum sidelane_tale_hold, and in the high half the bytes in the send buffer that TCP has not sent */
+	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence; payload[1]: enum sidelane_tale_hold, and in the high half the bytes in the send buffer that TCP has not sent; on a socket that is not at the service's own port see CONNECTS */
 	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
 	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket or for an answer that is late; detail: acknowledged up to here; payload[1]: what held the data back until then, as in SENT */
@@ -43,7 +43,7 @@ enum sidelane_tale_type {
 
 	/* ---- Threads ---- */
 	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up; 0 if it was preempted, or if the wake-up is not known */
-	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
+	SIDELANE_TALE_WOKEN = 12,        /* value: SIDELANE_TALE_BY_TIMER, or the system call in which it did so plus one, 0 if that is not known; the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
 	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	/* 14 and 15 were system calls at their begin and end. */
 	SIDELANE_TALE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 3 if it begins in a system call, 2 at its end where that can be seen; value, at its begin: address */
@@ -72,8 +72,34 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
 
 	/* ---- Threads again ---- */
-	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument */
+	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_tale_file | timeout << SIDELANE_TALE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation */
+	/* Of this, and of SENT on a socket that is not at the service's own port: detail: the peer's port | protocol <<
+	 * SIDELANE_TALE_PROTOCOL_SHIFT | family << SIDELANE_TALE_FAMILY_SHIFT; payload[1]: the peer's address, IPv4 in its
+	 * low half, of IPv6 the first eight bytes, the others are the value; of a Unix socket the peer's process in its high half */
+	SIDELANE_TALE_CONNECTS = 35,     /* the thread begins to connect to another service */
 };
+
+/* The value of WOKEN if a timer did it. */
+#define SIDELANE_TALE_BY_TIMER (1ull << 32)
+
+/* What a file is, in SLEEPS_IN: as in its mode, or one of the kernel's own. 0: the call names none. */
+enum sidelane_tale_file {
+	SIDELANE_TALE_FILE_PIPE = 1,
+	SIDELANE_TALE_FILE_DEVICE = 2,
+	SIDELANE_TALE_FILE_FOLDER = 4,
+	SIDELANE_TALE_FILE_DISK = 6,
+	SIDELANE_TALE_FILE_REGULAR = 8,
+	SIDELANE_TALE_FILE_SOCKET = 12,
+	SIDELANE_TALE_FILE_EVENT = 13,     /* eventfd */
+	SIDELANE_TALE_FILE_TIMER = 14,     /* timerfd */
+	SIDELANE_TALE_FILE_ANONYMOUS = 15,
+};
+
+#define SIDELANE_TALE_TIMEOUT_SHIFT 4
+/* There is a timeout, and it is not known how long it is, or it is longer. */
+#define SIDELANE_TALE_TIMEOUT_UNKNOWN 0xfffffffu
+#define SIDELANE_TALE_PROTOCOL_SHIFT 16
+#define SIDELANE_TALE_FAMILY_SHIFT 24
 
 /* In place of a system call's number: a page fault, say. */
 #define SIDELANE_TALE_NO_CALL 0xffffffffu

@@ -21,6 +21,7 @@ pub mod halt;
 pub mod median;
 pub mod nanonap;
 pub mod nap;
+pub mod owners;
 pub mod perf;
 pub mod ports;
 pub mod posix_signals;

@@ -16,6 +16,8 @@ use crate::sock_diag;
 
 /// State of a listening socket in the kernel's socket tables.
 const LISTEN: &str = "0A";
+/// State of a UDP socket that has no peer.
+const UNCONNECTED: &str = "07";
 
 /// A port that a process listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +138,13 @@ pub(crate) fn listening_beside(pid: u32, address: SocketAddr) -> BTreeSet<String
     that_get(sockets_in_tables(&format!("/proc/{pid}")), address)
 }
 
+/// Inodes of the UDP sockets without a peer, in the network namespace of the process `pid`, that get what is sent to an
+/// address.
+pub(crate) fn udp_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+    let tables = ["udp", "udp6"].map(|name| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    that_get(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
+}
+
 fn that_get(sockets: Vec<(String, SocketAddr)>, address: SocketAddr) -> BTreeSet<String> {
     let ranked = sockets.into_iter().filter_map(|(inode, own)| Some((rank(own, address)?, inode)));
     let ranked: Vec<(u8, String)> = ranked.collect();
@@ -183,10 +192,14 @@ fn sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
 
 /// Inode and own address of each listening socket in one of the kernel's TCP tables.
 fn listening_sockets(table: &str) -> Vec<(String, SocketAddr)> {
+    sockets_in_state(table, LISTEN)
+}
+
+fn sockets_in_state(table: &str, state: &str) -> Vec<(String, SocketAddr)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (ip, port) = fields.get(1)?.rsplit_once(':')?;
-        let inode = fields.get(9).filter(|_| fields.get(3) == Some(&LISTEN))?;
+        let inode = fields.get(9).filter(|_| fields.get(3) == Some(&state))?;
         Some(((*inode).to_owned(), SocketAddr::new(ip_in_table(ip)?, u16::from_str_radix(port, 16).ok()?)))
     };
     table.lines().skip(1).filter_map(socket).collect()

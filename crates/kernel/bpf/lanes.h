@@ -240,7 +240,8 @@ struct sidelane_tale_cpu {
 	uint64_t overlap_mark_ns; /* 80: batch's clock beside this CPU when OVERLAP was last told */
 	uint64_t preempt_count; /* 88: where it is */
 	uint32_t idle_state; /* 96 */
-	uint32_t reserved[7];
+	uint32_t in_timer; /* 100: set while a timer's function runs */
+	uint32_t reserved[6];
 };
 
 /* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/tale/memory.rs
@@ -254,7 +255,9 @@ struct sidelane_tale_thread {
 	char comm[16];     /* 16 */
 	uint32_t frozen;   /* 32 */
 	uint32_t throttled; /* 36 */
-	uint64_t reserved[3];
+	uint32_t watched;  /* 40: the service has waited until it read from a pipe or socket */
+	uint32_t padding;
+	uint64_t reserved[2];
 };
 
 /* Of each CPU: its slot of calls that threads sleep in and of page faults, and that of everything else. */

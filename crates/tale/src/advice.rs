@@ -69,6 +69,7 @@ pub fn usual(cause: Cause) -> &'static str {
         Cause::Downstream => {
             "Trace the service that was asked (`sidelane trace` there); ask it earlier, or a copy of it too."
         }
+        Cause::Connect | Cause::NoAnswer | Cause::Full | Cause::Inside => of_wait(cause),
         Cause::NotExplained => {
             "Trace more kinds of records, without `--light` where it was set; see what cannot be told here."
         }
@@ -101,6 +102,27 @@ fn of_sending(cause: Cause) -> &'static str {
         _ => {
             "The socket does not tell what held the response back: look at it while that happens (`ss -tiem`), and for TCP_CORK \
              or MSG_MORE in the service."
+        }
+    }
+}
+
+/// What to do about a wait for something outside the thread.
+fn of_wait(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Connect => {
+            "Keep connections open (a pool); look at lost segments, at the accept queue of the service that is asked, and at \
+             name look-ups."
+        }
+        Cause::NoAnswer => {
+            "Find out why the service that was asked does not answer (`sidelane trace` there); ask a second one sooner, or \
+             allow less time."
+        }
+        Cause::Full => {
+            "Look at the process that reads so slowly; do not write to it while a request waits, or drop what is late."
+        }
+        _ => {
+            "The event loop waited for events and had no work: look in the program at what the request awaits (a timer, a \
+             lock of coroutines, a pool); the kernel sees no more of it."
         }
     }
 }

@@ -65,13 +65,22 @@ pub enum Cause {
     Retransmission,
     /// It waited for the answer of another service.
     Downstream,
+    /// It waited for a connection to another service.
+    Connect,
+    /// Another service did not answer, or was not reached, within the time that the program allows.
+    NoAnswer,
+    /// A pipe or socket to another process was full, and its thread waited until that was read.
+    Full,
+    /// The event loop that had it waited for events: the request waited for something inside the service that the kernel
+    /// does not see.
+    Inside,
     /// No record tells.
     NotExplained,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 29] = [
+    pub const ALL: [Cause; 33] = [
         Cause::OnCpu,
         Cause::NetworkReceive,
         Cause::ServiceQueue,
@@ -100,6 +109,10 @@ impl Cause {
         Cause::SendSpace,
         Cause::Retransmission,
         Cause::Downstream,
+        Cause::Connect,
+        Cause::NoAnswer,
+        Cause::Full,
+        Cause::Inside,
         Cause::NotExplained,
     ];
 
@@ -129,6 +142,9 @@ impl Cause {
             }
             Cause::Retransmission => &[Kind::Retransmitted],
             Cause::Downstream => &[Kind::Sent, Kind::Woken, Kind::Received],
+            Cause::Connect => &[Kind::Connects, Kind::Woken],
+            Cause::NoAnswer => &[Kind::Sent, Kind::Woken, Kind::SleepsIn],
+            Cause::Full | Cause::Inside => &[Kind::Switched, Kind::Woken, Kind::SleepsIn],
             Cause::NotExplained => &[],
         }
     }
@@ -164,6 +180,10 @@ impl Cause {
             Cause::SendSpace => "small send buffer",
             Cause::Retransmission => "segment sent again",
             Cause::Downstream => "answer of another service",
+            Cause::Connect => "connection to another service",
+            Cause::NoAnswer => "no answer within a timeout",
+            Cause::Full => "full pipe or socket",
+            Cause::Inside => "wait inside the service",
             Cause::NotExplained => "not explained",
         }
     }

@@ -19,3 +19,4 @@ pub mod diagnosis;
 pub mod ending;
 pub mod record;
 pub mod timeline;
+pub mod wait;

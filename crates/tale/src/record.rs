@@ -1,5 +1,7 @@
 //! Records of a trace; `abi/tale.h` is the format.
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 64;
 
@@ -40,11 +42,12 @@ pub enum Kind {
     PauseEnded = 32,
     Program = 33,
     SleepsIn = 34,
+    Connects = 35,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 32] = [
+    pub const ALL: [Kind; 33] = [
         Kind::Segment,
         Kind::DataReady,
         Kind::Received,
@@ -77,11 +80,12 @@ impl Kind {
         Kind::PauseEnded,
         Kind::Program,
         Kind::SleepsIn,
+        Kind::Connects,
     ];
 
     /// By number. Some are of kinds that are no longer recorded.
-    const BY_NUMBER: [Option<Kind>; 35] = {
-        let (mut table, mut next) = ([None; 35], 0);
+    const BY_NUMBER: [Option<Kind>; 36] = {
+        let (mut table, mut next) = ([None; 36], 0);
         while next < Self::ALL.len() {
             table[Self::ALL[next] as usize] = Some(Self::ALL[next]);
             next += 1;
@@ -124,6 +128,9 @@ impl Kinds {
 /// The detail of [`Kind::SleepsIn`] in place of a system call's number: `SIDELANE_TALE_NO_CALL`.
 pub const NO_CALL: u32 = u32::MAX;
 
+/// The value of [`Kind::Woken`] if a timer did it: `SIDELANE_TALE_BY_TIMER`.
+pub const BY_TIMER: u64 = 1 << 32;
+
 /// When a page fault was met, in the detail of [`Kind::PageFault`].
 #[allow(missing_docs, reason = "abi/tale.h says what each means")]
 pub mod fault {
@@ -153,7 +160,7 @@ pub mod pause {
 }
 
 /// A thread and its process; 0 and 0 where no thread did something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Task {
     /// Number of the thread.
     pub tid: u32,
@@ -241,7 +248,7 @@ mod tests {
     fn each_kind_has_a_number_and_each_number_one_kind_or_none() {
         assert!(Kind::ALL.is_sorted_by_key(|kind| *kind as u32));
         assert!(Kind::ALL.into_iter().all(|kind| Kind::of(kind as u32) == Some(kind)));
-        assert!([0, 14, 15, 35, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
+        assert!([0, 14, 15, 36, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
     }
 
     proptest! {

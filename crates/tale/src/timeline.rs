@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
+use crate::wait::Wait;
 
 /// A part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Span {
     pub detail: u64,
     /// The request that the thread worked on then, if it was not this one; 0 for none.
     pub behind: u64,
+    /// What the thread waited for, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Wait>,
 }
 
 impl Span {

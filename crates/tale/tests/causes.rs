@@ -343,10 +343,7 @@ fn a_segment_of_its_response_was_sent_again() {
 #[test]
 fn another_service_was_asked() {
     let mut trace = request_is_taken_up();
-    trace.add(1, Kind::SocketState, NOBODY, |record| {
-        (record.socket, record.detail, record.value) = (9, 2 << 16 | 1, 6379 << 16 | 40_000);
-    });
-    trace.elsewhere(200, Kind::Sent, 1, 9).sleeps(210, 1);
+    trace.asks(200, 1, 9, 6379, 6).sleeps(210, 1);
     trace.woken(400, NOBODY, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
@@ -411,12 +408,12 @@ fn what_no_record_tells_is_not_explained() {
 }
 
 #[test]
-fn a_full_pipe_is_no_send_buffer() {
+fn a_write_that_waits_for_its_reader_is_no_send_buffer() {
     let mut trace = request_is_taken_up();
     trace.in_call(210, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, HandOver));
-    assert_eq!((span(&trace, HandOver).by_tid, span(&trace, HandOver).by_pid), (901, STRANGER));
+    assert_eq!(then(&trace)[1], (210, 400, Full));
+    assert_eq!((span(&trace, Full).by_tid, span(&trace, Full).by_pid), (901, STRANGER));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What made requests slow, from timelines written by hand.
 
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
+use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Known, Objective};
 use sidelane_tale::diagnosis::{Diagnosis, Finding, TracerCost};
 use sidelane_tale::record::{Kind, Kinds, Task};
 use sidelane_tale::timeline::{Incomplete, Span, Timeline};
+use sidelane_tale::wait::{Doing, Object, Peer, TCP, UDP, Wait, call};
 
 const MS: u64 = 1_000_000;
 
@@ -15,7 +16,18 @@ fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
         at_ns += length_ns;
         let by_pid = if cause == RunQueue { 900 } else { 0 };
         let ends = (at_ns - length_ns, at_ns);
-        Span { from_ns: ends.0, to_ns: ends.1, cause, tid: 1, cpu: None, by_tid: by_pid, by_pid, detail: 0, behind: 0 }
+        Span {
+            from_ns: ends.0,
+            to_ns: ends.1,
+            cause,
+            tid: 1,
+            cpu: None,
+            by_tid: by_pid,
+            by_pid,
+            detail: 0,
+            behind: 0,
+            wait: None,
+        }
     };
     let spans: Vec<Span> = times.iter().map(&mut span).collect();
     let ends = (from_ns, at_ns);
@@ -163,4 +175,70 @@ fn memory_does_not_grow_with_the_requests_and_sums_stay_about_right() {
     let expected_ns = 20_000 * 5 * MS;
     assert!(finding(&diagnosis, Disk).tail_ns.abs_diff(expected_ns) < expected_ns / 100);
     assert!(diagnoser.bytes() < 4 << 20, "{}", diagnoser.bytes());
+}
+
+/// Knows a process at each address, and its name.
+struct Machine;
+
+impl Known for Machine {
+    fn name(&self, task: Task) -> Option<String> {
+        (task.pid == 42).then(|| "python3".to_owned())
+    }
+
+    fn process_at(&self, _: Peer) -> Option<u32> {
+        Some(42)
+    }
+
+    fn reader_of(&self, _: u32) -> Option<u32> {
+        Some(42)
+    }
+}
+
+/// What is said of requests whose time went to this wait: the evidence and the advice.
+fn said_of(cause: Cause, by: Task, wait: Wait) -> (String, String) {
+    let mut diagnoser = diagnoser(Objective::Latency(MS));
+    let mut slow = timeline(2_000, &[(cause, 200 * MS)]);
+    (slow.spans[0].wait, slow.spans[0].by_tid, slow.spans[0].by_pid) = (Some(wait), by.tid, by.pid);
+    diagnoser.add(&slow);
+    let diagnosis = diagnoser.diagnose(&Machine);
+    let finding = finding(&diagnosis, cause);
+    (finding.evidence[1].clone(), finding.advice.clone())
+}
+
+const NONE: Task = Task { tid: 0, pid: 0 };
+
+#[test]
+fn a_service_is_told_by_address_process_and_next_command() {
+    let peer = |protocol| Peer::Address([127, 0, 0, 1].into(), 9_191, protocol);
+    let (seen, advice) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    assert!(seen.starts_with("127.0.0.1:9191 (python3, process 42) had not answered: "), "{seen}");
+    assert!(advice.starts_with("`sidelane trace --service port:9191` "), "{advice}");
+    let (seen, _) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
+    assert!(seen.contains("share the connection"), "{seen}");
+    let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };
+    let (seen, advice) = said_of(NoAnswer, NONE, timeout);
+    let expected = "no answer from 127.0.0.1:9191/udp (python3, process 42) within the 200 ms that the program allows";
+    assert!(seen.starts_with(expected) && !advice.contains("--service port"), "{seen}\n{advice}");
+}
+
+#[test]
+fn who_holds_and_who_reads_is_told_with_what_it_did() {
+    let by = Task { tid: 42, pid: 42 };
+    let doing = |doing, wait| Wait { doing, ..wait };
+    let write = Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() };
+    let (seen, _) = said_of(Full, by, doing(Doing::Slept, write));
+    let expected = "write to a pipe that was full; its reader is python3, process 42, which slept until a set time: ";
+    assert!(seen.starts_with(expected), "{seen}");
+    let session = Wait { call: Some(call::EPOLL_WAIT), of_session: true, ..Wait::default() };
+    let (seen, _) = said_of(Lock, by, doing(Doing::Slept, session));
+    assert!(
+        seen.starts_with("lock that python3, process 42, held for 200.0 ms and slept until a set time: "),
+        "{seen}"
+    );
+    let root = Task { tid: 9, pid: 9 };
+    let file = Wait { call: Some(call::FLOCK), object: Object::File(5, 77), root, ..Wait::default() };
+    let (seen, _) = said_of(Lock, by, doing(Doing::Ran, file));
+    let expected =
+        "python3, thread 42 of process 42 held the lock on file 5 and waited for thread 9 of process 9, which ran";
+    assert!(seen.starts_with(expected), "{seen}");
 }

@@ -17,6 +17,7 @@ enum {
 
 /* Part of the interface to user space (tcp_states.h, socket.h), so the same everywhere. */
 #define TCP_ESTABLISHED 1
+#define TCP_SYN_SENT 2
 #define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8

@@ -264,6 +264,8 @@ static __always_inline void take_unread(struct connection *conn, struct sidelane
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {
+	if (new == TCP_SYN_SENT)
+		tale_connects(sock);
 	if (new != TCP_CLOSE_WAIT && new != TCP_FIN_WAIT1 && new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);

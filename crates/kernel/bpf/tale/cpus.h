@@ -101,6 +101,37 @@ int BPF_PROG(tale_idle, unsigned int idle_state, unsigned int of_cpu)
 	return 0;
 }
 
+/* What wakes a thread between these two is a timer: one of high resolution, or one of the wheel. Each begin replaces the
+ * one before, so that an end that goes unseen matters until the next timer alone. */
+static __always_inline void timer_runs(bool runs)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(bpf_get_smp_processor_id());
+
+	if (state)
+		store_once(state->in_timer, runs);
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(tale_timer_begins, struct hrtimer *timer)
+{
+	timer_runs(true);
+	return 0;
+}
+
+SEC("tp_btf/timer_expire_entry")
+int BPF_PROG(tale_wheel_begins)
+{
+	timer_runs(true);
+	return 0;
+}
+
+SEC("tp_btf/timer_expire_exit")
+int BPF_PROG(tale_wheel_ends)
+{
+	timer_runs(false);
+	return 0;
+}
+
 /* A timer comes at once after a long gap, and every few milliseconds on a CPU that works. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(tale_timer, struct hrtimer *timer)
@@ -108,8 +139,10 @@ int BPF_PROG(tale_timer, struct hrtimer *timer)
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
-	if (state)
-		look_at_stolen(state, cpu, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	if (!state)
+		return 0;
+	store_once(state->in_timer, 0);
+	look_at_stolen(state, cpu, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -26,6 +26,8 @@ static __always_inline void tale_answered(const struct sock *sock, struct tcp_so
 
 static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t type, int bytes) {}
 
+static __always_inline void tale_connects(const struct sock *sock) {}
+
 static __always_inline void tale_started(struct connection *conn, uint32_t cpu) {}
 
 static __always_inline void tale_state(const struct sock *sock, struct connection *conn, int old, int new, bool in_vain,

@@ -15,6 +15,10 @@
 
 struct pt_regs {
 	unsigned long di;
+	unsigned long si;
+	unsigned long dx;
+	unsigned long r10;
+	unsigned long r8;
 	unsigned long orig_ax;
 };
 
@@ -23,12 +27,15 @@ struct pt_regs {
 /* Part of the kernel's interface; a number above says which entry it came through, and -1 that it was no call. */
 #define number_of_call(regs) ((uint32_t)(regs)->orig_ax)
 #define first_argument(regs) ((regs)->di)
+#define argument(regs, number) \
+	((number) == 2 ? (regs)->si : (number) == 3 ? (regs)->dx : (number) == 4 ? (regs)->r10 : (regs)->r8)
 #define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
 #define calls_are_known true
 #else
 struct pt_regs;
 #define number_of_call(regs) ((void)(regs), 0)
 #define first_argument(regs) ((void)(regs), 0)
+#define argument(regs, number) ((void)(regs), 0)
 #define is_in_no_call(regs) ((void)(regs), false)
 #define calls_are_known false
 #endif

@@ -7,7 +7,7 @@
 #define SIDELANE_TALE_SCHED_H
 
 #include "tale/lost.h"
-#include "tale/registers.h"
+#include "tale/objects.h"
 
 /* Of enum task_state, as in include/linux/sched.h. */
 #define TASK_UNINTERRUPTIBLE 0x2
@@ -47,6 +47,14 @@ static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 		__sync_fetch_and_add(&state->waiting, by);
 }
 
+/* Whether a thread beside the service is told of though nothing woke it on the way: the service waits for what it reads. */
+static __always_inline bool is_watched(struct task_struct *task)
+{
+	struct sidelane_tale_thread *thread = tale_thread(task->pid);
+
+	return thread && thread->tid == (uint32_t)task->pid && thread->watched;
+}
+
 /* How far wake-ups by this thread are followed; 0: it is not on the way. */
 static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t class_)
 {
@@ -54,7 +62,7 @@ static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t cla
 
 	if (class_ == SIDELANE_LC)
 		return FOLLOWED_WAKES;
-	return thread && thread->tid == (uint32_t)task->pid ? thread->follow : 0;
+	return thread && thread->tid == (uint32_t)task->pid ? thread->follow ?: thread->watched : 0;
 }
 
 /* What a thread works on that leaves. The lanes' own program has shown what the next one works on already. */
@@ -75,7 +83,7 @@ static __always_inline struct tale of_call(struct task_struct *task, uint64_t re
 {
 	struct pt_regs *regs = registers_of(task);
 
-	return (struct tale){
+	struct tale tale = {
 		.at_ns = now_ns,
 		.type = SIDELANE_TALE_SLEEPS_IN,
 		.detail = number_of_call(regs),
@@ -84,6 +92,9 @@ static __always_inline struct tale of_call(struct task_struct *task, uint64_t re
 		.request = request,
 		.value = first_argument(regs),
 	};
+
+	name_object(&tale, task, regs);
+	return tale;
 }
 
 static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
@@ -152,7 +163,7 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	uint32_t was = state->service ? SIDELANE_LC : SIDELANE_OTHER;
 	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
 
-	bool sleeps = calls_are_known && state->tid && state->service && !preempted;
+	bool sleeps = calls_are_known && state->tid && !preempted && (state->service || is_watched(prev));
 	uint64_t request = request_that_leaves(state, cpu, prev);
 
 	look_at_stolen(state, cpu, next, now_ns);
@@ -195,6 +206,14 @@ static __always_inline struct task_struct *stranger_here(struct sidelane_tale_cp
 	return task;
 }
 
+/* The system call in which the thread that runs here wakes another one, plus one; 0: it is not known, or in none. */
+static __always_inline uint64_t call_of_waker(void)
+{
+	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
+
+	return calls_are_known && !is_in_no_call(regs) ? (uint64_t)number_of_call(regs) + 1 : 0;
+}
+
 /* A thread is woken by the one that runs here, or by an interrupt. */
 static __always_inline void is_woken(struct task_struct *task)
 {
@@ -205,12 +224,14 @@ static __always_inline void is_woken(struct task_struct *task)
 	if (!state || (class_ != SIDELANE_LC && state->follow <= 1))
 		return;
 	find_preempt_count(state, bpf_get_current_task_btf());
-	bool by_interrupt = is_interrupt(state);
+	bool by_timer = load_once(state->in_timer), by_interrupt = by_timer || is_interrupt(state);
 	if (class_ != SIDELANE_LC && by_interrupt)
 		return;
 	struct task_struct *stranger = by_interrupt || state->tid ? 0 : stranger_here(state, cpu);
-	if (stranger)
-		see_thread(stranger);
+	uint64_t call = by_interrupt ? 0 : call_of_waker();
+	struct sidelane_tale_thread *waker = stranger ? see_thread(stranger) : 0;
+	if (waker && call && receives(call - 1))
+		waker->watched = 1;
 	struct sidelane_tale_thread *thread = see_thread(task);
 	/* Read once, or the compiler reads a thread and a map's value by one instruction, which the verifier refuses. */
 	struct tale tale = {
@@ -222,6 +243,7 @@ static __always_inline void is_woken(struct task_struct *task)
 		.other_tid = task->pid,
 		.other_pid = task->tgid,
 		.request = by_interrupt ? 0 : present_request(state, cpu),
+		.value = by_timer ? SIDELANE_TALE_BY_TIMER : call,
 	};
 	if (thread) {
 		thread->woken_ns = tale.at_ns;

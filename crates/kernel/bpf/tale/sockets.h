@@ -7,6 +7,7 @@
 
 #include <bpf/bpf_endian.h>
 #include "tale/lost.h"
+#include "tale/objects.h"
 
 static __always_inline uint64_t cookie_of(const struct sock *sock)
 {
@@ -201,6 +202,22 @@ static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t typ
 		return;
 	struct tale tale =
 		of_socket(state, sock, type, 0, bytes, present_request(state, cpu), bpf_ktime_get_ns());
+	if (type == SIDELANE_TALE_SENT)
+		put_peer(&tale, sock);
+	tell(state, cpu, &tale);
+}
+
+/* A thread of a service begins to connect to another service. */
+static __always_inline void tale_connects(const struct sock *sock)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state || !state->service || is_interrupt(state))
+		return;
+	struct tale tale = of_socket(state, sock, SIDELANE_TALE_CONNECTS, 0, 0, present_request(state, cpu),
+				     bpf_ktime_get_ns());
+	put_peer(&tale, sock);
 	tell(state, cpu, &tale);
 }
 

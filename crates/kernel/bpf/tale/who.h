@@ -64,7 +64,7 @@ static __always_inline struct sidelane_tale_thread *see_thread(struct task_struc
 
 	if (!thread || thread->tid == (uint32_t)task->pid)
 		return thread;
-	thread->follow = thread->frozen = thread->throttled = 0;
+	thread->follow = thread->frozen = thread->throttled = thread->watched = 0;
 	thread->woken_ns = 0;
 	bpf_probe_read_kernel(thread->comm, sizeof(thread->comm), task->comm);
 	store_once(thread->tid, task->pid);

@@ -69,7 +69,8 @@ pub struct TaleCpu {
     overlap_mark_ns: AtomicU64,
     preempt_count: AtomicU64,
     idle_state: AtomicU32,
-    reserved: [AtomicU32; 7],
+    in_timer: AtomicU32,
+    reserved: [AtomicU32; 6],
 }
 
 /// `struct sidelane_tale_thread` of `bpf/lanes.h`.
@@ -81,7 +82,9 @@ pub struct TaleThread {
     comm: [AtomicU64; 2],
     frozen: AtomicU32,
     throttled: AtomicU32,
-    reserved: [AtomicU64; 3],
+    watched: AtomicU32,
+    padding: AtomicU32,
+    reserved: [AtomicU64; 2],
 }
 
 impl TaleCpu {
@@ -127,9 +130,22 @@ mod tests {
             overlap_mark_ns,
             preempt_count,
             idle_state,
+            in_timer,
             reserved
         );
-        assert_layout!(TaleThread, "sidelane_tale_thread", tid, follow, woken_ns, comm, frozen, throttled, reserved);
+        assert_layout!(
+            TaleThread,
+            "sidelane_tale_thread",
+            tid,
+            follow,
+            woken_ns,
+            comm,
+            frozen,
+            throttled,
+            watched,
+            padding,
+            reserved
+        );
         assert_eq!(size_of::<Place>(), RECORD_SIZE);
     }
 }

@@ -23,11 +23,11 @@ const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Ki
 }
 
 /// Of `bpf/tale/`, and of `bpf/requests/` what tells a trace something.
-const PROGRAMS: [Program; 29] = [
+const PROGRAMS: [Program; 32] = [
     program("request_data", "sk_data_ready", &[Kind::DataReady]),
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
     program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
-    program("request_closed", "inet_sock_set_state", &[Kind::SocketState]),
+    program("request_closed", "inet_sock_set_state", &[Kind::SocketState, Kind::Connects]),
     heavy("tale_segment", "netif_receive_skb", &[Kind::Segment]),
     program("tale_transmit", "net_dev_start_xmit", &[Kind::Transmitted]),
     program("tale_retransmit", "tcp_retransmit_skb", &[Kind::Retransmitted]),
@@ -51,6 +51,9 @@ const PROGRAMS: [Program; 29] = [
     program("tale_irq_ends", "irq_handler_exit", &[Kind::Interrupt]),
     program("tale_idle", "cpu_idle", &[Kind::IdleLeft]),
     program("tale_timer", "hrtimer_expire_exit", &[]),
+    program("tale_timer_begins", "hrtimer_expire_entry", &[]),
+    program("tale_wheel_begins", "timer_expire_entry", &[]),
+    program("tale_wheel_ends", "timer_expire_exit", &[]),
     program("tale_disk_asked", "block_rq_issue", &[Kind::DiskIssued]),
     program("tale_disk_answers", "block_rq_complete", &[Kind::DiskCompleted]),
 ];

@@ -14,6 +14,7 @@ mod clip;
 pub mod flight;
 mod kept;
 pub mod log;
+mod objects;
 pub mod options;
 pub mod pauses;
 mod perfetto;

@@ -51,6 +51,7 @@ pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeli
             by_pid: by.pid,
             detail: 0,
             behind: 0,
+            wait: None,
         });
         from_ns += length_ns;
     }

@@ -6,10 +6,12 @@ use anyhow::{Result, ensure};
 
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::listeners;
+use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
 use sidelane_kernel::tale::{self, Recorder};
 use sidelane_tale::record::{Kinds, Record};
 
+use super::objects::Sightings;
 use super::pauses::Pauses;
 use super::words::Names;
 use crate::note::Note;
@@ -31,6 +33,7 @@ pub struct Source {
     target: Target,
     recorder: Recorder,
     pauses: Pauses,
+    sightings: Sightings,
     until: Until,
     looked_at: Instant,
     /// Why the service could not be looked after any more.
@@ -63,7 +66,10 @@ impl Source {
         let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
         let (target, looked_at) = (target.clone(), Instant::now());
-        let mut source = Self { _reader: reader, target, recorder, pauses, until, looked_at, lost_sight: None, unseen };
+        let sightings = Sightings::default();
+        let lost_sight = None;
+        let mut source =
+            Self { _reader: reader, target, recorder, pauses, sightings, until, looked_at, lost_sight, unseen };
         // Who was born meanwhile.
         source.look_after();
         Ok(source)
@@ -91,7 +97,9 @@ impl Source {
     /// Fetches what was recorded since the last call. Returns the moment up to which all is there.
     pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
         let settled_ns = now_ns().saturating_sub(SETTLED_NS);
+        let before = records.len();
         self.recorder.read(records);
+        records[before..].iter().for_each(|record| self.sightings.note(record));
         self.pauses.merge(records);
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
@@ -102,6 +110,7 @@ impl Source {
 
     /// The service may have been started again, or listen elsewhere, or have other JVMs.
     fn look_after(&mut self) {
+        self.sightings.look();
         // One that is not there now may be there at the next look.
         let Ok(service) = self.target.find() else { return };
         if let Err(error) = self.recorder.look_again(0, &service) {
@@ -114,6 +123,8 @@ impl Source {
     /// Ends recording, and fetches the rest.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.recorder.finish(records);
+        records.iter().for_each(|record| self.sightings.note(record));
+        self.sightings.look();
         self.pauses.finish(records);
     }
 
@@ -131,7 +142,11 @@ impl Source {
     /// The names of threads that records spoke of.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
+        for pid in self.sightings.found().pids() {
+            command_name(pid).into_iter().for_each(|name| names.put(pid, name));
+        }
         self.recorder.names().for_each(|(tid, name)| names.put(tid, name));
+        names.found(self.sightings.found().clone());
         names
     }
 }

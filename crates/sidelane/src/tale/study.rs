@@ -4,7 +4,7 @@ use sidelane_kernel::requests as kernel;
 use sidelane_tale::builder::{Builder, Settings};
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_tale::ending::Unanswered;
-use sidelane_tale::record::{Kinds, Record, Task};
+use sidelane_tale::record::{Kinds, Record};
 use sidelane_tale::timeline::Timeline;
 
 use super::bound::Bound;
@@ -132,7 +132,7 @@ impl Study {
             bound: self.bound,
             wall_s: end.wall_s,
             begin_ns: self.begin_ns,
-            diagnosis: self.seen.diagnoser.diagnose(&|task: Task| names.of_task(task)),
+            diagnosis: self.seen.diagnoser.diagnose(&names),
             bars: self.seen.diagnoser.bars(),
             latency: self.seen.latency,
             cut: self.seen.cut,

@@ -42,7 +42,8 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let Studied { study, log, dropped } = analyst.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
     let lost = source.lost() + dropped;
-    let end = LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.left_out(), cpu_percent };
+    let end =
+        LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.left_out(), cpu_percent, ..LogEnd::default() };
     let names = source.names();
     let notes = log
         .and_then(|log| log.end(&names, &end))

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use sidelane_kernel::requests::own_number;
 use sidelane_report::tale::CauseWords;
 use sidelane_tale::cause::Cause;
+use sidelane_tale::diagnoser::Known;
 use sidelane_tale::record::Task;
 use sidelane_tale::timeline::Span;
+use sidelane_tale::wait::Peer;
+
+use super::objects::Objects;
 
 /// The key of a cause in results: `run-queue`.
 pub fn key(cause: Cause) -> String {
@@ -45,6 +49,10 @@ fn meaning(cause: Cause) -> &'static str {
         Cause::SendSpace => "the send buffer had no room for the rest of the response",
         Cause::Retransmission => "a segment was lost and sent again",
         Cause::Downstream => "it waited for the answer of another service",
+        Cause::Connect => "it waited for a connection to another service",
+        Cause::NoAnswer => "another service did not answer within the time that the program allows",
+        Cause::Full => "another process did not read from a pipe or socket that was full",
+        Cause::Inside => "its event loop had no work, and the request waited for something inside the program",
         Cause::NotExplained => "no record tells where this time went",
     }
 }
@@ -54,19 +62,22 @@ pub fn words(cause: Cause) -> CauseWords {
     CauseWords { cause: key(cause), name: cause.words().to_owned(), meaning: meaning(cause).to_owned() }
 }
 
-/// Names of threads, by their numbers.
+/// Names of threads, by their numbers, and what they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names(BTreeMap<u32, String>);
+pub struct Names {
+    threads: BTreeMap<u32, String>,
+    objects: Objects,
+}
 
 impl Names {
     /// Adds one, or gives it its new name.
     pub fn put(&mut self, tid: u32, name: impl Into<String>) {
-        self.0.insert(tid, name.into());
+        self.threads.insert(tid, name.into());
     }
 
     /// The name of a thread.
     pub fn name(&self, tid: u32) -> Option<&str> {
-        self.0.get(&tid).map(String::as_str)
+        self.threads.get(&tid).map(String::as_str)
     }
 
     /// What a thread is called, or a process: as its first thread.
@@ -82,7 +93,35 @@ impl Names {
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.0.iter().map(|(tid, name)| (*tid, name.as_str()))
+        self.threads.iter().map(|(tid, name)| (*tid, name.as_str()))
+    }
+
+    /// Adds what was found of the objects of waits.
+    pub fn found(&mut self, objects: Objects) {
+        self.objects = objects;
+    }
+
+    /// What was found of the objects of waits.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+}
+
+impl Known for Names {
+    fn name(&self, task: Task) -> Option<String> {
+        self.of_task(task)
+    }
+
+    fn process_at(&self, peer: Peer) -> Option<u32> {
+        self.objects.process_at(peer)
+    }
+
+    fn reader_of(&self, pipe: u32) -> Option<u32> {
+        self.objects.reader_of(pipe)
+    }
+
+    fn path_of(&self, inode: u32) -> Option<String> {
+        self.objects.path_of(inode).map(str::to_owned)
     }
 }
 
@@ -130,6 +169,7 @@ mod tests {
             by_pid: by_tid,
             detail: 0,
             behind: 0,
+            wait: None,
         };
         assert_eq!(of_span(&span(Cause::RunQueue, 9), &names), "server (7) on lane 1 behind stress-ng (9)");
         assert_eq!(of_span(&span(Cause::Lock, 8), &names), "server (7) on lane 1 held by thread 8");

@@ -5,31 +5,28 @@
 //! ([`Cause::precedence`]).
 
 use crate::builder::fact::{Fact, State, Track};
-use crate::builder::machine::Machine;
+use crate::builder::follow::follow;
 use crate::builder::request::Id;
+use crate::builder::sleep::is_lock_by_operation;
 use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{Tiling, nothing};
+use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::record::Task;
 use crate::timeline::Span;
+use crate::wait::{Doing, Ended, Wait};
 
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 
 /// A thread's time, seen from one request.
 pub struct View<'a> {
-    pub machine: &'a Machine,
+    pub world: &'a World,
     pub thread: &'a Thread,
     pub tid: u32,
     pub request: Id,
-    /// The number of a request that the thread works on.
-    pub number: &'a dyn Fn(Id) -> u64,
-    /// How often records were lost, and when for the last time.
-    pub epoch: (u32, u64),
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
-    /// The process that traces; 0 if it is not known.
-    pub tracer_pid: u32,
 }
 
 /// Facts that may lie over a state.
@@ -67,7 +64,8 @@ impl View<'_> {
         }
         let now = Fact { to_ns: u64::MAX, ..self.thread.state };
         if now.from_ns < to_ns {
-            tiling.is_missing |= self.thread.epoch != self.epoch.0 && self.epoch.1 < to_ns;
+            let (epoch, lost_ns) = self.world.epoch;
+            tiling.is_missing |= self.thread.epoch != epoch && lost_ns < to_ns;
             self.lay_state(&now, to_ns, has_slept, tiling);
         }
         tiling.until(to_ns, self.span(nothing()));
@@ -88,7 +86,7 @@ impl View<'_> {
 
     fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
         // What was before the thread's first record.
-        tiling.is_missing |= state.from_ns > tiling.at_ns() && self.epoch.0 > 0;
+        tiling.is_missing |= state.from_ns > tiling.at_ns() && self.world.epoch.0 > 0;
         tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
         tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.at_ns();
         let base = self.base(state, has_slept);
@@ -139,7 +137,7 @@ impl View<'_> {
     fn base(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
         // For how long the tracer had the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); the rest was others'.
-        let was_tracer = state.by.pid != 0 && state.by.pid == self.tracer_pid && state.cause == Cause::RunQueue;
+        let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
         let span = self.span(Span {
             cause: state.cause,
@@ -147,17 +145,58 @@ impl View<'_> {
             by_tid: by.tid,
             by_pid: by.pid,
             detail: state.detail,
-            behind: if self.is_others(state) { (self.number)(state.request) } else { 0 },
+            behind: if self.is_others(state) { self.world.requests.number(state.request) } else { 0 },
             ..nothing()
         });
         match state.state {
             State::Running if self.is_others(state) || (self.is_queued && !has_slept && state.request == 0) => {
                 self.queued(span)
             }
-            State::Asleep if self.is_others(state) && is_of_the_request(state.cause) => self.queued(span),
-            State::Asleep if self.is_queued => Span { cause: cause_while_idle(state), ..span },
+            State::Asleep => self.asleep(state, span),
+            State::Ready if state.cause == Cause::Lock => self.between_turns(state, span),
             _ => span,
         }
+    }
+
+    /// The span of a sleep. A thread that waits for whatever comes next works on nothing: it is busy with no request.
+    fn asleep(&self, state: &Fact, span: Span) -> Span {
+        let wait = self.thread.wait_of(state);
+        let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
+        let is_others = self.is_others(state) && is_of_the_request(state.cause);
+        match wait {
+            _ if self.is_queued && (is_idle || !is_others) => Span { cause: cause_while_idle(state), ..span },
+            Some(wait) if is_idle && (is_others || (state.request == 0 && is_of_the_request(state.cause))) => {
+                inside(span, wait)
+            }
+            _ if is_others => self.queued(span),
+            Some(wait) if is_idle && state.cause == Cause::NotExplained => inside(span, wait),
+            Some(wait) => self.explained(state, span, wait),
+            None => span,
+        }
+    }
+
+    /// Adds what was waited for, and what the thread did that ended it.
+    fn explained(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
+        let is_lock = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
+        let cause = if is_lock { state.cause } else { Cause::HandOver };
+        if matches!(cause, Cause::Lock | Cause::HandOver | Cause::Full) && state.by.tid != 0 {
+            (wait.doing, wait.root) = follow(self.world, state.by, state.from_ns, state.to_ns);
+        }
+        let detail = if is_lock { span.detail } else { 0 };
+        Span { cause, detail, wait: Some(wait), ..span }
+    }
+
+    /// The span of a wait for a CPU between two waits for one lock, whose thread had the CPU.
+    fn between_turns(&self, state: &Fact, span: Span) -> Span {
+        let is_lock = self.world.futexes.is_mutual(self.thread.pid, state.detail);
+        let turn = Fact { from_ns: state.from_ns - 1, to_ns: state.from_ns, ..*state };
+        let wait = self.thread.wait_of(&turn).map(|wait| Wait { doing: Doing::Ran, ended: Ended::Unknown, ..wait });
+        if is_lock { Span { wait, ..span } } else { Span { cause: Cause::RunQueue, detail: 0, ..span } }
+    }
+
+    fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
+        let by_use = || self.world.futexes.is_mutual(self.thread.pid, state.detail);
+        is_lock_by_operation(wait).unwrap_or_else(by_use)
     }
 
     fn queued(&self, span: Span) -> Span {
@@ -177,7 +216,7 @@ impl View<'_> {
         };
         let thread = self.thread;
         let is_on_cpu = matches!(state.state, State::Running | State::Ready);
-        if let Some(cpu) = self.machine.cpu(state.cpu).filter(|_| is_on_cpu) {
+        if let Some(cpu) = self.world.machine.cpu(state.cpu).filter(|_| is_on_cpu) {
             add(&cpu.stolen);
             add(&cpu.interrupts);
             if state.state == State::Ready {
@@ -206,7 +245,7 @@ impl View<'_> {
         overlays: &mut Overlays<'a>,
         mut count: usize,
     ) {
-        let processes = || [self.thread.pid, 0].map(|pid| self.machine.process(pid)).into_iter().flatten();
+        let processes = || [self.thread.pid, 0].map(|pid| self.world.machine.process(pid)).into_iter().flatten();
         let of_thread = [&self.thread.frozen, &self.thread.throttled];
         let held = of_thread.into_iter().chain(processes().flat_map(|process| [&process.frozen, &process.throttled]));
         let pauses = processes().map(|process| &process.pauses);
@@ -227,7 +266,13 @@ type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
 /// Whether a thread sleeps for the request that it works on, and not because something holds it up.
 fn is_of_the_request(cause: Cause) -> bool {
-    matches!(cause, Cause::NotExplained | Cause::HandOver | Cause::Timer | Cause::SendBuffer)
+    use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
+    matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
+}
+
+/// Nothing is known of the request while an event loop waits: where it is, its program knows alone.
+fn inside(span: Span, wait: Wait) -> Span {
+    Span { cause: Cause::Inside, detail: 0, wait: Some(wait), ..span }
 }
 
 /// Why a thread that works on no request sleeps.

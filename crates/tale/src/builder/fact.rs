@@ -72,6 +72,11 @@ impl Track {
         }
     }
 
+    /// The fact at `place`, to be changed.
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut Fact> {
+        self.facts.get_mut(place)
+    }
+
     /// Adds a fact that ends last and may reach back over others: it fills the time between them. A softirq that
     /// interrupts have interrupted is such a fact.
     pub fn push_around(&mut self, fact: Fact) {

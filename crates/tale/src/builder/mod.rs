@@ -12,6 +12,8 @@
 
 mod attribute;
 mod fact;
+mod follow;
+mod futexes;
 mod holds;
 mod losses;
 mod machine;
@@ -44,12 +46,13 @@ use crate::cause::Cause;
 use crate::ending::Unanswered;
 use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
+use crate::wait::Wait;
 
 /// After so many records, or so much time, what is no longer needed is forgotten.
 const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
 /// Facts that the history has at most between two sweeps.
-const FACTS_MAX: usize = 400_000;
+const FACTS_MAX: usize = 350_000;
 /// Records that tell of the past come at most so late.
 const HINDSIGHT_NS: u64 = 5_000_000;
 
@@ -261,9 +264,10 @@ impl Builder {
         for span in &mut spans {
             // A thread that cannot write more goes on with other requests, or waits for events, until it can.
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
-            let is_elsewhere = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue) && is_between_sends;
+            let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
+            let is_elsewhere = is_idle && is_between_sends;
             if span.cause == Cause::SendBuffer || (is_elsewhere && held_ns * 2 > sends_ns) {
-                *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, ..*span };
+                *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
             }
         }
         if self.world.settings.kinds.has(Kind::Woken) {
@@ -272,7 +276,7 @@ impl Builder {
         for span in &mut spans {
             let slept_in_send = span.cause == Cause::SendBuffer && span.tid != 0;
             if slept_in_send || span.cause.needs().contains(&Kind::Woken) {
-                *span = Span { cause: Cause::NotExplained, by_tid: 0, by_pid: 0, detail: 0, ..*span };
+                *span = Span { cause: Cause::NotExplained, by_tid: 0, by_pid: 0, detail: 0, wait: None, ..*span };
             }
         }
         spans
@@ -297,7 +301,12 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
     let like = |cause, detail| Span { cause, detail, ..nothing() };
     let (tid, is_queued) = match stretch.place {
         Place::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
-        Place::Call(port) => return tiling.until(stretch.to_ns, like(Cause::Downstream, u64::from(port))),
+        Place::Call { peer, is_shared, connects } => {
+            let cause = if connects { Cause::Connect } else { Cause::Downstream };
+            let detail = peer.map_or(0, |peer| u64::from(peer.port()));
+            let wait = Some(Wait::for_answer(peer, is_shared));
+            return tiling.until(stretch.to_ns, Span { wait, ..like(cause, detail) });
+        }
         Place::Response { again_ns } => {
             tiling.until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
             return tiling.until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
@@ -306,10 +315,7 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
         Place::Thread(tid) => (tid, false),
     };
     if let Some(thread) = world.threads.get(&tid) {
-        let number = |id| world.requests.number(id);
-        let (machine, epoch, tracer_pid) = (&world.machine, world.epoch, world.tracer_pid);
-        let view = View { machine, thread, tid, request: request.id, number: &number, epoch, is_queued, tracer_pid };
-        view.lay(stretch.to_ns, tiling);
+        View { world, thread, tid, request: request.id, is_queued }.lay(stretch.to_ns, tiling);
     }
     tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });

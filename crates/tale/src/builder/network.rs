@@ -2,11 +2,13 @@
 
 use crate::builder::holds::{KNOWN, cause_of};
 use crate::builder::request::{Id, Link, Request};
+use crate::builder::sleep::Question;
 use crate::builder::socket::Call;
 use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::ending::Side;
 use crate::record::{Kind, Record};
+use crate::wait::Peer;
 
 /// States of a socket in the kernel's numbers.
 const CLOSED: u32 = 7;
@@ -25,6 +27,7 @@ impl World {
             Kind::DataReady => self.data_ready(record),
             Kind::Received => self.received(record),
             Kind::Sent => self.sent(record),
+            Kind::Connects => self.asks(record, true),
             Kind::Transmitted => self.transmitted(record),
             Kind::Acknowledged => self.acknowledged(record),
             Kind::Retransmitted => self.sent_again(record),
@@ -35,7 +38,7 @@ impl World {
     fn data_ready(&mut self, record: &Record) {
         let came_ns = self.machine.cpu_mut(record.cpu).segment_came_ns(record.detail, record.at_ns);
         let socket = self.socket(record.socket);
-        match &mut socket.call {
+        match socket.calls.first_mut() {
             Some(call) if call.ready_ns == 0 => call.ready_ns = record.at_ns,
             _ => socket.arrivals.add(came_ns.unwrap_or(record.at_ns), record.detail),
         }
@@ -54,7 +57,7 @@ impl World {
         // What is received elsewhere has no place in a sequence.
         socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
-        if socket.call.is_some() && !is_asked {
+        if !socket.calls.is_empty() && !is_asked {
             self.answer_taken(record);
         } else if is_asked {
             self.begin_or_go_on(record, before);
@@ -76,35 +79,72 @@ impl World {
     /// A thread took some of what another service answered. If it slept since it asked, it waited for that.
     fn answer_taken(&mut self, record: &Record) {
         let tid = record.task.tid;
-        let woken_ns = self.threads.get(&tid).map_or(0, |thread| thread.woken_ns);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.question = thread.question.filter(|question| question.socket != record.socket);
+        let woken_ns = thread.woken_ns;
+        let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
+        socket.calls.retain(|call| self.requests.is_open(call.request));
+        let peer = socket.peer;
+        for call in &mut socket.calls {
+            // Where it is not recorded when the answer came, it woke the thread.
+            let ready_ns = if call.ready_ns == 0 { woken_ns } else { call.ready_ns };
+            let Call { request, from, sent_ns, is_shared, .. } = *call;
+            if woken_ns > sent_ns {
+                let (ready_ns, taken_ns) = (ready_ns.max(sent_ns), record.at_ns);
+                let times =
+                    Link::Called { sent_ns, from, ready_ns, taken_ns, to: tid, peer, is_shared, connects: false };
+                self.requests.link(request, times);
+            }
+            (call.is_answered, call.ready_ns) = (true, 0);
+            if !is_shared {
+                (call.from, call.sent_ns) = (tid, record.at_ns);
+            }
+        }
+        let next = match socket.calls.as_slice() {
+            [] => return,
+            [Call { request, from, is_shared: false, .. }] => (*request, *from),
+            // Which of them was answered is not known.
+            _ => (0, 0),
+        };
+        self.thread(record.task).works_on(record.at_ns, next.0, next.1);
+    }
+
+    /// A thread asks another service, or asks for a connection to it.
+    fn asks(&mut self, record: &Record, connects: bool) {
+        if connects {
+            self.acts(record);
+        }
+        let (at_ns, from) = (record.at_ns, record.task.tid);
+        let thread = self.threads.get(&from);
+        let (request, woken_ns) = thread.map_or((0, 0), |thread| (thread.request, thread.woken_ns));
+        let named = Peer::of(record);
         let socket = self.socket(record.socket);
-        let port = socket.peer_port;
-        let Some(call) = &mut socket.call else { return };
-        let Call { request, from, sent_ns, ready_ns } = *call;
-        (call.from, call.sent_ns, call.ready_ns) = (tid, record.at_ns, 0);
-        if !self.requests.is_open(request) {
-            return;
+        socket.peer = named.or(socket.peer);
+        let peer = socket.peer;
+        if request == 0 {
+            return socket.calls.clear();
         }
-        // Where it is not recorded when the answer came, it woke the thread.
-        let ready_ns = if ready_ns == 0 { woken_ns } else { ready_ns };
-        if woken_ns > sent_ns {
-            let (ready_ns, taken_ns) = (ready_ns.max(sent_ns), record.at_ns);
-            self.requests.link(request, Link::Called { sent_ns, from, ready_ns, taken_ns, to: tid, port });
+        let is_it = |call: &&Call| call.connects && call.request == request && woken_ns > call.sent_ns;
+        let connected = socket.calls.iter().find(is_it).copied();
+        let (ready_ns, is_shared, is_answered) = (0, false, false);
+        socket.ask(Call { request, from, sent_ns: at_ns, ready_ns, connects, is_answered, is_shared });
+        if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
+            // The send comes after it.
+            let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
+            let (from, to) = (asked_by, from);
+            let link = Link::Called { sent_ns, from, ready_ns, taken_ns, to, peer, is_shared, connects: true };
+            self.requests.link(request, link);
         }
-        self.thread(record.task).works_on(record.at_ns, request, from);
+        self.thread(record.task).question = Some(Question { socket: record.socket, peer, connects });
     }
 
     fn sent(&mut self, record: &Record) {
         self.acts(record);
         let length = u32::try_from(record.value).unwrap_or(u32::MAX);
-        let request = self.threads.get(&record.task.tid).map_or(0, |thread| thread.request);
         let sees_leaving = self.settings.kinds.has(Kind::Transmitted);
         let socket = self.socket(record.socket);
         if !socket.is_asked {
-            let from = record.task.tid;
-            let call = Call { request, from, sent_ns: record.at_ns, ready_ns: 0 };
-            socket.call = (request != 0).then_some(call);
-            return;
+            return self.asks(record, false);
         }
         socket.has_answered = true;
         // What TCP has sent and the device has not got waits in a queue in between.
@@ -194,11 +234,8 @@ impl World {
 
     fn socket_state(&mut self, record: &Record) {
         let (new, in_vain) = (record.detail & 0xffff, record.value & IN_VAIN != 0);
-        let Some(side) = Side::of(record.value as u32 & 0xff) else {
-            // An older log: ports.
-            self.socket(record.socket).peer_port = (record.value >> 16) as u32 & 0xffff;
-            return;
-        };
+        // In an older log there are ports in its place.
+        let Some(side) = Side::of(record.value as u32 & 0xff) else { return };
         if !self.sockets.contains_key(&record.socket) {
             return;
         }
@@ -255,7 +292,7 @@ impl World {
         }
         let socket = self.socket(record.socket);
         socket.is_asked = true;
-        socket.call = None;
+        socket.calls.clear();
         let last = socket.request;
         let known = self.requests.open_mut(last).filter(|open| open.number == record.request);
         let Some(known) = known else {

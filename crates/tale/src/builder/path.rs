@@ -1,6 +1,7 @@
 //! The way of a request: which thread had it when, from its last moment back to its first.
 
 use crate::builder::request::{Link, Request};
+use crate::wait::Peer;
 
 /// Where a request is during a stretch of its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +12,8 @@ pub enum Place {
     Queue(u32),
     /// This thread has it.
     Thread(u32),
-    /// Another service has it; the port there.
-    Call(u32),
+    /// Another service has it, or a connection to it is made.
+    Call { peer: Option<Peer>, is_shared: bool, connects: bool },
     /// Its response is on its way out; until a segment was sent again for the last time, if one was.
     Response { again_ns: u64 },
 }
@@ -74,9 +75,9 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
 fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
     match *link {
         Link::Handed { from, .. } => from,
-        Link::Called { sent_ns, from, ready_ns, to, port, .. } => {
+        Link::Called { sent_ns, from, ready_ns, to, peer, is_shared, connects, .. } => {
             back.to(ready_ns.max(started_ns), Place::Queue(to));
-            back.to(sent_ns.max(started_ns), Place::Call(port));
+            back.to(sent_ns.max(started_ns), Place::Call { peer, is_shared, connects });
             from
         }
     }
@@ -129,9 +130,21 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_service_is_waited_for() {
-        let call = Link::Called { sent_ns: 200, from: 1, ready_ns: 600, taken_ns: 650, to: 1, port: 6379 };
+        let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
+        let times = (200, 600, 650);
+        let call = Link::Called {
+            sent_ns: times.0,
+            from: 1,
+            ready_ns: times.1,
+            taken_ns: times.2,
+            to: 1,
+            peer,
+            is_shared: false,
+            connects: false,
+        };
         let way = way(&request(vec![call], 1));
-        assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, Place::Call(6379))]);
+        let asked = Place::Call { peer, is_shared: false, connects: false };
+        assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, asked)]);
         assert_eq!(way[4..], [(600, 650, Place::Queue(1)), (650, 900, Place::Thread(1))]);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::builder::holds::Holds;
+use crate::wait::Peer;
 
 /// How a request came from one place on its way to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +11,18 @@ pub enum Link {
     /// A thread that had it woke another one.
     Handed { at_ns: u64, from: u32, to: u32 },
     /// A thread asked another service, and one took the answer.
-    Called { sent_ns: u64, from: u32, ready_ns: u64, taken_ns: u64, to: u32, port: u32 },
+    Called {
+        sent_ns: u64,
+        from: u32,
+        ready_ns: u64,
+        taken_ns: u64,
+        to: u32,
+        peer: Option<Peer>,
+        /// Other requests had a question under way on the same connection.
+        is_shared: bool,
+        /// It asked for a connection.
+        connects: bool,
+    },
 }
 
 impl Link {
@@ -218,6 +230,13 @@ impl Requests {
     pub fn link(&mut self, id: Id, link: Link) {
         let has_room = self.links < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
+        if let (Some(last), Link::Called { sent_ns, is_shared: true, .. }) = (request.links.last_mut(), link)
+            && matches!(*last, Link::Called { is_shared: true, sent_ns: before_ns, .. } if before_ns == sent_ns)
+        {
+            // Which of several answers was the request's is not known: until it ends, it may be each of them.
+            *last = link;
+            return;
+        }
         if has_room && request.links.len() < LINKS_MAX {
             request.links.push(link);
             self.links += 1;

@@ -2,9 +2,11 @@
 
 use crate::builder::fact::Fact;
 use crate::builder::request::Link;
+use crate::builder::sleep::{At, Call, Waker};
 use crate::builder::world::World;
 use crate::cause::Cause;
-use crate::record::{Kind, NO_CALL, Record, fault};
+use crate::record::{BY_TIMER, Kind, NO_CALL, Record, fault};
+use crate::wait::{Purpose, call};
 
 impl World {
     pub(super) fn scheduling(&mut self, record: &Record) {
@@ -41,18 +43,42 @@ impl World {
             return;
         }
         let by = record.task;
-        let waker = self.threads.get(&by.tid).filter(|_| by.tid != 0);
-        let (handed, (disk, answered_ns)) = waker.map_or((0, (0, 0)), |waker| (waker.request, waker.disk()));
+        let by_thread = self.threads.get(&by.tid).filter(|_| by.tid != 0);
+        let (handed, (disk, answered_ns)) = by_thread.map_or((0, (0, 0)), |waker| (waker.request, waker.disk()));
+        let is_open = self.requests.is_open(handed);
         let thread = self.thread(record.other);
+        let (request, since_ns, slept_at) = (thread.request, thread.state_since_ns(), thread.sleeps_at());
         if answered_ns > thread.disk().1 {
             // A thread of the kernel asked the disk on its behalf.
             thread.disk_answers(answered_ns, disk);
         }
-        thread.is_woken(record.at_ns, by, record.detail);
-        let is_known = handed != 0 && self.settings.kinds.has(Kind::Woken);
-        if is_known && by.pid == record.other.pid && self.requests.is_open(handed) {
+        // Where interrupts are not known, the thread may be one that was interrupted.
+        let is_known = self.settings.kinds.has(Kind::Woken);
+        let call = u32::try_from(record.value).ok().and_then(|call| call.checked_sub(1));
+        let waker = Waker {
+            by,
+            is_timer: record.value == BY_TIMER,
+            call,
+            is_session: is_known && is_open && handed != request && by.pid != record.other.pid && releases(call),
+            has_read: by.tid != 0 && answered_ns >= since_ns,
+        };
+        let at = self.socket_of(slept_at);
+        self.thread(record.other).is_woken(record.at_ns, waker, at, record.detail);
+        if let Some(slept_at) =
+            slept_at.filter(|call| is_known && by.tid != 0 && Purpose::of(call.number) == Purpose::Futex)
+        {
+            self.futexes.note(record.other.pid, slept_at.argument, record.other.tid, by.tid);
+        }
+        if handed != 0 && is_known && by.pid == record.other.pid && self.requests.is_open(handed) {
             self.hands_over(record, handed);
         }
+    }
+
+    /// What is known of the socket at which a thread sleeps.
+    fn socket_of(&self, slept_at: Option<Call>) -> At {
+        let cookie = slept_at.map_or(0, |call| call.socket);
+        let socket = self.sockets.get(&cookie).filter(|_| cookie != 0);
+        socket.map_or(At::default(), |socket| At { is_client: socket.is_asked, peer: socket.peer })
     }
 
     /// A thread that has a request wakes another one of its process: that one has the request now, unless it has another
@@ -103,10 +129,16 @@ impl World {
             Kind::ReclaimBegan => thread.reclaims.begin(at_ns, 0, record.other),
             Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
             Kind::SleepsIn => {
-                let call = (record.detail != NO_CALL).then_some((record.detail, record.value));
+                let call = (record.detail != NO_CALL).then(|| Call::of(record));
                 thread.sleeps_in(at_ns, call);
             }
             _ => thread.faults.goes_on(at_ns),
         }
     }
+}
+
+/// Whether a thread lets others go on in this system call, and gives them nothing by it but that.
+fn releases(number: Option<u32>) -> bool {
+    const SEMOP: u32 = 65;
+    matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | SEMOP))
 }

@@ -1,22 +1,98 @@
-//! Why a thread slept: from the system call in which it did, who woke it, and what the kernel did meanwhile.
+//! The cause of a thread's sleep: from the system call in which it slept, what woke it, and what the kernel did in
+//! between.
 
 use crate::cause::Cause;
-use crate::record::{Task, leave};
+use crate::record::{Record, Task, leave};
+use crate::wait::{Ended, Object, Peer, Purpose, Wait, call};
 
-/// Numbers of system calls, x86-64.
-mod call {
-    pub const WRITE: u32 = 1;
-    pub const WRITEV: u32 = 20;
-    pub const NANOSLEEP: u32 = 35;
-    pub const SENDFILE: u32 = 40;
-    pub const SENDTO: u32 = 44;
-    pub const SENDMSG: u32 = 46;
-    pub const FUTEX: u32 = 202;
-    pub const SCHED_SETAFFINITY: u32 = 203;
-    pub const CLOCK_NANOSLEEP: u32 = 230;
-    pub const SENDMMSG: u32 = 307;
-    pub const FUTEX_WAITV: u32 = 449;
-    pub const FUTEX_WAIT: u32 = 455;
+/// Operations on futexes, without their flags.
+mod operation {
+    pub const MASK: u32 = 0x7f;
+    pub const WAIT: u32 = 0;
+    pub const LOCK_PI: u32 = 6;
+    pub const WAIT_BITSET: u32 = 9;
+    pub const LOCK_PI2: u32 = 13;
+}
+
+/// Kinds of files in `SLEEPS_IN`, `enum sidelane_tale_file`.
+mod file {
+    pub const PIPE: u32 = 1;
+    pub const SOCKET: u32 = 12;
+    pub const EVENT: u32 = 13;
+    pub const TIMER: u32 = 14;
+}
+
+const AF_UNIX: u32 = 1;
+
+/// The system call in which a thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    pub number: u32,
+    pub argument: u64,
+    /// The operation on a futex, or the file's inode, or the socket's family and protocol.
+    named: u32,
+    file: u32,
+    pub timeout_ms: u32,
+    /// Cookie of the socket.
+    pub socket: u64,
+}
+
+impl Call {
+    /// The call that a `SLEEPS_IN` record tells of.
+    pub fn of(record: &Record) -> Call {
+        Call {
+            number: record.detail,
+            argument: record.value,
+            named: record.other.tid,
+            file: record.other.pid & 0xf,
+            timeout_ms: record.other.pid >> 4,
+            socket: record.socket,
+        }
+    }
+
+    /// What it waits for, without what is known of sockets.
+    fn object(&self) -> Object {
+        match self.file {
+            _ if Purpose::of(self.number) == Purpose::Futex => Object::Futex(self.named),
+            0 => Object::Unknown,
+            file::PIPE => Object::Pipe(self.named),
+            file::SOCKET if self.named & 0xffff == AF_UNIX => Object::UnixSocket,
+            file::SOCKET => Object::Socket,
+            file::EVENT => Object::Event,
+            file::TIMER => Object::Timer,
+            _ => Object::File(self.argument as u32, self.named),
+        }
+    }
+}
+
+/// What woke a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waker {
+    /// The thread; none for an interrupt.
+    pub by: Task,
+    pub is_timer: bool,
+    /// The system call in which it did.
+    pub call: Option<u32>,
+    /// It is of another process of the service, and works on a request of its own.
+    pub is_session: bool,
+    /// A disk has answered it since the sleep began.
+    pub has_read: bool,
+}
+
+/// What the socket is that a thread sleeps at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct At {
+    pub is_client: bool,
+    pub peer: Option<Peer>,
+}
+
+/// A question that the thread asked another service, and that was not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    pub socket: u64,
+    pub peer: Option<Peer>,
+    /// The connection was not there yet.
+    pub connects: bool,
 }
 
 /// What is known of a thread's sleep when it ends.
@@ -24,61 +100,155 @@ mod call {
 pub struct Sleep {
     /// Why it left the CPU: `record::leave`.
     pub leave: u32,
-    /// The system call that it was in, with its first argument.
-    pub call: Option<(u32, u64)>,
-    /// Who woke it; nobody for an interrupt.
-    pub by: Task,
+    /// The system call that it was in.
+    pub call: Option<Call>,
+    pub waker: Waker,
+    pub at: At,
+    pub question: Option<Question>,
     /// The disk that answered it meanwhile.
     pub disk: Option<u64>,
     /// It had touched a page that was not there.
     pub in_fault: bool,
-    /// It waited for a lock of the kernel: its address and who held it.
+    /// It waited for a lock of the kernel: its address and the thread that held it.
     pub lock: Option<(u64, Task)>,
 }
 
 impl Sleep {
-    /// What the time went to, with the detail of the span and who is to be named.
+    /// What the time went to, with the detail of the span and the thread that is to be named.
     pub fn cause(&self) -> (Cause, u64, Task) {
         match self.leave {
-            leave::STOPPED => (Cause::Frozen, 0, self.by),
+            leave::STOPPED => (Cause::Frozen, 0, self.waker.by),
             leave::BLOCKED => self.cause_in_the_kernel(),
             _ => self.cause_of_waiting(),
         }
     }
 
     fn cause_in_the_kernel(&self) -> (Cause, u64, Task) {
+        let by = self.waker.by;
         if let Some(disk) = self.disk {
             return (Cause::Disk, disk, Task::default());
         }
         if let Some((address, holder)) = self.lock {
-            return (Cause::Lock, address, if holder.tid != 0 { holder } else { self.by });
+            return (Cause::Lock, address, if holder.tid != 0 { holder } else { by });
         }
         match self.call {
-            _ if self.in_fault => (Cause::PageFault, 0, self.by),
-            Some((call::SCHED_SETAFFINITY, _)) => (Cause::Migration, 0, self.by),
-            _ => (Cause::NotExplained, 0, self.by),
+            _ if self.in_fault => (Cause::PageFault, 0, by),
+            Some(Call { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
+            _ => (Cause::NotExplained, 0, by),
         }
     }
 
+    fn is_by_thread(&self) -> bool {
+        self.waker.by.tid != 0
+    }
+
     fn cause_of_waiting(&self) -> (Cause, u64, Task) {
-        let woken_by_a_thread = self.by.tid != 0;
-        match self.call {
-            Some((call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV, address)) if woken_by_a_thread => {
-                (Cause::Lock, address, self.by)
-            }
-            Some((call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV, address)) => (Cause::Timer, address, self.by),
-            Some((call::NANOSLEEP | call::CLOCK_NANOSLEEP, _)) => (Cause::Timer, 0, self.by),
-            // Whoever reads at the other end of a pipe is a thread; an acknowledgement comes with an interrupt.
-            Some((call, _)) if sends(call) && !woken_by_a_thread => (Cause::SendBuffer, 0, self.by),
-            _ if self.in_fault => (Cause::PageFault, 0, self.by),
-            _ if woken_by_a_thread => (Cause::HandOver, 0, self.by),
-            _ => (Cause::NotExplained, 0, self.by),
+        let by = self.waker.by;
+        let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
+        let cause = match purpose {
+            Purpose::Futex => return (self.cause_at_futex(), self.call.map_or(0, |call| call.argument), by),
+            Purpose::Completion if self.disk.is_some() => Cause::Disk,
+            _ if self.waker.has_read && self.disk.is_some() && !self.waker.is_session => Cause::Disk,
+            Purpose::Sleep => Cause::Timer,
+            Purpose::Connect => self.unless_timeout(Cause::Connect),
+            Purpose::Send => self.cause_of_sending(),
+            Purpose::FileLock if self.is_by_thread() => Cause::Lock,
+            _ if self.is_by_thread() && self.waker.is_session => Cause::Lock,
+            _ if self.in_fault => Cause::PageFault,
+            _ if self.is_by_thread() => Cause::HandOver,
+            Purpose::Receive | Purpose::Poll => self.cause_of_receiving(purpose),
+            _ if self.waker.is_timer => Cause::Timer,
+            _ => Cause::NotExplained,
+        };
+        (cause, self.disk.filter(|_| cause == Cause::Disk).unwrap_or(0), by)
+    }
+
+    fn cause_at_futex(&self) -> Cause {
+        // A log of an older version says neither the operation nor whether a timer ended it.
+        let may_be_timer =
+            self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || call.named == operation::WAIT);
+        match self.is_by_thread() {
+            true => Cause::Lock,
+            false if may_be_timer => Cause::Timer,
+            false => Cause::NotExplained,
+        }
+    }
+
+    /// An acknowledgement comes with an interrupt; at the other end of a pipe or Unix socket is a thread.
+    fn cause_of_sending(&self) -> Cause {
+        match self.at {
+            _ if self.is_by_thread() => Cause::Full,
+            At { is_client: false, peer: Some(_) } => Cause::Full,
+            _ => Cause::SendBuffer,
+        }
+    }
+
+    fn unless_timeout(&self, cause: Cause) -> Cause {
+        if self.waker.is_timer { Cause::NoAnswer } else { cause }
+    }
+
+    /// The question that this sleep waits to be answered.
+    fn asked(&self) -> Option<Question> {
+        let at = self.call.map_or(0, |call| call.socket);
+        self.question.filter(|question| at == 0 || at == question.socket)
+    }
+
+    fn cause_of_receiving(&self, purpose: Purpose) -> Cause {
+        match (self.asked(), purpose) {
+            (Some(question), _) if !question.connects => self.unless_timeout(Cause::Downstream),
+            (Some(_), _) => self.unless_timeout(Cause::Connect),
+            (None, _) if self.waker.is_timer => Cause::Timer,
+            (None, Purpose::Receive) if self.at.is_client => Cause::NetworkReceive,
+            (None, Purpose::Receive) if self.at.peer.is_some() => Cause::Downstream,
+            _ => Cause::NotExplained,
+        }
+    }
+
+    /// What is said of it.
+    pub fn wait(&self) -> Wait {
+        let object = self.call.map_or(Object::Unknown, |call| call.object());
+        let question = self.asked().and_then(|question| question.peer);
+        let object = match (self.at, question) {
+            (At { is_client: true, .. }, _) => Object::Client,
+            (At { peer: Some(peer), .. }, _) | (_, Some(peer)) if object_may_be_peer(object) => Object::Service(peer),
+            _ => object,
+        };
+        let ended = match self.waker {
+            Waker { is_timer: true, .. } => Ended::Timer,
+            Waker { by: Task { tid: 0, .. }, .. } => Ended::Interrupt,
+            Waker { call, .. } => Ended::Thread(call),
+        };
+        let of_session = self.waker.is_session;
+        let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
+        let connects = purpose == Purpose::Connect || self.asked().is_some_and(|question| question.connects);
+        let timeout_ms = self.call.map_or(0, |call| call.timeout_ms);
+        Wait {
+            call: self.call.map(|call| call.number),
+            object,
+            timeout_ms,
+            ended,
+            of_session,
+            connects,
+            ..Wait::default()
         }
     }
 }
 
-fn sends(number: u32) -> bool {
-    matches!(number, call::WRITE | call::WRITEV | call::SENDFILE | call::SENDTO | call::SENDMSG | call::SENDMMSG)
+fn object_may_be_peer(object: Object) -> bool {
+    matches!(object, Object::Unknown | Object::Socket | Object::UnixSocket)
+}
+
+/// Whether a wait on a futex with this operation is for a lock: always, never, or (none) by how the futex is used.
+pub fn is_lock_by_operation(wait: &Wait) -> Option<bool> {
+    let Object::Futex(operation) = wait.object else { return Some(true) };
+    let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
+    match operation & operation::MASK {
+        _ if wait.of_session => Some(true),
+        _ if is_end => Some(false),
+        operation::WAIT | operation::LOCK_PI | operation::LOCK_PI2 if wait.call == Some(call::FUTEX) => Some(true),
+        operation::WAIT_BITSET => None,
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -88,7 +258,9 @@ mod tests {
     const WAITS: Sleep = Sleep {
         leave: leave::SLEEPS,
         call: None,
-        by: Task { tid: 0, pid: 0 },
+        waker: Waker { by: Task { tid: 0, pid: 0 }, is_timer: false, call: None, is_session: false, has_read: false },
+        at: At { is_client: false, peer: None },
+        question: None,
         disk: None,
         in_fault: false,
         lock: None,
@@ -99,16 +271,25 @@ mod tests {
         sleep.cause().0
     }
 
+    fn by_other(sleep: Sleep) -> Sleep {
+        Sleep { waker: Waker { by: OTHER, ..sleep.waker }, ..sleep }
+    }
+
+    fn in_call(number: u32, argument: u64) -> Sleep {
+        let call = Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0 };
+        Sleep { call: Some(call), ..WAITS }
+    }
+
     #[test]
     fn a_futex_that_a_thread_woke_is_a_lock_and_one_that_ended_by_itself_a_timer() {
-        let futex = Sleep { call: Some((call::FUTEX, 0x10)), ..WAITS };
-        assert_eq!(Sleep { by: OTHER, ..futex }.cause(), (Cause::Lock, 0x10, OTHER));
+        let futex = in_call(call::FUTEX, 0x10);
+        assert_eq!(by_other(futex).cause(), (Cause::Lock, 0x10, OTHER));
         assert_eq!(cause(futex), Cause::Timer);
     }
 
     #[test]
     fn without_system_calls_it_is_only_known_that_a_thread_woke_it() {
-        assert_eq!(Sleep { by: OTHER, ..WAITS }.cause(), (Cause::HandOver, 0, OTHER));
+        assert_eq!(by_other(WAITS).cause(), (Cause::HandOver, 0, OTHER));
         assert_eq!(cause(WAITS), Cause::NotExplained);
     }
 
@@ -123,11 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_stopped_is_frozen_and_whoever_cannot_send_has_a_full_buffer() {
-        assert_eq!(cause(Sleep { leave: leave::STOPPED, ..WAITS }), Cause::Frozen);
-        let sends = Sleep { call: Some((call::SENDMSG, 5)), ..WAITS };
+    fn a_send_waits_for_the_network_or_for_the_thread_that_reads() {
+        let sends = in_call(call::SENDMSG, 5);
         assert_eq!(cause(sends), Cause::SendBuffer);
-        assert_eq!(Sleep { by: OTHER, ..sends }.cause(), (Cause::HandOver, 0, OTHER));
-        assert_eq!(cause(Sleep { call: Some((call::NANOSLEEP, 5)), ..WAITS }), Cause::Timer);
+        assert_eq!(by_other(sends).cause(), (Cause::Full, 0, OTHER));
+        assert_eq!(cause(Sleep { leave: leave::STOPPED, ..sends }), Cause::Frozen);
+        assert_eq!(cause(in_call(call::NANOSLEEP, 5)), Cause::Timer);
+    }
+
+    #[test]
+    fn more_of_a_request_is_waited_for_at_the_clients_socket() {
+        let at = At { is_client: true, peer: None };
+        assert_eq!(cause(Sleep { at, ..in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
+        assert_eq!(cause(in_call(call::RECVFROM, 5)), Cause::NotExplained);
     }
 }

@@ -3,6 +3,7 @@
 use crate::builder::request::Id;
 use crate::cause::Cause;
 use crate::ending::Side;
+use crate::wait::Peer;
 
 /// Arrivals that wait to be taken up on one socket.
 const ARRIVALS: usize = 8;
@@ -76,6 +77,9 @@ impl Arrivals {
     }
 }
 
+/// Questions that are under way on one socket at once, of different requests.
+const CALLS: usize = 8;
+
 /// A question to another service that was sent on a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
@@ -84,6 +88,12 @@ pub struct Call {
     pub sent_ns: u64,
     /// When the answer came; 0 before that.
     pub ready_ns: u64,
+    /// It asks for the connection itself.
+    pub connects: bool,
+    /// Some of an answer was taken.
+    pub is_answered: bool,
+    /// Another request had a question under way on this socket at the same time.
+    pub is_shared: bool,
 }
 
 /// A socket of the service.
@@ -92,7 +102,8 @@ pub struct Socket {
     pub arrivals: Arrivals,
     /// Clients ask here.
     pub is_asked: bool,
-    pub peer_port: u32,
+    /// The service that is asked here.
+    pub peer: Option<Peer>,
     /// The request that was last taken up here.
     pub request: Id,
     /// A response was sent here.
@@ -101,7 +112,7 @@ pub struct Socket {
     pub held: Option<(Cause, u64)>,
     /// The side that ended the connection first, and when.
     pub ended: Option<(Side, u64)>,
-    pub call: Option<Call>,
+    pub calls: Vec<Call>,
     /// How often records had been lost when this was known of it.
     pub epoch: u32,
     /// Of requests that arrived before, some data may have come unseen.
@@ -120,7 +131,22 @@ impl Socket {
         self.epoch = epoch;
         self.clean_ns = u64::MAX;
         self.arrivals = Arrivals::default();
-        (self.call, self.left, self.held) = (None, None, None);
+        self.calls.clear();
+        (self.left, self.held) = (None, None);
+    }
+
+    /// A question is sent. Questions of other requests that were answered are over: the connection is lent to one request
+    /// after the other. If one was not answered, they share it.
+    pub fn ask(&mut self, mut call: Call) {
+        self.calls.retain(|other| other.request != call.request && !other.is_answered);
+        if self.calls.len() == CALLS {
+            self.calls.remove(0);
+        }
+        call.is_shared = !self.calls.is_empty();
+        if call.is_shared {
+            self.calls.iter_mut().for_each(|other| other.is_shared = true);
+        }
+        self.calls.push(call);
     }
 
     /// Whether some data of a request may have come unseen that arrived at `arrived_ns`, and is taken up at `at_ns`.

@@ -1,15 +1,30 @@
 //! What a thread did: its states one after the other, and what lay over them.
 
+use std::collections::VecDeque;
+
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::machine::Spell;
 use crate::builder::request::Id;
-use crate::builder::sleep::Sleep;
+use crate::builder::sleep::{At, Call, Question, Sleep, Waker};
 use crate::builder::waits::{Faults, Waits};
 use crate::cause::Cause;
 use crate::record::{Task, leave};
+use crate::wait::Wait;
 
 /// Detail of a state that is not known because records were lost.
 pub const LOST: u64 = 1;
+
+/// A thread that takes longer between two waits for a lock has had it.
+const BETWEEN_TURNS_NS: u64 = 1_000_000;
+/// Words of one lock lie so close together.
+const LOCK_BYTES: u64 = 64;
+
+fn are_close(one: u64, other: u64) -> bool {
+    one != 0 && one.abs_diff(other) < LOCK_BYTES
+}
+
+/// Facts that take as much memory as what is known of a wait.
+const FACTS_OF_WAIT: usize = size_of::<(u64, u64, Wait)>().div_ceil(size_of::<Fact>());
 
 /// A thread, with its history.
 #[derive(Debug)]
@@ -41,7 +56,11 @@ pub struct Thread {
     /// How often records had been lost when this was known of it.
     pub epoch: u32,
     /// The system call that it is in.
-    call: Option<(u32, u64)>,
+    call: Option<Call>,
+    /// What it asked another service for the request that it works on, until that answers.
+    pub question: Option<Question>,
+    /// Of its sleeps, from when to when, what is known of each.
+    waits: VecDeque<(u64, u64, Wait)>,
     /// The last disk that answered it, and when.
     disk: (u64, u64),
     /// Why it left the CPU.
@@ -71,6 +90,8 @@ impl Thread {
             touched_ns: at_ns,
             epoch,
             call: None,
+            question: None,
+            waits: VecDeque::new(),
             disk: (0, 0),
             leave: leave::PREEMPTED,
             woken: false,
@@ -82,6 +103,7 @@ impl Thread {
     pub fn is_lost(&mut self, at_ns: u64, epoch: u32) {
         self.epoch = epoch;
         (self.request, self.handed_by, self.call, self.moved_ns) = (0, 0, None, 0);
+        self.question = None;
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(Spell::forget_begin);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();
@@ -107,6 +129,7 @@ impl Thread {
     pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
         self.handed_by = handed_by;
         if self.request != request {
+            self.question = None;
             self.request = request;
             let now = self.state;
             self.turn(at_ns, now.state, now.cause, now.cpu, now.by);
@@ -136,6 +159,7 @@ impl Thread {
     /// Whoever gets its number next has nothing of what it had.
     fn has_ended(&mut self, at_ns: u64) {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
+        self.question = None;
         self.is_let_run(at_ns);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();
@@ -146,12 +170,12 @@ impl Thread {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
-    /// `by` woke it; it is to run on `cpu`.
-    pub fn is_woken(&mut self, at_ns: u64, by: Task, cpu: u32) {
+    /// `waker` woke it from its sleep at `at`; it is to run on `cpu`.
+    pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: At, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
-                self.end_sleep(at_ns, by);
+                self.end_sleep(at_ns, waker, at);
                 if self.state.cause == Cause::Migration {
                     // It moved itself: it sleeps until that is done, and is woken on the other CPU.
                     self.moved_ns = at_ns;
@@ -165,18 +189,68 @@ impl Thread {
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
     }
 
-    fn end_sleep(&mut self, at_ns: u64, by: Task) {
+    fn end_sleep(&mut self, at_ns: u64, waker: Waker, at: At) {
         let (disk, answered_ns) = self.disk;
         let sleep = Sleep {
             leave: self.leave,
             call: self.call,
-            by,
+            waker: Waker { has_read: waker.has_read && answered_ns >= self.state.from_ns, ..waker },
+            at,
+            question: self.question,
             disk: (answered_ns >= self.state.from_ns).then_some(disk),
             in_fault: self.faults.is_in_one(),
             lock: self.locks.what(),
         };
         (self.state.cause, self.state.detail, self.state.by) = sleep.cause();
         self.state.to_ns = at_ns;
+        if self.call.is_some() {
+            self.waits.push_back((self.state.from_ns, at_ns, sleep.wait()));
+        }
+        if self.state.cause == Cause::Lock && self.state.detail != 0 {
+            self.join_waits();
+        }
+    }
+
+    /// A lock that is waited for in turns, each with a timeout, is one wait: what ended the last turn is true of all.
+    fn join_waits(&mut self) {
+        let last = self.state;
+        let mut place = self.states.len();
+        let (mut ran_ns, mut ready) = (0, None);
+        while let Some(before) = place.checked_sub(1) {
+            place = before;
+            let Some(fact) = self.states.get_mut(place) else { return };
+            match fact.state {
+                State::Asleep if fact.cause == Cause::Timer && are_close(fact.detail, last.detail) => {
+                    (fact.cause, fact.by, ran_ns) = (Cause::Lock, last.by, 0);
+                    let behind = ready.take().and_then(|place| self.states.get_mut(place));
+                    if let Some(behind) = behind.filter(|fact| fact.by == last.by) {
+                        // Between two turns it waits for the CPU that the thread with the lock has.
+                        (behind.cause, behind.detail) = (Cause::Lock, last.detail);
+                    }
+                }
+                State::Running if ran_ns + (fact.to_ns - fact.from_ns) < BETWEEN_TURNS_NS => {
+                    ran_ns += fact.to_ns - fact.from_ns;
+                }
+                State::Ready => ready = Some(place),
+                _ => return,
+            }
+        }
+    }
+
+    /// What is known of the sleep that `state` is, or is a part of.
+    pub fn wait_of(&self, state: &Fact) -> Option<Wait> {
+        let after = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= state.from_ns);
+        self.waits.get(after).filter(|(from_ns, ..)| *from_ns < state.to_ns).map(|(_, _, wait)| *wait)
+    }
+
+    /// The system call that it is in: at which socket it sleeps, and at which futex.
+    pub fn sleeps_at(&self) -> Option<Call> {
+        self.call
+    }
+
+    /// When its present state began.
+    pub fn state_since_ns(&self) -> u64 {
+        self.state.from_ns
     }
 
     /// It came to `cpu`, after `before`. If it was woken, then at `woken_ns`.
@@ -189,7 +263,7 @@ impl Thread {
         let was_asleep = self.state.state == State::Asleep;
         if was_asleep || (self.state.state == State::Unknown && woken_ns != 0) {
             let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.max(self.state.from_ns).min(at_ns) };
-            self.is_woken(woken_ns, Task::default(), cpu);
+            self.is_woken(woken_ns, Waker::default(), At::default(), cpu);
         }
         if self.state.state == State::Ready && self.woken {
             self.state.by = before;
@@ -218,7 +292,7 @@ impl Thread {
     }
 
     /// It is about to leave the CPU of its own accord, in this system call or in none.
-    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<(u32, u64)>) {
+    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<Call>) {
         self.call = call;
         self.faults.sleeps(at_ns, call.is_some());
     }
@@ -249,17 +323,23 @@ impl Thread {
 
     /// How many facts it has.
     pub fn facts(&self) -> usize {
-        self.tracks().iter().map(|track| track.len()).sum()
+        self.tracks().iter().map(|track| track.len()).sum::<usize>() + self.waits.len() * FACTS_OF_WAIT
     }
 
     /// Bytes that it takes beside itself.
     pub fn bytes(&self) -> usize {
-        self.tracks().iter().map(|track| track.bytes()).sum()
+        let waits = self.waits.capacity() * size_of::<(u64, u64, Wait)>();
+        self.tracks().iter().map(|track| track.bytes()).sum::<usize>() + waits
     }
 
     /// Forgets what ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.states.forget(floor_ns);
+        let old = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= floor_ns);
+        self.waits.drain(..old);
+        if self.waits.capacity() > 64 && self.waits.capacity() / 4 > self.waits.len() {
+            self.waits.shrink_to(self.waits.len() * 2);
+        }
         self.faults.track.forget(floor_ns);
         self.locks.track.forget(floor_ns);
         self.reclaims.track.forget(floor_ns);

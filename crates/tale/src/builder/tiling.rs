@@ -18,7 +18,8 @@ pub struct Tiling {
 }
 
 fn say_the_same(one: &Span, other: &Span) -> bool {
-    let key = |span: &Span| (span.cause, span.tid, span.cpu, span.by_tid, span.by_pid, span.detail, span.behind);
+    let by = |span: &Span| (span.by_tid, span.by_pid, span.detail, span.behind, span.wait);
+    let key = |span: &Span| (span.cause, span.tid, span.cpu, by(span));
     key(one) == key(other)
 }
 
@@ -64,6 +65,7 @@ pub fn nothing() -> Span {
         by_pid: 0,
         detail: 0,
         behind: 0,
+        wait: None,
     }
 }
 

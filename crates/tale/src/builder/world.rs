@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::builder::futexes::Futexes;
 use crate::builder::machine::Machine;
 use crate::builder::request::{Id, Request, Requests};
 use crate::builder::settings::{Counts, Settings};
@@ -37,6 +38,7 @@ pub struct World {
     pub sockets: FxHashMap<u64, Socket>,
     pub requests: Requests,
     pub machine: Machine,
+    pub futexes: Futexes,
     /// Requests that the program itself emits, by number.
     pub emitted: FxHashMap<u64, Id>,
     /// Requests that were answered, and when to look whether more follows.
@@ -60,6 +62,7 @@ impl World {
             sockets: FxHashMap::default(),
             requests: Requests::default(),
             machine: Machine::default(),
+            futexes: Futexes::default(),
             emitted: FxHashMap::default(),
             answered: VecDeque::new(),
             closed: VecDeque::new(),
@@ -86,6 +89,7 @@ impl World {
             Kind::DataReady
             | Kind::Received
             | Kind::Sent
+            | Kind::Connects
             | Kind::Transmitted
             | Kind::Acknowledged
             | Kind::Retransmitted
@@ -224,6 +228,7 @@ impl World {
             + self.sockets.capacity() * size_of::<(u64, Socket)>()
             + self.requests.bytes()
             + self.machine.bytes()
+            + self.futexes.bytes()
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()

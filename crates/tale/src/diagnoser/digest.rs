@@ -1,9 +1,10 @@
 //! What is kept of a request whose timeline is not.
 
 use crate::cause::Cause;
-use crate::diagnoser::normal::{Times, place};
+use crate::diagnoser::normal::{NO_TIMES, Times, place};
 use crate::record::Task;
 use crate::timeline::{Span, Timeline};
+use crate::wait::{Ended, TIMEOUT_UNKNOWN, Wait};
 
 /// Who or what was behind a part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,7 @@ pub struct Clue {
     pub cause: Cause,
     pub by: Task,
     pub detail: u64,
+    pub wait: Option<Wait>,
     /// All together, and the longest at once.
     pub sum_ns: u64,
     pub longest_ns: u64,
@@ -32,7 +34,7 @@ pub struct Digest {
 
 /// What a timeline's time went to.
 pub fn times_of(timeline: &Timeline) -> Times {
-    let mut times = Times::default();
+    let mut times = NO_TIMES;
     timeline.spans.iter().for_each(|span| times[place(span.cause)] += span.length_ns());
     times
 }
@@ -42,10 +44,8 @@ impl Digest {
         let mut clues: Vec<Clue> = Vec::new();
         for span in &timeline.spans {
             let clue = clue_of(span);
-            let same = |other: &&mut Clue| (other.cause, other.by, other.detail) == (clue.cause, clue.by, clue.detail);
-            if let Some(known) = clues.iter_mut().find(same) {
-                known.sum_ns += clue.sum_ns;
-                known.longest_ns = known.longest_ns.max(clue.longest_ns);
+            if let Some(known) = clues.iter_mut().find(|known| known.is_as(&clue)) {
+                known.join(&clue, clue.sum_ns);
             } else if clues.len() < CLUES_AT_MOST {
                 clues.push(clue);
             }
@@ -70,5 +70,41 @@ fn clue_of(span: &Span) -> Clue {
         Cause::SendBuffer => span.detail.next_power_of_two(),
         _ => span.detail,
     };
-    Clue { cause: span.cause, by, detail, sum_ns: span.length_ns(), longest_ns: span.length_ns() }
+    let wait = span.wait.map(|wait| said_of(span.cause, wait));
+    Clue { cause: span.cause, by, detail, wait, sum_ns: span.length_ns(), longest_ns: span.length_ns() }
+}
+
+/// What is said of a wait: without what differs each time and does not matter to its cause.
+fn said_of(cause: Cause, mut wait: Wait) -> Wait {
+    match cause {
+        Cause::Inside => {
+            (wait.timeout_ms, wait.object) = (0, crate::wait::Object::Unknown);
+            if matches!(wait.ended, Ended::Thread(_)) {
+                wait.ended = Ended::Thread(None);
+            }
+        }
+        Cause::Lock | Cause::HandOver | Cause::Full if wait.timeout_ms != 0 => wait.timeout_ms = TIMEOUT_UNKNOWN,
+        _ => (),
+    }
+    wait
+}
+
+impl Clue {
+    /// Whether both say the same, but for how long something took.
+    pub fn is_as(&self, other: &Clue) -> bool {
+        let without_times = |clue: &Clue| clue.wait.map(|wait| Wait { timeout_ms: 0, ..wait });
+        (self.cause, self.by, self.detail) == (other.cause, other.by, other.detail)
+            && without_times(self) == without_times(other)
+    }
+
+    /// Adds another clue that says the same. Of different timeouts none is said.
+    pub fn join(&mut self, other: &Clue, sum_ns: u64) {
+        self.sum_ns += sum_ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        if let (Some(wait), Some(added)) = (&mut self.wait, other.wait)
+            && wait.timeout_ms != added.timeout_ms
+        {
+            wait.timeout_ms = TIMEOUT_UNKNOWN;
+        }
+    }
 }

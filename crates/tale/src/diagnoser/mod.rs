@@ -7,6 +7,7 @@ mod digest;
 mod histogram;
 mod kept;
 mod normal;
+mod waits;
 mod words;
 
 use std::cmp::Reverse;
@@ -21,8 +22,8 @@ use crate::timeline::Timeline;
 use digest::{Clue, Digest, times_of};
 use histogram::{Histogram, bucket, first_of};
 use kept::Kept;
-use normal::{Normal, Normals, Times, most_of, place};
-pub use words::{Names, time};
+use normal::{NO_TIMES, Normal, Normals, Times, most_of, place};
+pub use words::{Known, Names, time};
 
 /// log2 of the classes of latency an octave.
 const CLASS_BITS: u32 = 2;
@@ -60,11 +61,17 @@ impl Default for DiagnoserSettings {
 }
 
 /// Requests of about the same latency.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Class {
     requests: u64,
     times: Times,
     digests: Vec<Digest>,
+}
+
+impl Default for Class {
+    fn default() -> Class {
+        Class { requests: 0, times: NO_TIMES, digests: Vec::new() }
+    }
 }
 
 impl Class {
@@ -229,6 +236,15 @@ fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
     above
 }
 
+/// What to do about a cause, with the next command to type where there is one.
+fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> String {
+    let usual = advice(cause, detail);
+    match clue.and_then(|clue| waits::next_command(clue, names)) {
+        Some(command) => format!("`{command}` shows why; ask that service earlier, or a copy of it too."),
+        None => usual.to_owned(),
+    }
+}
+
 /// The causes that cannot be told where only `kinds` are recorded, and why.
 fn cannot_tell(kinds: Kinds) -> Vec<(Cause, String)> {
     let missing = |cause: Cause| {
@@ -332,7 +348,7 @@ impl<'a> Tail<'a> {
                 share: share.tail_ns / sum_ns,
                 examples: self.examples(cause, share, diagnoser),
                 evidence: share.evidence(self.slow, names),
-                advice: advice(cause, detail).to_owned(),
+                advice: said_of(cause, detail, share.first_clue(), names),
             }
         })
     }
@@ -356,10 +372,9 @@ impl<'a> Tail<'a> {
 
 impl Share<'_> {
     fn note(&mut self, clue: &Clue, weight: f64) {
-        let same = |(other, _): &&mut (Clue, f64)| (other.by, other.detail) == (clue.by, clue.detail);
-        match self.clues.iter_mut().find(same) {
+        match self.clues.iter_mut().find(|(other, _)| other.is_as(clue)) {
             Some((known, sum_ns)) => {
-                known.longest_ns = known.longest_ns.max(clue.longest_ns);
+                known.join(clue, 0);
                 *sum_ns += clue.sum_ns as f64 * weight;
             }
             None => self.clues.push((*clue, clue.sum_ns as f64 * weight)),

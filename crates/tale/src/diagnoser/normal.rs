@@ -6,10 +6,13 @@ use crate::diagnoser::histogram::Histogram;
 /// A time for each cause.
 pub type Times = [u64; Cause::ALL.len()];
 
+/// No time for any.
+pub const NO_TIMES: Times = [0; Cause::ALL.len()];
+
 /// What each cause usually takes: medians of requests that were not slow.
 ///
 /// Work on a CPU counts as one, whether batch ran beside it or not: what it takes longer beside batch is what batch cost.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Normal {
     times: Times,
 }
@@ -22,7 +25,7 @@ pub fn place(cause: Cause) -> usize {
 impl Normal {
     /// What `times` have above the normal, by cause.
     pub fn above(&self, times: &Times) -> Times {
-        let mut above = Times::default();
+        let mut above = NO_TIMES;
         for (index, time_ns) in times.iter().enumerate() {
             above[index] = time_ns.saturating_sub(self.times[index]);
         }
@@ -57,7 +60,7 @@ impl Normals {
 
     /// What is normal by now.
     pub fn normal(&self) -> Normal {
-        let mut normal = Normal::default();
+        let mut normal = Normal { times: NO_TIMES };
         for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
             *time_ns = histogram.at(0.5);
         }
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
 
     fn times(of: &[(Cause, u64)]) -> Times {
-        let mut times = Times::default();
+        let mut times = NO_TIMES;
         of.iter().for_each(|(cause, time_ns)| times[place(*cause)] = *time_ns);
         times
     }
@@ -101,6 +104,6 @@ mod tests {
     fn a_cause_is_claimed_if_it_explains_most() {
         assert_eq!(most_of(&times(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
         assert_eq!(most_of(&times(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
-        assert_eq!(most_of(&Times::default()), None);
+        assert_eq!(most_of(&NO_TIMES), None);
     }
 }

@@ -3,10 +3,39 @@
 use crate::builder::SOFTIRQ;
 use crate::cause::Cause;
 use crate::diagnoser::digest::Clue;
+use crate::diagnoser::waits;
 use crate::record::{Task, pause};
+use crate::wait::Peer;
 
-/// What a thread or process is called; none if that is not known.
-pub type Names<'a> = &'a dyn Fn(Task) -> Option<String>;
+/// What is known of threads, processes and what they wait for, beside the records.
+pub trait Known {
+    /// What a thread or process is called.
+    fn name(&self, task: Task) -> Option<String>;
+
+    /// The process on this machine that is asked at this address.
+    fn process_at(&self, _peer: Peer) -> Option<u32> {
+        None
+    }
+
+    /// The process that reads from the pipe with this inode.
+    fn reader_of(&self, _pipe: u32) -> Option<u32> {
+        None
+    }
+
+    /// The path of the file with this inode.
+    fn path_of(&self, _inode: u32) -> Option<String> {
+        None
+    }
+}
+
+impl<F: Fn(Task) -> Option<String>> Known for F {
+    fn name(&self, task: Task) -> Option<String> {
+        self(task)
+    }
+}
+
+/// What is known beside the records.
+pub type Names<'a> = &'a dyn Known;
 
 /// A time, in a unit that suits it.
 pub fn time(ns: u64) -> String {
@@ -26,8 +55,8 @@ fn bytes(count: u64) -> String {
     }
 }
 
-fn who(task: Task, names: Names) -> String {
-    let name = names(task).map(|name| format!("{name}, ")).unwrap_or_default();
+pub(super) fn who(task: Task, names: Names) -> String {
+    let name = names.name(task).map(|name| format!("{name}, ")).unwrap_or_default();
     match task {
         Task { tid: 0, pid: 0 } => "nobody known".to_owned(),
         Task { tid: 0, pid } => format!("{name}process {pid}"),
@@ -38,6 +67,9 @@ fn who(task: Task, names: Names) -> String {
 
 /// What was seen of a clue, without its times.
 pub fn what(clue: &Clue, names: Names) -> String {
+    if let Some(said) = waits::what(clue, names) {
+        return said;
+    }
     let by = |verb: &str| format!("{} {verb}", who(clue.by, names));
     let is_known = clue.by != Task::default();
     match clue.cause {
@@ -77,6 +109,10 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::Retransmission => "a segment of the response was sent again".to_owned(),
         Cause::Downstream if clue.detail != 0 => format!("the service at port {} had not answered", clue.detail),
         Cause::Downstream => "another service had not answered".to_owned(),
+        Cause::Connect => "the connection was not there yet".to_owned(),
+        Cause::NoAnswer => "another service did not answer in time".to_owned(),
+        Cause::Full => by("had not read"),
+        Cause::Inside => "the event loop waited for events".to_owned(),
         Cause::NotExplained => "no record tells".to_owned(),
     }
 }
@@ -109,7 +145,7 @@ mod tests {
     #[test]
     fn who_and_what_is_named() {
         let names = |task: Task| (task.pid == 900).then(|| "stress".to_owned());
-        let clue = |cause, by, detail| Clue { cause, by, detail, sum_ns: 0, longest_ns: 0 };
+        let clue = |cause, by, detail| Clue { cause, by, detail, wait: None, sum_ns: 0, longest_ns: 0 };
         let hog = clue(Cause::RunQueue, Task { tid: 0, pid: 900 }, 0);
         assert_eq!(what(&hog, &names), "stress, process 900 had the CPU");
         let lock = clue(Cause::Lock, Task { tid: 6, pid: 100 }, 0xbeef);
@@ -123,7 +159,7 @@ mod tests {
     #[test]
     fn what_held_a_response_has_a_size_that_makes_sense() {
         let said = |cause, detail| {
-            what(&Clue { cause, by: Task::default(), detail, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
+            what(&Clue { cause, by: Task::default(), detail, wait: None, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
         };
         assert_eq!(said(Cause::SendBuffer, 1), "the response waited to be sent");
         assert!(said(Cause::SlowReader, 4_137_003).ends_with("up to 4.1 MB waited"));

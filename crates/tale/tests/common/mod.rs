@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use sidelane_tale::builder::{Builder, Settings};
 use sidelane_tale::cause::Cause;
-use sidelane_tale::record::{Kind, Record, Task, leave};
+use sidelane_tale::record::{BY_TIMER, Kind, Record, Task, leave};
 use sidelane_tale::timeline::Timeline;
 
 /// The service's process.
@@ -33,6 +33,20 @@ pub fn task(tid: u32) -> Task {
 pub fn at(us: u64) -> u64 {
     START_NS + us * 1_000
 }
+
+/// What a system call is on.
+#[derive(Clone, Copy, Default)]
+pub struct On {
+    pub argument: u64,
+    pub socket: u64,
+    pub named: u32,
+    pub file: u32,
+    pub timeout_ms: u32,
+}
+
+/// Kinds of files, of `enum sidelane_tale_file`.
+pub const PIPE: u32 = 1;
+pub const SOCKET: u32 = 12;
 
 /// A trace that is written by hand, in any order.
 #[derive(Clone, Default)]
@@ -131,6 +145,35 @@ impl Trace {
     /// A thread is about to leave the CPU in a system call.
     pub fn in_call(&mut self, us: u64, tid: u32, number: u32, argument: u64) -> &mut Trace {
         self.add(us, Kind::SleepsIn, tid, |record| (record.detail, record.value) = (number, argument))
+    }
+
+    /// A thread is about to leave the CPU in a call on a file: of this kind and inode, at this socket, with a timeout in
+    /// milliseconds.
+    pub fn in_call_on(&mut self, us: u64, tid: u32, number: u32, what: On) -> &mut Trace {
+        self.in_call(us, tid, number, what.argument);
+        let record = self.records.last_mut().expect("a record");
+        record.socket = what.socket;
+        record.other = Task { tid: what.named, pid: what.file | what.timeout_ms << 4 };
+        self
+    }
+
+    /// A timer wakes a thread.
+    pub fn woken_by_timer(&mut self, us: u64, tid: u32) -> &mut Trace {
+        self.add(us, Kind::Woken, NOBODY, |record| (record.other, record.value) = (task(tid), BY_TIMER))
+    }
+
+    /// `by` wakes a thread in this system call.
+    pub fn woken_in(&mut self, us: u64, by: u32, tid: u32, number: u32) -> &mut Trace {
+        self.add(us, Kind::Woken, by, |record| (record.other, record.value) = (task(tid), u64::from(number) + 1))
+    }
+
+    /// A question to 127.0.0.1 is sent on a socket that is not the service's own.
+    pub fn asks(&mut self, us: u64, tid: u32, socket: u64, port: u16, protocol: u8) -> &mut Trace {
+        self.elsewhere(us, Kind::Sent, tid, socket);
+        let record = self.records.last_mut().expect("a record");
+        record.detail = u32::from(port) | u32::from(protocol) << 16 | 2 << 24;
+        record.other.tid = u32::from_le_bytes([127, 0, 0, 1]);
+        self
     }
 
     /// Something ended that took so long.

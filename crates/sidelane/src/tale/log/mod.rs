@@ -10,6 +10,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 use sidelane_tale::record::{Kind, Kinds};
 
+use super::objects::Objects;
 use crate::log_file::Magic;
 
 pub use read::{LogReader, is_trace};
@@ -67,4 +68,7 @@ pub struct LogEnd {
     pub left_out: Option<u64>,
     /// What tracing took of a CPU.
     pub cpu_percent: Option<f64>,
+    /// What was found of the objects of waits.
+    #[serde(default)]
+    pub objects: Objects,
 }

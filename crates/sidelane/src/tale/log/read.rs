@@ -56,7 +56,7 @@ impl<R: Read> LogReader<R> {
             match kind {
                 RECORDS => self.read_records(&bytes, &mut each),
                 NAMES => self.read_names(&bytes),
-                END => self.end = self.json(&bytes),
+                END => self.read_end(&bytes),
                 _ => self.problem = Some(Note::LogDamaged),
             }
         }
@@ -84,6 +84,12 @@ impl<R: Read> LogReader<R> {
             self.problem = Some(Note::LogDamaged);
         }
         records.0.iter().filter_map(Record::from_bytes).for_each(|record| each(&record));
+    }
+
+    fn read_end(&mut self, bytes: &[u8]) {
+        self.end = self.json(bytes);
+        let objects = self.end.as_ref().map(|end: &LogEnd| end.objects.clone());
+        objects.into_iter().for_each(|objects| self.names.found(objects));
     }
 
     fn read_names(&mut self, bytes: &[u8]) {
@@ -158,7 +164,7 @@ mod tests {
     }
 
     fn end() -> LogEnd {
-        LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), cpu_percent: None }
+        LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), ..LogEnd::default() }
     }
 
     fn written(records: &[Record]) -> Vec<u8> {

@@ -66,9 +66,10 @@ impl LogWriter {
     /// Ends the log; what went wrong while it was written.
     pub fn end(mut self, names: &Names, end: &LogEnd) -> Option<Note> {
         self.write_records();
+        let end = LogEnd { objects: names.objects().clone(), ..end.clone() };
         let names: std::collections::BTreeMap<u32, &str> = names.all().collect();
         self.write_json(NAMES, &names);
-        self.write_json(END, end);
+        self.write_json(END, &end);
         let problem = self.problem.take().or_else(|| self.file.flush().err());
         problem.map(|error| {
             let (log, error) = (self.path.display().to_string(), error.to_string());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sidelane_tale::cause::Cause;
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
-use sidelane_tale::record::Kinds;
+use sidelane_tale::record::{Kinds, Task};
 use sidelane_tale::timeline::{Span, Timeline};
 
 use super::cause::{Planted, SLOW_NS};
@@ -96,7 +96,7 @@ fn diagnoser(whole: &[&Timeline], recorded: Kinds) -> Diagnoser {
 
 /// All tail time, and what of it is not explained.
 fn tail(diagnoser: &Diagnoser) -> (u64, u64) {
-    let diagnosis = diagnoser.diagnose(&|_| None);
+    let diagnosis = diagnoser.diagnose(&|_: Task| None);
     let not_explained = diagnosis.findings.iter().filter(|finding| finding.cause == Cause::NotExplained);
     (diagnosis.tail_ns, not_explained.map(|finding| finding.tail_ns).sum())
 }

@@ -1,0 +1,141 @@
+//! The processes of this machine that have a socket or the reading end of a pipe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::ports;
+
+/// A protocol over IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP: sockets that listen.
+    Tcp,
+    /// UDP: sockets without a peer.
+    Udp,
+}
+
+/// Inodes of the sockets that get what the process `pid` sends to an address; none if that is not on this machine, or in a
+/// network namespace other than the process's.
+pub fn sockets_at(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
+    if !is_local(pid, address.ip()) {
+        return BTreeSet::new();
+    }
+    match protocol {
+        Protocol::Tcp => ports::listening_beside(pid, address),
+        Protocol::Udp => ports::udp_beside(pid, address),
+    }
+}
+
+/// Whether an address is one of this machine, as the process sees it. In another network namespace that is known of
+/// loopback addresses alone.
+fn is_local(pid: u32, ip: IpAddr) -> bool {
+    let is_ours =
+        || ports::network_of("self").is_some() && ports::network_of("self") == ports::network_of(&pid.to_string());
+    ip.is_loopback() || (is_ours() && UdpSocket::bind((ip, 0)).is_ok())
+}
+
+/// What is looked for among the open files of all processes, by inode.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Sockets.
+    pub sockets: BTreeSet<String>,
+    /// Pipes, at their reading end.
+    pub pipes: BTreeSet<u32>,
+}
+
+/// Which processes have them: of several the one with the lowest number.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Of sockets.
+    pub sockets: BTreeMap<String, u32>,
+    /// Of pipes.
+    pub pipes: BTreeMap<u32, u32>,
+}
+
+/// Looks once through the open files of all processes.
+pub fn owners(wanted: &Wanted) -> Owners {
+    let mut owners = Owners::default();
+    if wanted.sockets.is_empty() && wanted.pipes.is_empty() {
+        return owners;
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        for file in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Ok(link) = fs::read_link(file.path()) else { continue };
+            let Some((kind, inode)) = link.to_str().and_then(named) else { continue };
+            match kind {
+                "socket" if wanted.sockets.contains(inode) => {
+                    owners.sockets.entry(inode.to_owned()).or_insert(pid);
+                }
+                "pipe" => {
+                    let is_wanted = |inode: &u32| wanted.pipes.contains(inode);
+                    let Some(inode) = inode.parse().ok().filter(is_wanted) else { continue };
+                    if file.metadata().is_ok_and(|link| link.permissions().mode() & 0o400 != 0) {
+                        owners.pipes.entry(inode).or_insert(pid);
+                    }
+                }
+                _ => (),
+            }
+        }
+    }
+    owners
+}
+
+/// "socket" and "4711" of `socket:[4711]`.
+fn named(link: &str) -> Option<(&str, &str)> {
+    let (kind, inode) = link.split_once(":[")?;
+    Some((kind, inode.strip_suffix(']')?))
+}
+
+/// The path of an open file of a process.
+pub fn path_of(pid: u32, number: u32) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+    path.to_str().filter(|path| path.starts_with('/')).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::pipe;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_gets_what_is_sent_to_an_address_is_found() {
+        let me = std::process::id();
+        let (tcp, udp) = (TcpListener::bind("0.0.0.0:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let ports = [tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port()];
+        for (port, protocol) in ports.into_iter().zip([Protocol::Tcp, Protocol::Udp]) {
+            let sockets = sockets_at(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
+            assert_eq!(sockets.len(), 1, "{protocol:?}");
+            let found = owners(&Wanted { sockets, ..Wanted::default() });
+            assert!(found.sockets.values().eq([&me]), "{found:?}");
+            // A documentation address is none of this machine, whatever listens at all addresses.
+            assert!(sockets_at(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_pipe_belongs_to_the_process_that_reads() {
+        let (reader, writer) = pipe().unwrap();
+        let link = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader))).unwrap();
+        let inode: u32 = named(link.to_str().unwrap()).unwrap().1.parse().unwrap();
+        let wanted = Wanted { pipes: BTreeSet::from([inode]), ..Wanted::default() };
+        assert_eq!(owners(&wanted).pipes.get(&inode), Some(&std::process::id()));
+        drop(reader);
+        assert!(owners(&wanted).pipes.is_empty());
+        drop(writer);
+    }
+
+    #[test]
+    fn the_path_of_an_open_file_is_found() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(file.as_file()) as u32;
+        let path = path_of(std::process::id(), number);
+        assert_eq!(path.as_deref(), file.path().to_str());
+    }
+}

@@ -1,0 +1,168 @@
+//! Waits in words: the system call, its object, what ended it, and what the thread that ended it had done.
+
+use crate::cause::Cause;
+use crate::diagnoser::digest::Clue;
+use crate::diagnoser::words::{Names, time, who};
+use crate::record::Task;
+use crate::wait::{Doing, Ended, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, call, name_of};
+
+/// A peer with its process, where it is on this machine and known.
+fn service(peer: Peer, names: Names) -> String {
+    match names.process_at(peer) {
+        Some(pid) => format!("{peer} ({})", who(Task { tid: 0, pid }, names)),
+        None => peer.to_string(),
+    }
+}
+
+/// The peer of a wait's object.
+fn peer_of(wait: &Wait) -> Option<Peer> {
+    match wait.object {
+        Object::Service(peer) => Some(peer),
+        _ => None,
+    }
+}
+
+fn asked(wait: &Wait, names: Names) -> String {
+    peer_of(wait).map_or_else(|| "another service".to_owned(), |peer| service(peer, names))
+}
+
+/// What was waited for in the system call.
+fn object(wait: &Wait, names: Names) -> Option<String> {
+    match wait.object {
+        Object::Unknown | Object::Futex(_) => None,
+        Object::Pipe(_) => Some("a pipe".to_owned()),
+        Object::UnixSocket => Some("a Unix socket".to_owned()),
+        Object::Socket => Some("a socket".to_owned()),
+        Object::Client => Some("the client's connection".to_owned()),
+        Object::Service(peer) => Some(service(peer, names)),
+        Object::Event => Some("an eventfd".to_owned()),
+        Object::Timer => Some("a timerfd".to_owned()),
+        Object::File(number, _) => Some(format!("file {number}")),
+    }
+}
+
+/// "in epoll_wait", "in read from a pipe".
+fn in_call(wait: &Wait, names: Names) -> String {
+    let Some(number) = wait.call else { return String::new() };
+    match object(wait, names) {
+        Some(object) => format!(" in {} on {object}", name_of(number)),
+        None => format!(" in {}", name_of(number)),
+    }
+}
+
+/// What the thread did that was waited for, after these words: ", which ran".
+fn doing(wait: &Wait, before: &str, names: Names) -> String {
+    let did = match wait.doing {
+        Doing::Unknown => return String::new(),
+        Doing::Ran => "ran",
+        Doing::WaitedForCpu => "waited for a CPU",
+        Doing::Slept => "slept until a set time",
+        Doing::WaitedForDisk => "waited for a disk",
+        Doing::Asked => "waited for another service",
+        Doing::Waited => "slept",
+    };
+    match wait.root {
+        Task { tid: 0, .. } => format!("{before}{did}"),
+        root => format!("{before}waited for {}, which {did}", who(root, names)),
+    }
+}
+
+fn within(wait: &Wait, longest_ns: u64) -> String {
+    match wait.timeout_ms {
+        0 | TIMEOUT_UNKNOWN => format!("within {}, when the program's timeout ended", time(longest_ns)),
+        ms => format!("within the {} that the program allows", time(u64::from(ms) * 1_000_000).replace(".0 ", " ")),
+    }
+}
+
+/// What was seen of a clue that tells of a wait; none if that adds nothing to its cause.
+pub fn what(clue: &Clue, names: Names) -> Option<String> {
+    let wait = clue.wait.as_ref()?;
+    let by = who(clue.by, names);
+    let said = match clue.cause {
+        Cause::Downstream if wait.is_shared => {
+            let service = asked(wait, names);
+            format!("{service} had not answered; several questions share the connection, so the time is at most this")
+        }
+        Cause::Downstream => format!("{} had not answered", asked(wait, names)),
+        Cause::Connect => format!("the connection to {} was not there yet", asked(wait, names)),
+        Cause::NoAnswer if wait.connects => {
+            format!("no connection to {} {}", asked(wait, names), within(wait, clue.longest_ns))
+        }
+        Cause::NoAnswer => format!("no answer from {} {}", asked(wait, names), within(wait, clue.longest_ns)),
+        Cause::Full => full(wait, clue.by, names),
+        Cause::Lock if wait.of_session => {
+            let holder = who(Task { tid: 0, pid: clue.by.pid }, names);
+            let held = time(clue.longest_ns);
+            format!("lock that {holder}, held for {held}{}", doing(wait, " and ", names))
+        }
+        Cause::Lock if wait.purpose() == Purpose::FileLock => {
+            format!("{by} held the lock on {}{}", file(wait, names), doing(wait, " and ", names))
+        }
+        Cause::Lock if clue.detail != 0 => {
+            format!("{by} held the lock at {:#x}{}", clue.detail, doing(wait, " and ", names))
+        }
+        Cause::HandOver => handed(wait, &by, names),
+        Cause::Timer if wait.purpose() == Purpose::Poll => {
+            format!("its thread waited{} until a timeout that it had set", in_call(wait, names))
+        }
+        Cause::NetworkReceive => format!("its thread waited{} for more data", in_call(wait, names)),
+        Cause::Inside => inside(wait, names),
+        _ => return None,
+    };
+    Some(said)
+}
+
+fn file(wait: &Wait, names: Names) -> String {
+    let Object::File(number, inode) = wait.object else { return "a file".to_owned() };
+    names.path_of(inode).unwrap_or_else(|| format!("file {number}"))
+}
+
+/// A write that waited for its reader.
+fn full(wait: &Wait, by: Task, names: Names) -> String {
+    let object = object(wait, names).unwrap_or_else(|| "a pipe or socket".to_owned());
+    let other = match wait.object {
+        Object::Pipe(inode) => names.reader_of(inode).filter(|pid| by.tid == 0 || *pid == by.pid),
+        _ => None,
+    };
+    let reader = match (by, other) {
+        (Task { tid: 0, .. }, Some(pid)) | (Task { pid, .. }, None) if pid != 0 => who(Task { tid: 0, pid }, names),
+        (Task { tid: 0, .. }, _) => return format!("write to {object} that was full: the other side did not read"),
+        _ => who(Task { tid: 0, pid: by.pid }, names),
+    };
+    let did = doing(wait, ", which ", names);
+    format!("write to {object} that was full; its reader is {reader}{did}")
+}
+
+fn handed(wait: &Wait, by: &str, names: Names) -> String {
+    let how = match wait.ended {
+        Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)) => "ended",
+        _ => "woke it",
+    };
+    let did = doing(wait, "; before that it ", names);
+    format!("its thread waited{} until {by} {how}{did}", in_call(wait, names))
+}
+
+fn inside(wait: &Wait, names: Names) -> String {
+    let ended = match wait.ended {
+        Ended::Timer => ", until a timeout that it had set",
+        Ended::Interrupt => ", until data came",
+        _ => "",
+    };
+    format!(
+        "the event loop waited{}{ended}, and no thread worked on the request: what it awaits inside the program is not \
+         known",
+        in_call(wait, names)
+    )
+}
+
+/// The command that traces the service that was waited for, if it is on this machine.
+pub fn next_command(clue: &Clue, names: Names) -> Option<String> {
+    let peer = clue.wait.as_ref().and_then(peer_of)?;
+    match peer {
+        Peer::Address(_, port, TCP) if names.process_at(peer).is_some() => {
+            Some(format!("sidelane trace --service port:{port}"))
+        }
+        // Requests are seen at TCP ports alone.
+        _ => None,
+    }
+}

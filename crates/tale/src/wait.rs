@@ -1,0 +1,346 @@
+//! A wait: the system call in which a thread slept, what it waited for there, what ended it, and what the thread that
+//! ended it had done.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Record, Task};
+
+/// Numbers of system calls, x86-64.
+#[allow(missing_docs, reason = "each is the name of a system call")]
+pub mod call {
+    pub const READ: u32 = 0;
+    pub const WRITE: u32 = 1;
+    pub const POLL: u32 = 7;
+    pub const PREAD: u32 = 17;
+    pub const READV: u32 = 19;
+    pub const WRITEV: u32 = 20;
+    pub const SELECT: u32 = 23;
+    pub const NANOSLEEP: u32 = 35;
+    pub const SENDFILE: u32 = 40;
+    pub const CONNECT: u32 = 42;
+    pub const ACCEPT: u32 = 43;
+    pub const SENDTO: u32 = 44;
+    pub const RECVFROM: u32 = 45;
+    pub const SENDMSG: u32 = 46;
+    pub const RECVMSG: u32 = 47;
+    pub const EXIT: u32 = 60;
+    pub const WAIT4: u32 = 61;
+    pub const KILL: u32 = 62;
+    pub const FCNTL: u32 = 72;
+    pub const FLOCK: u32 = 73;
+    pub const TKILL: u32 = 200;
+    pub const FUTEX: u32 = 202;
+    pub const SCHED_SETAFFINITY: u32 = 203;
+    pub const IO_GETEVENTS: u32 = 208;
+    pub const SEMTIMEDOP: u32 = 220;
+    pub const CLOCK_NANOSLEEP: u32 = 230;
+    pub const EXIT_GROUP: u32 = 231;
+    pub const EPOLL_WAIT: u32 = 232;
+    pub const TGKILL: u32 = 234;
+    pub const WAITID: u32 = 247;
+    pub const PSELECT: u32 = 270;
+    pub const PPOLL: u32 = 271;
+    pub const SPLICE: u32 = 275;
+    pub const EPOLL_PWAIT: u32 = 281;
+    pub const ACCEPT4: u32 = 288;
+    pub const RECVMMSG: u32 = 299;
+    pub const SENDMMSG: u32 = 307;
+    pub const IO_PGETEVENTS: u32 = 333;
+    pub const IO_URING_ENTER: u32 = 426;
+    pub const EPOLL_PWAIT2: u32 = 441;
+    pub const FUTEX_WAITV: u32 = 449;
+    pub const FUTEX_WAIT: u32 = 455;
+}
+
+/// What a system call is for, as far as that explains a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// It waits for any of several files.
+    Poll,
+    /// It waits for data of one file.
+    Receive,
+    /// It gives data to one file.
+    Send,
+    /// It opens a connection.
+    Connect,
+    /// It waits on a futex.
+    Futex,
+    /// It waits for a lock on a file.
+    FileLock,
+    /// It sleeps.
+    Sleep,
+    /// It waits for operations on files that were started before.
+    Completion,
+    /// Another one.
+    Other,
+}
+
+impl Purpose {
+    /// The purpose of the call with this number.
+    pub fn of(number: u32) -> Purpose {
+        match number {
+            call::POLL | call::SELECT | call::EPOLL_WAIT | call::PSELECT | call::PPOLL => Purpose::Poll,
+            call::EPOLL_PWAIT | call::EPOLL_PWAIT2 => Purpose::Poll,
+            call::READ | call::READV | call::PREAD | call::RECVFROM | call::RECVMSG | call::RECVMMSG => {
+                Purpose::Receive
+            }
+            call::WRITE | call::WRITEV | call::SENDFILE | call::SENDTO | call::SENDMSG | call::SENDMMSG => {
+                Purpose::Send
+            }
+            call::CONNECT => Purpose::Connect,
+            call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV => Purpose::Futex,
+            call::FCNTL | call::FLOCK => Purpose::FileLock,
+            call::NANOSLEEP | call::CLOCK_NANOSLEEP => Purpose::Sleep,
+            call::IO_URING_ENTER | call::IO_GETEVENTS | call::IO_PGETEVENTS => Purpose::Completion,
+            _ => Purpose::Other,
+        }
+    }
+
+    /// Whether an event loop waits so for whatever happens next.
+    pub fn is_of_event_loops(self) -> bool {
+        matches!(self, Purpose::Poll | Purpose::Completion)
+    }
+}
+
+/// The name of a system call, where a wait in it has a purpose.
+pub fn name_of(number: u32) -> &'static str {
+    const NAMES: [(u32, &str); 35] = [
+        (call::READ, "read"),
+        (call::WRITE, "write"),
+        (call::POLL, "poll"),
+        (call::PREAD, "pread"),
+        (call::READV, "readv"),
+        (call::WRITEV, "writev"),
+        (call::SELECT, "select"),
+        (call::NANOSLEEP, "nanosleep"),
+        (call::SENDFILE, "sendfile"),
+        (call::CONNECT, "connect"),
+        (call::ACCEPT, "accept"),
+        (call::SENDTO, "sendto"),
+        (call::RECVFROM, "recvfrom"),
+        (call::SENDMSG, "sendmsg"),
+        (call::RECVMSG, "recvmsg"),
+        (call::WAIT4, "wait4"),
+        (call::FCNTL, "fcntl"),
+        (call::FLOCK, "flock"),
+        (call::FUTEX, "futex"),
+        (call::IO_GETEVENTS, "io_getevents"),
+        (call::SEMTIMEDOP, "semtimedop"),
+        (call::CLOCK_NANOSLEEP, "clock_nanosleep"),
+        (call::EPOLL_WAIT, "epoll_wait"),
+        (call::WAITID, "waitid"),
+        (call::PSELECT, "pselect"),
+        (call::PPOLL, "ppoll"),
+        (call::EPOLL_PWAIT, "epoll_wait"),
+        (call::ACCEPT4, "accept"),
+        (call::RECVMMSG, "recvmmsg"),
+        (call::SENDMMSG, "sendmmsg"),
+        (call::IO_PGETEVENTS, "io_pgetevents"),
+        (call::IO_URING_ENTER, "io_uring_enter"),
+        (call::EPOLL_PWAIT2, "epoll_wait"),
+        (call::FUTEX_WAITV, "futex_waitv"),
+        (call::FUTEX_WAIT, "futex_wait"),
+    ];
+    NAMES.iter().find(|(known, _)| *known == number).map_or("a system call", |(_, name)| name)
+}
+
+/// The other side of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// An address, its port, and the protocol by its number in IP.
+    Address(IpAddr, u16, u8),
+    /// The process that listened at a Unix socket, or connected to it.
+    Unix(u32),
+}
+
+const AF_UNIX: u32 = 1;
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
+/// Of TCP and UDP, in IP.
+pub const TCP: u8 = 6;
+#[allow(missing_docs, reason = "as above")]
+pub const UDP: u8 = 17;
+
+impl Peer {
+    /// The peer that a record of a socket elsewhere names.
+    pub fn of(record: &Record) -> Option<Peer> {
+        let (family, protocol, port) = (record.detail >> 24, (record.detail >> 16) as u8, record.detail as u16);
+        let address: IpAddr = match family {
+            AF_UNIX => return (record.other.pid != 0).then_some(Peer::Unix(record.other.pid)),
+            AF_INET => Ipv4Addr::from(record.other.tid.to_le_bytes()).into(),
+            AF_INET6 => {
+                let mut bytes = [0; 16];
+                bytes[..4].copy_from_slice(&record.other.tid.to_le_bytes());
+                bytes[4..8].copy_from_slice(&record.other.pid.to_le_bytes());
+                bytes[8..].copy_from_slice(&record.value.to_le_bytes());
+                Ipv6Addr::from(bytes).to_canonical()
+            }
+            _ => return None,
+        };
+        Some(Peer::Address(address, port, protocol))
+    }
+
+    /// Its port; 0 for none.
+    pub fn port(self) -> u16 {
+        match self {
+            Peer::Address(_, port, _) => port,
+            Peer::Unix(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Peer::Address(IpAddr::V4(ip), port, protocol) => write!(f, "{ip}:{port}{}", suffix(protocol)),
+            Peer::Address(IpAddr::V6(ip), port, protocol) => write!(f, "[{ip}]:{port}{}", suffix(protocol)),
+            Peer::Unix(_) => f.write_str("a Unix socket"),
+        }
+    }
+}
+
+fn suffix(protocol: u8) -> &'static str {
+    if protocol == UDP { "/udp" } else { "" }
+}
+
+/// What a thread waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Object {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// A futex, by its operation.
+    Futex(u32),
+    /// A pipe, by its inode.
+    Pipe(u32),
+    /// A Unix socket.
+    UnixSocket,
+    /// A socket of another family.
+    Socket,
+    /// The connection of the client.
+    Client,
+    /// Another service.
+    Service(Peer),
+    /// An eventfd.
+    Event,
+    /// A timerfd.
+    Timer,
+    /// A file, by its number among those of the process, and its inode.
+    File(u32, u32),
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// An interrupt: data, a disk, an acknowledgement.
+    Interrupt,
+    /// A timer.
+    Timer,
+    /// A thread, in the system call with this number, or in none.
+    Thread(Option<u32>),
+}
+
+/// What a thread did while another one waited for it: what most of that time went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doing {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// It ran.
+    Ran,
+    /// It could run, and had no CPU.
+    WaitedForCpu,
+    /// It slept until a set time.
+    Slept,
+    /// It waited for a disk.
+    WaitedForDisk,
+    /// It waited for another service.
+    Asked,
+    /// It waited, and it is not known for what.
+    Waited,
+}
+
+/// The timeout of a wait that is not known, or is longer than can be said.
+pub const TIMEOUT_UNKNOWN: u32 = 0xfff_ffff;
+
+/// A wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Wait {
+    /// The system call, where it is known.
+    pub call: Option<u32>,
+    /// What was waited for.
+    pub object: Object,
+    /// The timeout in milliseconds; 0: none; [`TIMEOUT_UNKNOWN`].
+    pub timeout_ms: u32,
+    /// What ended it.
+    pub ended: Ended,
+    /// What the thread did that ended it, or the last one that this one waited for in turn.
+    pub doing: Doing,
+    /// That last thread, if it is another one.
+    pub root: Task,
+    /// The thread waited for a lock that another session of the service held: a process that worked on a request of its
+    /// own.
+    pub of_session: bool,
+    /// It waited for the connection itself.
+    pub connects: bool,
+    /// Several questions were under way on the connection at once: which answer was for which is not known.
+    pub is_shared: bool,
+}
+
+impl Wait {
+    /// What the system call is for.
+    pub fn purpose(&self) -> Purpose {
+        self.call.map_or(Purpose::Other, Purpose::of)
+    }
+
+    /// A wait for an answer of `peer`.
+    pub fn for_answer(peer: Option<Peer>, is_shared: bool) -> Wait {
+        let object = peer.map_or(Object::Unknown, Object::Service);
+        Wait { object, is_shared, ended: Ended::Interrupt, ..Wait::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Kind;
+
+    fn sent(detail: u32, other: Task, value: u64) -> Record {
+        Record {
+            at_ns: 1,
+            kind: Kind::Sent,
+            seq: 1,
+            task: Task::default(),
+            cpu: 0,
+            detail,
+            other,
+            socket: 9,
+            request: 0,
+            value,
+        }
+    }
+
+    #[test]
+    fn a_peer_is_read_from_a_record_of_its_socket() {
+        let v4 = sent(2 << 24 | 17 << 16 | 5_399, Task { tid: u32::from_le_bytes([127, 0, 0, 1]), pid: 0 }, 10);
+        assert_eq!(Peer::of(&v4).map(|peer| peer.to_string()).as_deref(), Some("127.0.0.1:5399/udp"));
+        let v6 = sent(10 << 24 | 6 << 16 | 80, Task::default(), u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 1]));
+        assert_eq!(Peer::of(&v6).map(|peer| peer.to_string()).as_deref(), Some("[::1]:80"));
+        let mapped = Task { tid: 0, pid: 0 };
+        let mapped = sent(10 << 24 | 6 << 16 | 80, mapped, u64::from_le_bytes([0, 0, 0xff, 0xff, 10, 0, 0, 9]));
+        assert_eq!(Peer::of(&mapped).map(|peer| peer.to_string()).as_deref(), Some("10.0.0.9:80"));
+        assert_eq!(Peer::of(&sent(1 << 24, Task { tid: 0, pid: 77 }, 10)), Some(Peer::Unix(77)));
+        assert_eq!(Peer::of(&sent(0, Task::default(), 10)), None);
+    }
+}

@@ -1,0 +1,286 @@
+//! What a thread waited for, in traces written by hand.
+
+mod common;
+
+use common::*;
+use sidelane_tale::cause::Cause::{self, *};
+use sidelane_tale::record::{Kind, leave};
+use sidelane_tale::timeline::Span;
+use sidelane_tale::wait::{Doing, Ended, Object, Peer, UDP, call};
+
+const FUTEX_WAIT: u32 = 128;
+const FUTEX_WAIT_BITSET: u32 = 128 | 9;
+const LOCK: u64 = 0x7f00_1000;
+
+/// The longest span of request `number`.
+#[track_caller]
+fn longest_of(trace: &Trace, number: u64) -> Span {
+    let timeline = trace.timelines().into_iter().find(|timeline| timeline.request == number).expect("it has ended");
+    assert_eq!(timeline.incomplete, None);
+    timeline.spans.into_iter().max_by_key(Span::length_ns).expect("a span")
+}
+
+#[track_caller]
+fn longest(trace: &Trace) -> Span {
+    longest_of(trace, 1)
+}
+
+fn local(port: u16, protocol: u8) -> Object {
+    Object::Service(Peer::Address([127, 0, 0, 1].into(), port, protocol))
+}
+
+#[test]
+fn a_timeout_after_a_question_is_no_answer() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 5_399, UDP);
+    let poll = On { timeout_ms: 200, ..On::default() };
+    trace.in_call_on(210, 1, call::POLL, poll).sleeps(210, 1).woken_by_timer(200_300, 1).comes(200_310, 1);
+    // The next question is answered.
+    trace.asks(200_320, 1, 9, 5_399, UDP).in_call_on(200_330, 1, call::POLL, poll).sleeps(200_330, 1);
+    trace.woken(200_400, NOBODY, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
+    answered(&mut trace, 200_500, 1);
+    let span = longest(&trace);
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(5_399, UDP), 200));
+    assert_eq!(wait.ended, Ended::Timer);
+    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+}
+
+#[test]
+fn a_timeout_without_a_question_is_a_sleep() {
+    let mut trace = request_is_taken_up();
+    let wait = On { timeout_ms: 50, ..On::default() };
+    trace.in_call_on(210, 1, call::EPOLL_WAIT, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+    answered(&mut trace, 50_400, 1);
+    assert_eq!(longest(&trace).cause, Timer);
+}
+
+#[test]
+fn a_question_that_was_answered_is_over() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 5_399, UDP).in_call(205, 1, call::POLL, 0).sleeps(205, 1);
+    trace.woken(220, NOBODY, 1).comes(230, 1).elsewhere(240, Kind::Received, 1, 9);
+    let wait = On { timeout_ms: 50, ..On::default() };
+    trace.in_call_on(250, 1, call::EPOLL_WAIT, wait).sleeps(250, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+    answered(&mut trace, 50_400, 1);
+    assert_eq!(longest(&trace).cause, Timer);
+}
+
+#[test]
+fn a_connection_that_is_not_there_is_waited_for() {
+    let connect = |timer: bool| {
+        let mut trace = request_is_taken_up();
+        trace.asks(200, 1, 9, 81, 6);
+        trace.records.last_mut().expect("a record").kind = Kind::Connects;
+        let on = On { socket: 9, file: SOCKET, named: 2, ..On::default() };
+        trace.in_call_on(210, 1, call::CONNECT, on).sleeps(210, 1);
+        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        longest(&trace)
+    };
+    assert_eq!((connect(false).cause, connect(true).cause), (Connect, NoAnswer));
+    assert_eq!(connect(false).wait.expect("what it waited for").object, local(81, 6));
+}
+
+#[test]
+fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 81, 6);
+    trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, NOBODY, 1).comes(9_010, 1);
+    trace.asks(9_020, 1, 9, 81, 6).in_call(9_030, 1, call::EPOLL_WAIT, 4).sleeps(9_030, 1);
+    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    answered(&mut trace, 9_600, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Connect), timeline.of_cause_ns(Downstream)), (8_800_000, 480_000));
+}
+
+/// Thread 1 waits on a futex until `by` wakes it.
+fn on_futex(trace: &mut Trace, operation: u32, by: u32, number: u32) {
+    let on = On { argument: LOCK, named: operation, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, by, 1, number).comes(9_010, 1);
+    answered(trace, 9_100, 1);
+}
+
+#[test]
+fn a_condition_a_park_and_a_join_are_no_locks() {
+    let mut condition = request_is_taken_up();
+    on_futex(&mut condition, FUTEX_WAIT_BITSET, 5, call::FUTEX);
+    let mut join = request_is_taken_up();
+    on_futex(&mut join, FUTEX_WAIT, 5, call::EXIT);
+    let mut mutex = request_is_taken_up();
+    on_futex(&mut mutex, FUTEX_WAIT, 5, call::FUTEX);
+    assert_eq!([condition, join, mutex].map(|trace| longest(&trace).cause), [HandOver, HandOver, Lock]);
+}
+
+#[test]
+fn what_its_waiters_hold_in_turns_is_a_lock() {
+    let mut trace = Trace::new();
+    // Thread 5 waits there, too, and thread 1 wakes it.
+    let on = On { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    on_futex(&mut trace, FUTEX_WAIT_BITSET, 5, call::FUTEX);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.by_tid, span.detail), (Lock, 5, LOCK));
+    assert_eq!(span.wait.expect("what it waited for").doing, Doing::Ran);
+}
+
+#[test]
+fn turns_with_a_timeout_are_one_wait_for_the_lock() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    for from_us in [210, 5_250, 10_300] {
+        let on = On { argument: LOCK + (from_us & 4), ..on };
+        trace.in_call_on(from_us, 1, call::FUTEX, on).sleeps(from_us, 1);
+        if from_us < 10_000 {
+            trace.woken_by_timer(from_us + 5_000, 1);
+        } else {
+            trace.woken_in(from_us + 2_000, 5, 1, call::FUTEX);
+        }
+        // After its first turn it waits for the CPU, which thread 5 has.
+        match from_us {
+            210 => trace.switched(5_240, 5, 1, leave::PREEMPTED),
+            5_250 => trace.comes(10_260, 1),
+            _ => trace.comes(12_310, 1),
+        };
+    }
+    answered(&mut trace, 12_400, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(Timer)), (12_030_000, 0));
+    assert!(timeline.spans.iter().filter(|span| span.cause == Lock).all(|span| span.by_tid == 5));
+}
+
+#[test]
+fn another_session_holds_the_lock_and_what_it_did_is_told() {
+    const OTHER: u32 = 950;
+    let mut trace = request_is_taken_up();
+    // A process of the service with a request of its own, which sleeps for a while and then signals.
+    trace.started(150, OTHER, 8, 2, 140).on_cpu(1);
+    trace.in_call(160, OTHER, call::EPOLL_WAIT, 3).on_cpu(1).sleeps(160, OTHER).on_cpu(1);
+    trace.woken_by_timer(50_000, OTHER).on_cpu(1).comes(50_010, OTHER).on_cpu(1);
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken_in(50_100, OTHER, 1, call::KILL).on_cpu(1).comes(50_110, 1);
+    trace.finished(50_200, OTHER, 8, 2, 150).on_cpu(1);
+    answered(&mut trace, 50_300, 1);
+    let span = longest(&trace);
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, span.by_tid, wait.of_session, wait.doing), (Lock, OTHER, true, Doing::Slept));
+}
+
+#[test]
+fn a_chain_of_waits_is_followed_to_its_end() {
+    let mut trace = request_is_taken_up();
+    // Thread 1 waits for 2, which waits for 3, which runs.
+    for (tid, by, cpu, end_us) in [(1, 2, 0, 9_000), (2, 3, 1, 8_990)] {
+        let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, ..On::default() };
+        trace.comes(150 + u64::from(tid), tid).on_cpu(cpu);
+        trace.in_call_on(200, tid, call::FUTEX, on).on_cpu(cpu).sleeps(200, tid).on_cpu(cpu);
+        trace.woken_in(end_us, by, tid, call::FUTEX).on_cpu(cpu + 1).comes(end_us + 5, tid).on_cpu(cpu);
+    }
+    trace.comes(100, 3).on_cpu(2);
+    answered(&mut trace, 9_100, 1);
+    let wait = longest(&trace).wait.expect("what it waited for");
+    assert_eq!((wait.doing, wait.root), (Doing::Ran, task(3)));
+}
+
+#[test]
+fn a_pipe_that_is_full_is_told_with_its_reader() {
+    let mut trace = request_is_taken_up();
+    let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
+    trace.in_call_on(210, 1, call::WRITE, on).sleeps(210, 1).woken_in(9_000, 901, 1, call::READ).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.by_pid), (Full, STRANGER));
+    assert_eq!(span.wait.expect("what it waited for").object, Object::Pipe(4_711));
+}
+
+#[test]
+fn a_lock_on_a_file_is_a_lock_of_the_process_that_gives_it_back() {
+    let mut trace = request_is_taken_up();
+    trace.in_call(210, 1, call::FLOCK, 5).sleeps(210, 1).woken_in(9_000, 901, 1, call::FLOCK).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_pid), (Lock, STRANGER));
+}
+
+/// Requests 1 and 2 are with one event loop, which then sleeps in `number` until `timer`.
+fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
+    let mut trace = request_is_taken_up();
+    trace.ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
+    trace.in_call(210, 1, number, 4).sleeps(210, 1);
+    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+    trace.transmitted(9_100, 7, 10).sent(9_100, 1, 7, 10, 1).finished(9_100, 1, 7, 1, 120);
+    trace.transmitted(9_200, 8, 30).sent(9_200, 1, 8, 30, 2).finished(9_200, 1, 8, 2, 140);
+    trace
+}
+
+#[test]
+fn an_event_loop_that_waits_for_events_is_not_busy() {
+    for number in [call::EPOLL_WAIT, call::POLL, call::SELECT, call::IO_URING_ENTER] {
+        let trace = two_on_a_loop(number, false);
+        assert_eq!((longest_of(&trace, 1).cause, longest_of(&trace, 2).cause), (Inside, Inside), "{number}");
+    }
+    assert_eq!(longest_of(&two_on_a_loop(call::EPOLL_WAIT, true), 1).cause, Inside);
+    // A thread that reads is another request's.
+    assert_eq!(longest_of(&two_on_a_loop(call::READ, false), 1).cause, ServiceQueue);
+}
+
+#[test]
+fn disks_behind_io_uring_and_aio_are_disks() {
+    for number in [call::IO_URING_ENTER, call::IO_GETEVENTS, call::IO_PGETEVENTS] {
+        let mut trace = request_is_taken_up();
+        trace.in_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
+        trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!((longest(&trace).cause, longest(&trace).detail), (Disk, 8 << 20), "{number}");
+    }
+}
+
+#[test]
+fn a_worker_that_read_from_a_disk_for_it_waited_for_the_disk() {
+    let mut trace = request_is_taken_up();
+    trace.switched(150, NOBODY, 960, leave::PREEMPTED).on_cpu(1);
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.event(8_900, Kind::DiskCompleted, 960, 8 << 20).on_cpu(1);
+    trace.woken_in(9_000, 960, 1, call::KILL).on_cpu(1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!(longest(&trace).cause, Disk);
+}
+
+#[test]
+fn questions_of_two_requests_on_one_connection_share_it() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 6_379, 6);
+    trace.ready(210, 8, 20).received(220, 1, 8, 20, 2).started(220, 1, 8, 2, 210).asks(230, 1, 9, 6_379, 6);
+    trace.in_call(240, 1, call::EPOLL_WAIT, 4).sleeps(240, 1);
+    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    trace.transmitted(5_050, 7, 10).sent(5_050, 1, 7, 10, 1).finished(5_050, 1, 7, 1, 120);
+    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 220);
+    for (number, length_us) in [(1, 4_800), (2, 8_770)] {
+        let span = longest_of(&trace, number);
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((span.cause, span.length_ns(), wait.is_shared), (Downstream, length_us * 1_000, true), "{number}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_lent_to_one_after_the_other_is_not_shared() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    // The first request still computes when the second one asks.
+    trace.ready(5_030, 8, 20).received(5_040, 1, 8, 20, 2).started(5_040, 1, 8, 2, 5_030).asks(5_050, 1, 9, 6_379, 6);
+    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.transmitted(9_030, 7, 10).sent(9_030, 1, 7, 10, 1).finished(9_030, 1, 7, 1, 120);
+    trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 5_040);
+    let shared = |number| longest_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
+    let causes: [Cause; 2] = [1, 2].map(|number| longest_of(&trace, number).cause);
+    assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
+}
