@@ -4,14 +4,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::buffer::Buffer;
 
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
+/// Age of an idle connection at which it is closed, unless its server said how long it keeps it. Shorter than the 5 s of
+/// common servers.
+pub(super) const KEPT: Duration = Duration::from_secs(4);
+/// Age up to which an idle connection is used for a request that must not be sent twice: a server that closes it at the
+/// same moment would leave unknown whether it carried the request out.
+pub(super) const JUST_USED: Duration = Duration::from_millis(100);
 
 /// A connection to a server.
 pub(super) struct Link {
@@ -19,6 +27,11 @@ pub(super) struct Link {
     pub(super) input: Buffer,
     /// Our own end's.
     pub(super) port: u16,
+    /// It came from the pool: its server may have closed it before this request.
+    pub(super) is_reused: bool,
+    /// Age at which it is closed while idle.
+    pub(super) kept: Duration,
+    idle_since: Instant,
 }
 
 impl Link {
@@ -38,13 +51,15 @@ impl Link {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: Buffer::default(), port: own.port() })
+        Ok(Self { stream, input: Buffer::default(), port: own.port(), is_reused: false, kept: KEPT, idle_since: Instant::now() })
     }
 
-    /// Whether it is open as far as is known, and silent.
-    fn is_fit(&self) -> bool {
-        let read = self.stream.try_read(&mut [0]);
-        self.input.is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    /// Whether it is young enough, open as far as the kernel knows, and silent. The kernel is asked: an end that the
+    /// event loop has not looked at yet counts.
+    fn is_fit(&self, age_max: Duration) -> bool {
+        let is_young = self.idle_since.elapsed() < self.kept.min(age_max);
+        let is_silent = || recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        self.input.is_empty() && is_young && is_silent().is_err_and(|error| error == Errno::AGAIN)
     }
 }
 
@@ -53,10 +68,15 @@ impl Link {
 pub(super) struct Pool(Vec<Link>);
 
 impl Pool {
-    /// The one that was used last.
-    pub(super) fn take(&mut self) -> Option<Link> {
-        while let Some(link) = self.0.pop() {
-            if link.is_fit() {
+    /// The one that was used last, if it has been idle for less than `age_max`.
+    pub(super) fn take(&mut self, age_max: Duration) -> Option<Link> {
+        while let Some(link) = self.0.last() {
+            if link.idle_since.elapsed() >= age_max && link.is_fit(Duration::MAX) {
+                // An older one is left to requests that may be sent twice.
+                return None;
+            }
+            let link = self.0.pop()?;
+            if link.is_fit(age_max) {
                 return Some(link);
             }
         }
@@ -64,15 +84,17 @@ impl Pool {
     }
 
     /// Keeps it, unless there are enough or the server said more than it was asked.
-    pub(super) fn put(&mut self, link: Link) {
+    pub(super) fn put(&mut self, mut link: Link) {
+        link.idle_since = Instant::now();
+        link.is_reused = true;
         if self.0.len() < IDLE_MAX && link.input.is_empty() {
             self.0.push(link);
         }
     }
 
-    /// Closes those that the server has closed.
+    /// Closes those that are too old, or that the server has closed.
     pub(super) fn sweep(&mut self) {
-        self.0.retain(Link::is_fit);
+        self.0.retain(|link| link.is_fit(Duration::MAX));
     }
 }
 

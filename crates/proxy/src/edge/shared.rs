@@ -5,13 +5,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
 
 use super::lack::is_own_lack;
-use super::link::{Link, Pool};
+use super::link::{JUST_USED, Link, Pool};
 use super::mailbox::Owner;
 use super::samples::Samples;
 use crate::config::Config;
@@ -134,7 +135,12 @@ impl Shared {
 
     /// A connection that nobody uses.
     pub(super) fn idle_link(&self, server: Server) -> Option<Link> {
-        self.pools[server.index()].borrow_mut().take()
+        self.pools[server.index()].borrow_mut().take(Duration::MAX)
+    }
+
+    /// A connection for a request that must not be sent twice: one that was just used, so that it is not closed now.
+    pub(super) fn just_used_link(&self, server: Server) -> Option<Link> {
+        self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
     /// A new connection. The desk is told whether it can be made, unless what is missing is on our side.

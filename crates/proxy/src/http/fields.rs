@@ -13,6 +13,8 @@ pub(super) struct Said {
     pub(super) has_upgrade: bool,
     pub(super) hosts: u8,
     pub(super) expects_continue: bool,
+    /// `Keep-Alive: timeout=` in seconds.
+    pub(super) keep_alive_s: Option<u32>,
 }
 
 /// What is wrong with the fields.
@@ -37,6 +39,7 @@ enum Field {
     Upgrade,
     Host,
     Expect,
+    KeepAlive,
     /// About this connection alone, and of no use to us.
     HopByHop,
     Other,
@@ -51,9 +54,10 @@ fn field(name: &str) -> Field {
         6 if is("expect") => Field::Expect,
         7 if is("upgrade") => Field::Upgrade,
         10 if is("connection") => Field::Connection,
-        10 if is("keep-alive") => Field::HopByHop,
+        10 if is("keep-alive") => Field::KeepAlive,
         14 if is("content-length") => Field::ContentLength,
-        16 if is("proxy-connection") => Field::HopByHop,
+        // A chain of proxies would give a client several numbers.
+        16 if is("proxy-connection") || is("sidelane-request") => Field::HopByHop,
         17 if is("transfer-encoding") => Field::TransferEncoding,
         _ => Field::Other,
     }
@@ -71,6 +75,7 @@ pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
             Field::Host => said.hosts = said.hosts.saturating_add(1),
             Field::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
             Field::Expect => return Err(Wrong::Expectation),
+            Field::KeepAlive => said.keep_alive_s = keep_alive_s(header.value),
             Field::HopByHop | Field::Other => {}
         }
     }
@@ -106,6 +111,12 @@ impl Said {
     }
 }
 
+/// Seconds in a field such as `timeout=5, max=100`.
+fn keep_alive_s(value: &[u8]) -> Option<u32> {
+    let timeout = options(value).find_map(|option| option.strip_prefix(b"timeout="))?;
+    std::str::from_utf8(timeout).ok()?.parse().ok()
+}
+
 fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
@@ -121,7 +132,7 @@ pub(super) fn write(fields: &[httparse::Header<'_>], said: &Said, keep_upgrade: 
     let nominates = fields.iter().any(|header| field(header.name) == Field::Connection && names_others(header.value));
     for header in fields {
         let is_for_us = match field(header.name) {
-            Field::Connection | Field::HopByHop => true,
+            Field::Connection | Field::KeepAlive | Field::HopByHop => true,
             Field::Upgrade => !keep_upgrade,
             Field::ContentLength | Field::TransferEncoding | Field::Host | Field::Expect => false,
             Field::Other => nominates && is_nominated(fields, header.name),

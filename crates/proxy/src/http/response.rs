@@ -22,6 +22,8 @@ pub struct ResponseHead {
     pub body: Body,
     /// Whether the server goes on with the connection afterwards.
     pub keeps_alive: bool,
+    /// How long the server keeps the connection while it is idle, in seconds, if it says so.
+    pub keep_alive_s: Option<u32>,
 }
 
 impl ResponseHead {
@@ -75,7 +77,8 @@ pub fn read_response(
     let is_old = response.version == Some(0);
     let keeps_alive = if is_old { said.keeps_alive } else { !said.closes };
     let body = body(status, wanted.is_head, &said);
-    let head = ResponseHead { bytes: length, status, body, keeps_alive: keeps_alive && body != Body::UntilClose };
+    let keeps_alive = keeps_alive && body != Body::UntilClose;
+    let head = ResponseHead { bytes: length, status, body, keeps_alive, keep_alive_s: said.keep_alive_s };
     write_status(status, response.reason.unwrap_or_default(), wanted.is_old, out);
     fields::write(response.headers, &said, head.is_switch(), out);
     finish(&head, wanted, out);
@@ -164,6 +167,14 @@ mod tests {
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
+    }
+
+    #[test]
+    fn a_number_of_the_servers_own_is_left_out() {
+        let text = "HTTP/1.1 200 OK\r\nsidelane-request: 1-0\r\nKeep-Alive: timeout=5, max=9\r\nContent-Length: 0\r\n\r\n";
+        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
+        assert_eq!(head.keep_alive_s, Some(5));
     }
 
     #[test]

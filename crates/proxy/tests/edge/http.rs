@@ -1,8 +1,8 @@
 //! HTTP.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::mpsc::channel;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -237,4 +237,110 @@ fn failures_warm_no_server_up() {
     assert!(proxy.get("/").ends_with("backup"), "it is still cold");
     drop(failures);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
+}
+
+/// A server that answers one request a connection, tells of it, and resets the connection at the next byte.
+fn server_that_closes_idle_connections() -> (SocketAddr, Receiver<()>) {
+    let (told, answered) = channel();
+    let address = server(move |mut stream| {
+        let head = read_until(&mut stream, "\r\n\r\n");
+        if head.contains("Content-Length: 4") {
+            stream.read_exact(&mut [0; 4]).unwrap();
+        }
+        told.send(()).unwrap();
+        say(&mut stream, "well");
+        // Unread bytes make the end a reset.
+        let _ = stream.peek(&mut [0]);
+    });
+    (address, answered)
+}
+
+#[test]
+fn a_post_is_not_sent_on_a_connection_that_was_idle() {
+    let (address, answered) = server_that_closes_idle_connections();
+    let proxy = Proxy::start(http(address, None));
+    let mut client = proxy.connect();
+    for body in ["Content-Length: 4\r\n\r\nbody", "Content-Length: 0\r\n\r\n", "Content-Length: 4\r\n\r\nbody"] {
+        client.write_all(format!("POST / HTTP/1.1\r\nHost: h\r\n{body}").as_bytes()).unwrap();
+        let answer = read_until(&mut client, "well");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        // The age at which a connection is no longer "just used".
+        thread::sleep(Duration::from_millis(150));
+    }
+    assert_eq!(answered.try_iter().count(), 3);
+}
+
+#[test]
+fn an_idle_connection_is_closed_before_its_server_does() {
+    let (told, connections) = channel();
+    let address = server(move |mut stream| {
+        told.send(()).unwrap();
+        loop {
+            read_until(&mut stream, "\r\n\r\n");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let proxy = Proxy::start(http(address, None));
+    for _ in 0..2 {
+        assert!(proxy.get("/").ends_with("ok"));
+    }
+    assert_eq!(connections.try_iter().count(), 2, "a second before the server's own limit, which is at once");
+}
+
+#[test]
+fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n");
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
+        // The rest of the head is unread: the end is a reset, once the proxy has passed on what came.
+        thread::sleep(Duration::from_millis(50));
+    });
+    let proxy = Proxy::start(http(address, None));
+    let mut client = proxy.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let end = client.read_to_end(&mut Vec::new());
+    assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    assert_eq!(proxy.finish().counts.cut, 1);
+}
+
+#[test]
+fn an_early_answer_to_an_upload_reaches_the_client() {
+    /// More than the buffers of all sockets on the way hold.
+    const LONG: usize = 32 << 20;
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        say_status(&mut stream, 413, "too long");
+    });
+    let proxy = Proxy::start(http(address, None));
+    let body = vec![b'x'; LONG];
+    for attempt in 0..20 {
+        let mut client = proxy.connect();
+        write!(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {LONG}\r\n\r\n").unwrap();
+        client.write_all(&body).unwrap_or_else(|error| panic!("attempt {attempt}: {error}"));
+        let answer = read_until(&mut client, "too long");
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("Connection: close"), "{attempt}: {answer}");
+    }
+}
+
+#[test]
+fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
+    let (client_has_it, tell) = channel::<()>();
+    let (told, ended) = channel();
+    let tell = Arc::new(Mutex::new(tell));
+    let loser = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        tell.lock().unwrap().recv().unwrap();
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut goes_on = stream.write_all(head.as_bytes()).is_ok();
+        let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+        while goes_on {
+            goes_on = stream.write_all(chunk.as_bytes()).is_ok();
+        }
+        told.send(()).unwrap();
+    });
+    let (winner, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start(hedged_after(http(loser, Some(winner)), Duration::from_millis(1)));
+    assert!(proxy.get("/").ends_with("well"));
+    client_has_it.send(()).unwrap();
+    ended.recv_timeout(TIMEOUT).expect("the proxy closes the connection");
 }

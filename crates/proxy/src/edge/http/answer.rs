@@ -2,12 +2,14 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::super::link::Link;
+use super::super::link::{KEPT, Link};
 use super::super::shared::{Shared, now};
 use super::super::tunnel;
 use super::client::Client;
@@ -15,6 +17,11 @@ use super::outcome::{After, Failure, MALFORMED, quality};
 use crate::config::Limits;
 use crate::desk::{End, Quality, Ticket};
 use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
+
+/// Bytes of a dropped answer that are read so that its connection can be used again; a longer one is closed.
+const DROPPED_MAX: u64 = 64 << 10;
+/// The time by which an idle connection is closed before its server would.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// The answer that counts, of which the head has come.
 pub(super) struct Answered {
@@ -45,11 +52,28 @@ pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(E
     }
     let Passage { shared, client, wanted, is_read, .. } = passage;
     let is_whole = forward_body(client, &mut link, head.body, &shared.config.limits).await?;
-    if is_whole && head.keeps_alive && is_asked {
+    if !is_whole {
+        if head.body == Body::UntilClose {
+            // An orderly end would be the end of the body: the client must see a reset.
+            let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
+        }
+        return Ok((End::Cut, After::Close));
+    }
+    if head.keeps_alive && is_asked {
+        link.kept = kept(&head);
         shared.keep_link(by, link);
     }
-    let goes_on = is_whole && is_read && client_goes_on(&head, wanted);
-    Ok((if is_whole { End::Answered } else { End::Cut }, if goes_on { After::Goes } else { After::Close }))
+    let after = match is_read {
+        true if client_goes_on(&head, wanted) => After::Goes,
+        true => After::Close,
+        false => After::Linger,
+    };
+    Ok((End::Answered, after))
+}
+
+/// Age at which the proxy closes an idle connection, so that the server does not while a request is on its way.
+fn kept(head: &ResponseHead) -> Duration {
+    head.keep_alive_s.map_or(KEPT, |seconds| Duration::from_secs(seconds.into()).saturating_sub(MARGIN))
 }
 
 /// Forwards a body as it comes. Whether it came whole.
@@ -103,7 +127,7 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, tick
     }
 }
 
-/// Reads a whole answer and drops it; nothing if it did not come whole. Its quality, and the connection if it can be used
+/// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body; nothing if it breaks off before. Its quality, and the connection if it can be used
 /// again.
 pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Quality, Option<Link>)> {
     let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true };
@@ -119,9 +143,15 @@ pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> O
     };
     link.input.consume(answer.bytes);
     let mut body = answer.body;
+    let mut dropped = 0;
+    link.kept = kept(&answer);
     loop {
         let count = body.take(link.input.data()).ok()?;
         link.input.consume(count);
+        dropped += count as u64;
+        if dropped > DROPPED_MAX || matches!(body, Body::Length(left) if left > DROPPED_MAX) {
+            return Some((quality(answer.status), None));
+        }
         if body.is_over() {
             return Some((quality(answer.status), answer.keeps_alive.then_some(link)));
         }

@@ -20,6 +20,8 @@ const OWN: &[u8] = b"/.sidelane/";
 /// What is read and thrown away after an error, so that the client gets to read it.
 const LINGER_BYTES: usize = 256 << 10;
 const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(2);
+/// The longest time for which the rest of an upload is read after its final answer.
+const UPLOAD_LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A client's connection.
 pub(super) struct Client {
@@ -182,6 +184,12 @@ impl Client {
         }
         linger(&self.stream, &mut self.patience).await;
     }
+
+    /// Reads and drops the rest of an upload that has its final answer: many clients read that only when all is sent, and
+    /// a connection that is closed with unread bytes is reset.
+    pub(super) async fn linger_after_upload(&mut self) {
+        linger_for(&self.stream, &mut self.patience, UPLOAD_LINGER_TIME, usize::MAX).await;
+    }
 }
 
 fn late(limits: &Limits) -> Nothing {
@@ -190,14 +198,18 @@ fn late(limits: &Limits) -> Nothing {
 
 /// Ends our direction, and reads to the end of the other one, within limits.
 pub(crate) async fn linger(stream: &TcpStream, patience: &mut Patience) {
+    linger_for(stream, patience, LINGER_TIME, LINGER_BYTES).await;
+}
+
+async fn linger_for(stream: &TcpStream, patience: &mut Patience, time: std::time::Duration, bytes_max: usize) {
     if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
         return;
     }
-    patience.start(LINGER_TIME);
+    patience.start(time);
     let (mut thrown, mut bytes) = (0, [0; 4096]);
     let _ = patience
         .wait(std::future::poll_fn(|cx| {
-            while thrown < LINGER_BYTES {
+            while thrown < bytes_max {
                 match stream.try_read(&mut bytes) {
                     Ok(0) => return Poll::Ready(()),
                     Ok(count) => thrown += count,

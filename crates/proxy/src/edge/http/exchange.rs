@@ -95,13 +95,16 @@ impl Exchange<'_> {
 
     /// Begins a copy that the desk counts as sent.
     fn start(&mut self, to: Server) {
-        match self.shared.idle_link(to) {
+        let idle = if self.is_repeatable { self.shared.idle_link(to) } else { self.shared.just_used_link(to) };
+        match idle {
             Some(link) => self.send_on(to, link),
-            None => {
-                let connecting = Rc::clone(self.shared).new_link(to);
-                self.copies[to.index()] = Some(Copy::Connecting(Box::pin(connecting)));
-            }
+            None => self.connect(to),
         }
+    }
+
+    fn connect(&mut self, to: Server) {
+        let connecting = Rc::clone(self.shared).new_link(to);
+        self.copies[to.index()] = Some(Copy::Connecting(Box::pin(connecting)));
     }
 
     fn send_on(&mut self, to: Server, link: Link) {
@@ -222,6 +225,11 @@ impl Exchange<'_> {
 
     fn lose_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
         let sent = match &self.copies[server.index()] {
+            // The server closed the connection before the request: that says nothing about a new one.
+            Some(Copy::There(link, 0)) if link.is_reused => {
+                self.connect(server);
+                return Ok(None);
+            }
             Some(Copy::There(_, sent)) => *sent,
             _ => 0,
         };

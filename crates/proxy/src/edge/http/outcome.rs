@@ -8,6 +8,8 @@ use crate::desk::Quality;
 pub(super) enum After {
     Goes,
     Close,
+    /// It is closed once the client has sent the rest of its request, which is dropped.
+    Linger,
 }
 
 /// No answer came.

@@ -15,8 +15,10 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     loop {
         match client.next_request(&shared).await {
             Ok((head, class)) => {
-                if exchange(&shared, &mut client, head, class).await == After::Close {
-                    return;
+                match exchange(&shared, &mut client, head, class).await {
+                    After::Goes => {}
+                    After::Close => return,
+                    After::Linger => return client.linger_after_upload().await,
                 }
             }
             Err(Nothing::Closed) => return,

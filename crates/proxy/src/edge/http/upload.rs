@@ -12,7 +12,7 @@ use super::answer::Answered;
 use super::exchange::Exchange;
 use super::outcome::{Failure, LATE, LOST, MALFORMED, quality};
 use crate::desk::{Loss, Next};
-use crate::http::{Body, ResponseHead, read_response};
+use crate::http::{Body, ResponseHead, Wanted, read_response};
 
 /// Bytes of the body that have been read and not sent; no more are read until fewer are.
 const AHEAD_MAX: usize = 64 << 10;
@@ -25,20 +25,42 @@ enum Event {
     Late,
 }
 
+/// The direction to the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Nothing has been written.
+    Unused,
+    Used,
+    /// Nothing more can be written; an answer may still be read.
+    Broken,
+}
+
 /// Sends the request and the body as it comes, and returns the answer, which may come before the body has ended.
 pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Body) -> Result<Answered, Failure> {
-    let (to, mut link) = connect(exchange, to).await?;
+    let (mut to, mut link) = connect(exchange, to).await?;
+    let mut way = Way::Unused;
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
-        match next_event(exchange, &link, body).await {
+        match next_event(exchange, &link, body, way).await {
             Event::FromClient => read_client(exchange)?,
-            Event::Writable => write(exchange, &link, to)?,
-            Event::FromServer => {
-                if let Some(head) = read_server(exchange, &mut link, to).await? {
-                    let is_asked = body.is_over() && exchange.client.request.is_empty();
-                    return Ok(Answered { by: to, link, head, is_asked });
+            Event::Writable => way = write(exchange, &link, way),
+            Event::FromServer => match link.input.fill(&link.stream) {
+                Ok(1..) => {
+                    let keeps_alive = exchange.wanted.keeps_alive && body.is_over();
+                    let wanted = Wanted { keeps_alive, ..exchange.wanted };
+                    if let Some(head) = read_answer(exchange, &mut link, to, wanted).await? {
+                        let is_asked = way != Way::Broken && body.is_over() && exchange.client.request.is_empty();
+                        return Ok(Answered { by: to, link, head, is_asked });
+                    }
                 }
-            }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The server closed an idle connection before it got anything of the request.
+                Ok(0) | Err(_) if way == Way::Unused && link.is_reused => {
+                    let new = Rc::clone(exchange.shared).new_link(to).await;
+                    (to, link) = linked_or_other(exchange, to, new).await?;
+                }
+                Ok(0) | Err(_) => return Err(lost(exchange, to)),
+            },
             Event::Late => {
                 exchange.shared.desk.borrow_mut().dropped(now(), exchange.ticket, to);
                 return Err(LATE);
@@ -48,12 +70,21 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
 }
 
 /// A connection to the server, or to the other one: nothing has been sent yet.
-async fn connect(exchange: &mut Exchange<'_>, mut to: Server) -> Result<(Server, Link), Failure> {
+async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
+    let link = match exchange.shared.just_used_link(to) {
+        Some(link) => Some(link),
+        None => Rc::clone(exchange.shared).new_link(to).await,
+    };
+    linked_or_other(exchange, to, link).await
+}
+
+/// Takes the connection; without one the desk chooses the server that is tried next.
+async fn linked_or_other(
+    exchange: &mut Exchange<'_>,
+    mut to: Server,
+    mut link: Option<Link>,
+) -> Result<(Server, Link), Failure> {
     loop {
-        let link = match exchange.shared.idle_link(to) {
-            Some(link) => Some(link),
-            None => Rc::clone(exchange.shared).new_link(to).await,
-        };
         if let Some(link) = link {
             exchange.shared.desk.borrow_mut().linked(exchange.ticket, to, link.port);
             return Ok((to, link));
@@ -63,13 +94,14 @@ async fn connect(exchange: &mut Exchange<'_>, mut to: Server) -> Result<(Server,
             Next::Send(other) => to = other,
             Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
         }
+        link = Rc::clone(exchange.shared).new_link(to).await;
     }
 }
 
-async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body) -> Event {
+async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: Way) -> Event {
     let client = &mut *exchange.client;
     let wants_more = !body.is_over() && client.request.len() < AHEAD_MAX;
-    let has_some = !client.request.is_empty();
+    let has_some = way != Way::Broken && !client.request.is_empty();
     std::future::poll_fn(|cx| {
         if link.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromServer);
@@ -101,42 +133,42 @@ fn read_client(exchange: &mut Exchange<'_>) -> Result<(), Failure> {
     }
 }
 
-fn write(exchange: &mut Exchange<'_>, link: &Link, to: Server) -> Result<(), Failure> {
+fn write(exchange: &mut Exchange<'_>, link: &Link, way: Way) -> Way {
     match link.stream.try_write(&exchange.client.request) {
         Ok(count) => {
             exchange.client.request.drain(..count);
-            Ok(())
+            Way::Used
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(_) => lost(exchange, to),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => way,
+        // A server that refuses an upload closes after its answer, which is read before its end.
+        Err(_) if way == Way::Used => Way::Broken,
+        // The end is read next.
+        Err(_) => way,
     }
 }
 
-fn lost(exchange: &mut Exchange<'_>, to: Server) -> Result<(), Failure> {
+fn lost(exchange: &mut Exchange<'_>, to: Server) -> Failure {
     exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::Sent);
-    Err(LOST)
+    LOST
 }
 
 /// Reads what has come from the server: an answer, if its head is whole. Interim ones are passed on.
-async fn read_server(
+async fn read_answer(
     exchange: &mut Exchange<'_>,
     link: &mut Link,
     to: Server,
+    wanted: Wanted,
 ) -> Result<Option<ResponseHead>, Failure> {
     let limits = exchange.shared.config.limits;
-    match link.input.fill(&link.stream) {
-        Ok(0) => return lost(exchange, to).map(|()| None),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-        Err(_) => return lost(exchange, to).map(|()| None),
-    }
     loop {
         exchange.client.out.clear();
-        let read = read_response(link.input.data(), limits.head_bytes, exchange.wanted, &mut exchange.client.out);
-        let answer = match read {
+        let answer = match read_response(link.input.data(), limits.head_bytes, wanted, &mut exchange.client.out) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(None),
-            Err(_) => return lost(exchange, to).map(|()| None).map_err(|_| MALFORMED),
+            Err(_) => {
+                exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::Sent);
+                return Err(MALFORMED);
+            }
         };
         link.input.consume(answer.bytes);
         if answer.is_interim() {
