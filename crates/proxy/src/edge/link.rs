@@ -51,7 +51,14 @@ impl Link {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: Buffer::default(), port: own.port(), is_reused: false, kept: KEPT, idle_since: Instant::now() })
+        Ok(Self {
+            stream,
+            input: Buffer::default(),
+            port: own.port(),
+            is_reused: false,
+            kept: KEPT,
+            idle_since: Instant::now(),
+        })
     }
 
     /// Whether it is young enough, open as far as the kernel knows, and silent. The kernel is asked: an end that the

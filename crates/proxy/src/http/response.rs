@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_number_of_the_servers_own_is_left_out() {
-        let text = "HTTP/1.1 200 OK\r\nsidelane-request: 1-0\r\nKeep-Alive: timeout=5, max=9\r\nContent-Length: 0\r\n\r\n";
+        let text =
+            "HTTP/1.1 200 OK\r\nsidelane-request: 1-0\r\nKeep-Alive: timeout=5, max=9\r\nContent-Length: 0\r\n\r\n";
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!(head.keep_alive_s, Some(5));

@@ -14,13 +14,11 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let mut client = Client::new(stream, &shared.config.limits);
     loop {
         match client.next_request(&shared).await {
-            Ok((head, class)) => {
-                match exchange(&shared, &mut client, head, class).await {
-                    After::Goes => {}
-                    After::Close => return,
-                    After::Linger => return client.linger_after_upload().await,
-                }
-            }
+            Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {
+                After::Goes => {}
+                After::Close => return,
+                After::Linger => return client.linger_after_upload().await,
+            },
             Err(Nothing::Closed) => return,
             Err(Nothing::Error(status, why)) => return client.refuse(status, &why).await,
         }
