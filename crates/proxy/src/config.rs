@@ -58,6 +58,10 @@ pub struct Limits {
     pub reply_bytes: usize,
     /// Commands of one client that are not answered; it is not read from until fewer are.
     pub pipeline: usize,
+    /// Bytes of such commands, with those that are kept to be sent again. One command may always be there.
+    pub pipeline_bytes: usize,
+    /// Bytes that all clients of Redis keep together. While there are more, only a client that keeps none is read from.
+    pub memory_bytes: usize,
     /// Clients at once; nothing: as many as open files allow.
     pub clients: Option<usize>,
 }
@@ -74,6 +78,8 @@ impl Default for Limits {
             frame_bytes: 1 << 20,
             reply_bytes: 64 << 20,
             pipeline: 1024,
+            pipeline_bytes: 2 << 20,
+            memory_bytes: 256 << 20,
             clients: None,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Hazard, Hazards, RolesConfig, Seen, Server};
 use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Quality, Verdict};
-use sidelane_proxy::resp::{Lineup, Reply};
+use sidelane_proxy::resp::Lineup;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -44,7 +44,7 @@ impl Pipeline {
                 }
                 let (ticket, to) = self.desk.admit(0, class, ());
                 let command = format!("{}", self.asked.len()).into_bytes();
-                self.lineup.ask(ticket, to, &command, class.is_repeatable);
+                self.lineup.ask(ticket, to, command.clone(), class.is_repeatable);
                 self.servers[to.index()].push_back(command.clone());
                 self.asked.push(command);
             }
@@ -70,7 +70,7 @@ impl Pipeline {
         let Some(bytes) = self.servers[by.index()].pop_front() else { return };
         let ticket = self.lineup.replied(by).expect("it was asked");
         match self.desk.answered(0, ticket, by, Quality::Success) {
-            Verdict::Forward(_) => self.lineup.answer(Reply { ticket, bytes, is_servers: true }),
+            Verdict::Forward(_) => self.lineup.answer(ticket, bytes, true),
             _ => self.desk.dropped(0, ticket, by),
         }
     }

@@ -1,4 +1,4 @@
-//! Bytes that were read and not used yet.
+//! Bytes that were read, or are to be written, and not used yet.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes that were read and not used yet. It has memory only while it has bytes.
+/// Bytes that were read, or are to be written, and not used yet. It has memory only while it has bytes.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -37,6 +37,19 @@ impl Buffer {
         if self.is_empty() {
             self.give_back();
         }
+    }
+
+    /// More bytes come behind those that there are.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.bytes.capacity() == 0 && bytes.len() <= ROOM {
+            self.make_room();
+        }
+        // Each byte is moved once at most for each byte that was used.
+        if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Reads what there is: 0 at the end of the stream.

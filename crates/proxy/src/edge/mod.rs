@@ -7,6 +7,7 @@ mod lack;
 mod link;
 mod listen;
 mod mailbox;
+mod memory;
 mod patience;
 mod resp;
 mod samples;

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::lack::is_own_lack;
 use super::link::{JUST_USED, Link, Pool};
 use super::mailbox::Owner;
+use super::memory::Memory;
 use super::samples::Samples;
 use crate::config::Config;
 use crate::desk::{Class, Desk, Effect, Ticket};
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     pub(super) sooner: Notify,
     /// When the clock rings next.
     pub(super) rings_at: Cell<Nanos>,
+    /// What clients keep.
+    pub(super) memory: Memory,
 }
 
 /// The monotonic clock, which is that of hazards, too.
@@ -63,8 +66,10 @@ pub(super) fn now() -> Nanos {
 impl Shared {
     pub(super) fn new(config: Config, page: Arc<HazardPage>, witness: Witness, helpers: Helpers) -> Rc<Self> {
         let desk = RefCell::new(Desk::new(config.desk));
+        let memory = Memory::new(config.limits.memory_bytes);
         Rc::new(Self {
             helpers,
+            memory,
             config,
             page,
             witness,

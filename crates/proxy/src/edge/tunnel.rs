@@ -23,7 +23,7 @@ pub(super) async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) {
     let _ = copy_bidirectional(client, server).await;
 }
 
-fn notice_its_end(stream: &TcpStream) -> rustix::io::Result<()> {
+pub(super) fn notice_its_end(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, SILENT)?;
     sockopt::set_tcp_keepintvl(stream, ASKED_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASKED_MAX)?;

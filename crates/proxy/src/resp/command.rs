@@ -1,79 +1,83 @@
-//! What a command is: safe to repeat, or not, or one that gives its connection a state of its own.
+//! What a command does to its connection and to data.
+//!
+//! A connection to a server serves several clients, one after the other. It goes back to the pool only if each command
+//! on it is listed here as one that leaves nothing behind. All other commands, those of modules and of later versions of
+//! Redis too, get a connection of their own, which is closed at the end.
 
-/// Commands that only read, as they are listed without a word of the user's.
-const READING: [&str; 39] = [
-    "GET",
-    "MGET",
-    "EXISTS",
-    "STRLEN",
-    "GETRANGE",
-    "TTL",
-    "PTTL",
-    "TYPE",
-    "HGET",
-    "HMGET",
-    "HGETALL",
-    "HEXISTS",
-    "HLEN",
-    "HKEYS",
-    "HVALS",
-    "HSTRLEN",
-    "LRANGE",
-    "LLEN",
-    "LINDEX",
-    "SMEMBERS",
-    "SISMEMBER",
-    "SMISMEMBER",
-    "SCARD",
-    "ZRANGE",
-    "ZREVRANGE",
-    "ZRANGEBYSCORE",
-    "ZSCORE",
-    "ZMSCORE",
-    "ZCARD",
-    "ZCOUNT",
-    "ZRANK",
-    "ZREVRANK",
-    "GETBIT",
-    "BITCOUNT",
-    "PING",
-    "ECHO",
-    "DBSIZE",
-    "XRANGE",
-    "XLEN",
-];
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-/// Commands that tie a connection to one server: what follows depends on them, or they say something that means nothing
-/// to the other server, as a cursor, or how many replicas have what was written on this connection.
-const STATEFUL: [&str; 27] = [
-    "AUTH",
-    "SELECT",
-    "HELLO",
-    "CLIENT",
-    "MULTI",
-    "EXEC",
-    "DISCARD",
-    "WATCH",
-    "UNWATCH",
-    "SUBSCRIBE",
-    "PSUBSCRIBE",
-    "SSUBSCRIBE",
-    "UNSUBSCRIBE",
-    "PUNSUBSCRIBE",
-    "SUNSUBSCRIBE",
-    "MONITOR",
-    "RESET",
-    "SYNC",
-    "PSYNC",
-    "READONLY",
-    "ASKING",
-    "SCAN",
-    "SSCAN",
-    "HSCAN",
-    "ZSCAN",
-    "WAIT",
-    "WAITAOF",
-];
+use super::reader::Command;
+
+/// Commands that only read, and leave nothing behind on their connection. They are repeatable unless the user names others.
+const READING: &str = "\
+    BITCOUNT BITFIELD_RO BITPOS DBSIZE ECHO EXISTS EXPIRETIME GEODIST GEOHASH GEOPOS GEORADIUSBYMEMBER_RO \
+    GEORADIUS_RO GEOSEARCH GET GETBIT GETRANGE HEXISTS HEXPIRETIME HGET HGETALL HKEYS HLEN HMGET HPEXPIRETIME HPTTL \
+    HRANDFIELD HSTRLEN HTTL HVALS LCS LINDEX LLEN LPOS LRANGE MGET PEXPIRETIME PING PTTL RANDOMKEY SCARD SDIFF \
+    SINTER SINTERCARD SISMEMBER SMEMBERS SMISMEMBER SORT_RO SRANDMEMBER STRLEN SUBSTR SUNION TTL TYPE XINFO XLEN \
+    XPENDING XRANGE XREAD XREVRANGE ZCARD ZCOUNT ZDIFF ZINTER ZINTERCARD ZLEXCOUNT ZMSCORE ZRANDMEMBER ZRANGE \
+    ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZREVRANK ZSCORE ZUNION";
+
+/// Commands that change no data and leave nothing behind on their connection, but are not repeated: their answers are
+/// about the server, or they take its time.
+const OTHER: &str = "\
+    COMMAND EVALSHA_RO EVAL_RO FCALL_RO INFO KEYS LASTSAVE LOLWUT MEMORY OBJECT PFCOUNT PUBLISH PUBSUB SPUBLISH TIME";
+
+/// Commands that may change data, and leave nothing behind on their connection.
+const WRITING: &str = "\
+    APPEND BITFIELD BITOP COPY DECR DECRBY DEL EVAL EVALSHA EXPIRE EXPIREAT FCALL FLUSHALL FLUSHDB GEOADD GEORADIUS \
+    GEORADIUSBYMEMBER GEOSEARCHSTORE GETDEL GETEX GETSET HDEL HEXPIRE HEXPIREAT HGETDEL HGETEX HINCRBY HINCRBYFLOAT \
+    HMSET HPERSIST HPEXPIRE HPEXPIREAT HSET HSETEX HSETNX INCR INCRBY INCRBYFLOAT LINSERT LMOVE LMPOP LPOP LPUSH \
+    LPUSHX LREM LSET LTRIM MOVE MSET MSETNX PERSIST PEXPIRE PEXPIREAT PFADD PFMERGE PSETEX RENAME RENAMENX RESTORE \
+    RPOP RPOPLPUSH RPUSH RPUSHX SADD SCRIPT SDIFFSTORE SET SETBIT SETEX SETNX SETRANGE SINTERSTORE SMOVE SORT SPOP \
+    SREM SUNIONSTORE SWAPDB TOUCH UNLINK XACK XACKDEL XADD XAUTOCLAIM XCLAIM XDEL XDELEX XGROUP XREADGROUP XSETID \
+    XTRIM ZADD ZDIFFSTORE ZINCRBY ZINTERSTORE ZMPOP ZPOPMAX ZPOPMIN ZRANGESTORE ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK \
+    ZREMRANGEBYSCORE ZUNIONSTORE";
+
+/// Commands that no `--repeat` makes repeatable: their connection has a state of its own after them, or their answer means
+/// something at one server alone, such as a cursor.
+const TYING: &str = "\
+    ASKING AUTH CLIENT DEBUG DISCARD EXEC FAILOVER HELLO HSCAN MONITOR MULTI PSUBSCRIBE PSYNC PUNSUBSCRIBE QUIT \
+    READONLY READWRITE REPLCONF RESET SCAN SELECT SHUTDOWN SSCAN SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SYNC UNSUBSCRIBE \
+    UNWATCH WAIT WAITAOF WATCH ZSCAN";
+
+/// Commands that wait at the server for something to come.
+const BLOCKING: &str = "\
+    BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX BZPOPMIN";
+
+/// The longest name of the lists.
+const NAME_MAX: usize = 20;
+
+/// What a listed command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Reads,
+    ChangesNoData,
+    Writes,
+    Ties,
+    Blocks,
+}
+
+static EFFECTS: LazyLock<HashMap<&[u8], Effect>> = LazyLock::new(|| {
+    let lists = [
+        (READING, Effect::Reads),
+        (OTHER, Effect::ChangesNoData),
+        (WRITING, Effect::Writes),
+        (TYING, Effect::Ties),
+        (BLOCKING, Effect::Blocks),
+    ];
+    let names = |list: &'static str| list.split_ascii_whitespace().map(str::as_bytes);
+    lists.into_iter().flat_map(|(list, effect)| names(list).map(move |name| (name, effect))).collect()
+});
+
+/// Looks a name up. `None`: it is not listed.
+fn effect_of(name: &[u8]) -> Option<Effect> {
+    let mut upper = [0; NAME_MAX];
+    let upper = upper.get_mut(..name.len())?;
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    EFFECTS.get(&*upper).copied()
+}
 
 /// Which commands are safe to repeat.
 #[derive(Clone, Debug)]
@@ -82,7 +86,7 @@ pub struct Repeatable(Vec<Vec<u8>>);
 impl Default for Repeatable {
     /// Those that only read.
     fn default() -> Self {
-        Self::of(READING)
+        Self::of(READING.split_ascii_whitespace())
     }
 }
 
@@ -98,80 +102,143 @@ impl Repeatable {
     }
 }
 
-/// What a command is.
+/// How a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is listed as safe to repeat.
+    /// It may be sent twice.
     Repeatable,
     /// It is sent once.
     Once,
-    /// It is sent once, and its connection keeps a state from then on, or ends.
-    Stateful,
+    /// It is sent once, and the client's connection belongs to that server after it.
+    Tied,
 }
 
-/// What a whole command is.
-pub fn kind_of(command: &[u8], repeatable: &Repeatable) -> Kind {
-    let name = name_of(command);
-    let is_stateful = STATEFUL.iter().any(|stateful| name.eq_ignore_ascii_case(stateful.as_bytes()));
-    match () {
-        // Clients say so at the start what they are: that changes nothing of what they ask.
-        () if name.eq_ignore_ascii_case(b"CLIENT") && word(command, 1).eq_ignore_ascii_case(b"SETINFO") => Kind::Once,
-        () if is_stateful || name.eq_ignore_ascii_case(b"QUIT") => Kind::Stateful,
-        () if repeatable.contains(name) => Kind::Repeatable,
-        () => Kind::Once,
+/// Returns how a command is sent.
+pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
+    let name = command.name();
+    match effect_of(name) {
+        _ if marks_connection(command) => Kind::Once,
+        Some(Effect::Ties | Effect::Blocks) => Kind::Tied,
+        _ if blocks(command) || is_debugging(command) => Kind::Tied,
+        _ if repeatable.contains(name) => Kind::Repeatable,
+        Some(_) => Kind::Once,
+        None => Kind::Tied,
     }
 }
 
-/// The name of a whole command; nothing if it has none.
-pub fn name_of(command: &[u8]) -> &[u8] {
-    word(command, 0)
+/// Whether the command may wait at the server, so that no time is too long for its answer, and a client that is gone
+/// must not get what comes.
+pub fn blocks(command: &Command) -> bool {
+    let name = command.name();
+    let is_stream = is_one_of(name, &["XREAD", "XREADGROUP"]);
+    // A key or group of that name ties its connection, too: that is slower, but not wrong.
+    let waits = || command.arguments().skip(1).any(|argument| argument.eq_ignore_ascii_case(b"BLOCK"));
+    effect_of(name) == Some(Effect::Blocks) || is_one_of(name, &["WAIT", "WAITAOF"]) || (is_stream && waits())
+}
+
+/// Whether the command may change what a later one reads, on any connection.
+pub fn may_write(command: &Command) -> bool {
+    effect_of(command.name()) == Some(Effect::Writes)
+}
+
+/// Whether the command leaves nothing behind on its connection but a name that commands do not depend on (CLIENT
+/// SETINFO): all later commands may go to either server, but no other client gets the connection.
+pub fn marks_connection(command: &Command) -> bool {
+    let mut words = command.arguments();
+    words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"CLIENT"))
+        && words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"SETINFO"))
 }
 
 /// Whether the answer is about what was written on the same connection before.
-pub fn asks_of_writes(command: &[u8]) -> bool {
-    [&b"WAIT"[..], b"WAITAOF"].iter().any(|name| name_of(command).eq_ignore_ascii_case(name))
+pub fn asks_of_writes(command: &Command) -> bool {
+    is_one_of(command.name(), &["WAIT", "WAITAOF"])
 }
 
-/// A word of a command, of those without line ends; nothing if it has fewer.
-fn word(command: &[u8], place: usize) -> &[u8] {
-    let mut lines = command.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    match command.first() {
-        // A line with the length comes before each.
-        Some(b'*') => lines.nth(2 * (place + 1)).unwrap_or_default(),
-        _ => lines.next().unwrap_or_default().split(u8::is_ascii_whitespace).nth(place).unwrap_or_default(),
-    }
+/// SCRIPT DEBUG gives its connection a state.
+fn is_debugging(command: &Command) -> bool {
+    let mut words = command.arguments();
+    let is_script = words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"));
+    is_script && !words.next().is_some_and(|word| is_one_of(word, &["LOAD", "EXISTS", "FLUSH"]))
+}
+
+fn is_one_of(name: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|listed| name.eq_ignore_ascii_case(listed.as_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn commands_have_their_name_in_both_forms() {
-        assert_eq!(name_of(b"*2\r\n$3\r\nget\r\n$1\r\nx\r\n"), b"get");
-        assert_eq!(name_of(b"PING hello\r\n"), b"PING");
-        assert_eq!((name_of(b"\r\n"), name_of(b"*0\r\n")), (&b""[..], &b""[..]));
+    fn command(line: &str) -> Command {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        Command::of(words.into_iter())
+    }
+
+    fn kind(line: &str) -> Kind {
+        kind_of(&command(line), &Repeatable::default())
     }
 
     #[test]
-    fn only_listed_commands_are_repeated_and_stateful_ones_never() {
-        let listed = Repeatable::of(["get", "select"]);
-        let kinds = [&b"Get"[..], b"SET", b"select", b"quit", b""].map(|name| kind_of(name, &listed));
-        assert_eq!(kinds, [Kind::Repeatable, Kind::Once, Kind::Stateful, Kind::Stateful, Kind::Once]);
+    fn only_listed_commands_are_repeated() {
+        let listed = Repeatable::of(["get", "select", "blpop", "ft.search"]);
+        let kinds = ["Get", "SET", "MGET", "select", "quit", "BLPOP", "FT.SEARCH", "XREAD BLOCK 0 STREAMS a 0"]
+            .map(|line| kind_of(&command(line), &listed));
+        let (again, once, tied) = (Kind::Repeatable, Kind::Once, Kind::Tied);
+        assert_eq!(kinds, [again, once, once, tied, tied, tied, again, tied]);
     }
 
     #[test]
-    fn a_client_that_says_what_it_is_ties_nothing() {
-        let kinds =
-            ["CLIENT SETINFO lib-name x\r\n", "*2\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n", "CLIENT REPLY OFF\r\n"]
-                .map(|command| kind_of(command.as_bytes(), &Repeatable::default()));
-        assert_eq!(kinds, [Kind::Once, Kind::Once, Kind::Stateful]);
-    }
-
-    #[test]
-    fn what_means_something_to_one_server_alone_ties_to_it() {
-        for name in ["SCAN", "SSCAN", "HSCAN", "ZSCAN", "WAIT", "WAITAOF"] {
-            assert_eq!(kind_of(name.as_bytes(), &Repeatable::default()), Kind::Stateful, "{name}");
+    fn what_is_not_known_to_leave_no_state_has_its_own_connection() {
+        for line in ["FT.SEARCH i q", "GETS a", "", "a name that is longer than all others", "CONFIG SET a b", "$8"] {
+            assert_eq!(kind(line), Kind::Tied, "{line}");
         }
+        for line in
+            ["client reply off", "CLIENT TRACKING on", "CLIENT", "HELLO 3", "RESET", "ASKING", "multi", "WATCH a"]
+        {
+            assert_eq!(kind(line), Kind::Tied, "{line}");
+        }
+        for line in ["script debug yes", "SCRIPT", "SCRIPT KILL", "SCAN 0", "HSCAN a 0", "WAIT 1 0", "MONITOR"] {
+            assert_eq!(kind(line), Kind::Tied, "{line}");
+        }
+        for line in ["SCRIPT load x", "EVALSHA a 0", "CLIENT SETINFO lib-name x", "client setinfo a b", "FLUSHALL"] {
+            assert_eq!(kind(line), Kind::Once, "{line}");
+        }
+    }
+
+    #[test]
+    fn commands_that_wait_at_the_server_are_tied() {
+        for line in BLOCKING.split_ascii_whitespace() {
+            assert!(kind(line) == Kind::Tied && blocks(&command(line)), "{line}");
+        }
+        for line in ["xread block 0 streams a 0", "XREADGROUP GROUP STREAMS c BLOCK 0 STREAMS a >", "WAITAOF 1 0 0"] {
+            assert!(kind(line) == Kind::Tied && blocks(&command(line)), "{line}");
+        }
+        assert_eq!(
+            (kind("XREAD STREAMS a 0"), kind("XREADGROUP GROUP g c STREAMS a >")),
+            (Kind::Repeatable, Kind::Once)
+        );
+        assert!(!blocks(&command("LPOP BLOCK")));
+    }
+
+    #[test]
+    fn each_command_is_listed_once() {
+        let lists = [READING, OTHER, WRITING, TYING, BLOCKING];
+        let names: Vec<&str> = lists.iter().flat_map(|list| list.split_ascii_whitespace()).collect();
+        assert_eq!(EFFECTS.len(), names.len());
+        assert_eq!(names.iter().map(|name| name.len()).max(), Some(NAME_MAX));
+    }
+
+    #[test]
+    fn reading_writes_nothing() {
+        assert!(
+            ["SET a 1", "eval x 0", "SCRIPT LOAD x", "XREADGROUP GROUP g c STREAMS a >"]
+                .iter()
+                .all(|line| may_write(&command(line)))
+        );
+        assert!(
+            !["GET a", "INFO", "PUBLISH a b", "CLIENT SETINFO a b", "EVAL_RO x 0"]
+                .iter()
+                .any(|line| may_write(&command(line)))
+        );
     }
 }

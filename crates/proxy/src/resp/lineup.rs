@@ -26,6 +26,8 @@ pub struct Reply {
     pub bytes: Vec<u8>,
     /// Whether it is the server's, and no error of our own.
     pub is_servers: bool,
+    /// The command's.
+    pub is_repeatable: bool,
 }
 
 /// The commands of one client that are not answered yet, in order.
@@ -38,12 +40,15 @@ pub struct Lineup {
     pinned: usize,
     /// Bytes of the replies that have come before their turn.
     kept_bytes: usize,
+    /// Bytes of the commands.
+    command_bytes: usize,
 }
 
 impl Lineup {
     /// The client asked. The command counts as sent to this server.
-    pub fn ask(&mut self, ticket: Ticket, to: Server, command: &[u8], is_repeatable: bool) {
-        self.asked.push_back(Asked { ticket, is_repeatable, command: command.to_vec(), reply: None });
+    pub fn ask(&mut self, ticket: Ticket, to: Server, command: Vec<u8>, is_repeatable: bool) {
+        self.command_bytes += command.len();
+        self.asked.push_back(Asked { ticket, is_repeatable, command, reply: None });
         self.sent[to.index()].push_back(ticket);
     }
 
@@ -54,27 +59,70 @@ impl Lineup {
         Some(&asked.command)
     }
 
+    /// The command that this server answers next.
+    pub fn next_of(&self, server: Server) -> Option<Ticket> {
+        self.sent[server.index()].front().copied()
+    }
+
     /// A reply came from this server: whose it is. Nobody's, if it owes none.
     pub fn replied(&mut self, by: Server) -> Option<Ticket> {
         self.sent[by.index()].pop_front()
     }
 
-    /// The command is answered so. Nothing changes if it has been.
-    pub fn answer(&mut self, reply: Reply) {
-        let waiting = self.asked.iter_mut().find(|asked| asked.ticket == reply.ticket);
+    /// The command is answered with these bytes. Nothing changes if it has been.
+    pub fn answer(&mut self, ticket: Ticket, bytes: Vec<u8>, is_servers: bool) {
+        let waiting = self.asked.iter_mut().find(|asked| asked.ticket == ticket);
         if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
-            self.kept_bytes += reply.bytes.len();
-            asked.reply = Some(reply);
+            self.kept_bytes += bytes.len();
+            asked.reply = Some(Reply { ticket, bytes, is_servers, is_repeatable: asked.is_repeatable });
         }
     }
 
     /// The next reply that the client may get.
     pub fn next_reply(&mut self) -> Option<Reply> {
         let reply = self.asked.front_mut()?.reply.take()?;
-        self.asked.pop_front();
-        self.pinned = self.pinned.saturating_sub(1);
         self.kept_bytes -= reply.bytes.len();
+        self.pop();
         Some(reply)
+    }
+
+    /// Whether the client waits for the reply to this command before all others.
+    pub fn is_next(&self, ticket: Ticket) -> bool {
+        self.asked.front().is_some_and(|asked| asked.ticket == ticket)
+    }
+
+    /// Whether the command whose reply comes next may be sent twice.
+    pub fn is_next_repeatable(&self) -> bool {
+        self.asked.front().is_some_and(|asked| asked.is_repeatable)
+    }
+
+    /// Whether the reply to this command, the client's next one, is kept.
+    pub fn is_kept(&self, ticket: Ticket) -> bool {
+        self.asked.front().is_some_and(|asked| asked.ticket == ticket && asked.reply.is_some())
+    }
+
+    /// The client has been given the reply to this command, which was its next one.
+    pub fn passed_on(&mut self, ticket: Ticket) {
+        if self.is_next(ticket) {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(asked) = self.asked.pop_front() {
+            self.command_bytes -= asked.command.len();
+            self.pinned = self.pinned.saturating_sub(1);
+        }
+    }
+
+    /// Whether a command that is sent once waits for its reply.
+    pub fn has_once(&self) -> bool {
+        self.asked.iter().any(|asked| !asked.is_repeatable && asked.reply.is_none())
+    }
+
+    /// Bytes of the commands that are not answered to the client.
+    pub fn command_bytes(&self) -> usize {
+        self.command_bytes
     }
 
     /// The connection to this server was lost: whose replies will not come.
@@ -136,17 +184,17 @@ mod tests {
         let mut ask = |lineup: &mut Lineup| {
             let class = Class { is_repeatable: true, follows: None, label: Label::of(b"GET") };
             let (ticket, to) = desk.admit(0, class, ());
-            lineup.ask(ticket, to, b"GET a", true);
+            lineup.ask(ticket, to, b"GET a".to_vec(), true);
         };
         ask(&mut lineup);
         for _ in 0..1000 {
             // There is always one that waits.
             ask(&mut lineup);
             let ticket = lineup.replied(Server::First).unwrap();
-            lineup.answer(Reply { ticket, bytes: Vec::new(), is_servers: true });
+            lineup.answer(ticket, Vec::new(), true);
             assert!(lineup.next_reply().is_some());
         }
-        assert_eq!((lineup.waiting(), lineup.pin().len()), (1, 1));
+        assert_eq!((lineup.waiting(), lineup.command_bytes(), lineup.pin().len()), (1, 5, 1));
         assert_eq!(lineup.pin().len(), 0, "each is looked at once");
     }
 }

@@ -1,9 +1,11 @@
-//! RESP, as Redis speaks it: where commands and replies end, and whose reply is whose. Pure.
+//! RESP, as Redis speaks it: commands, where replies end, and whose reply is whose. Pure.
 
 mod command;
 mod frame;
 mod lineup;
+mod reader;
 
-pub use command::{Kind, Repeatable, asks_of_writes, kind_of, name_of};
+pub use command::{Kind, Repeatable, asks_of_writes, blocks, kind_of, marks_connection, may_write};
 pub use frame::{BadFrame, Scanner};
 pub use lineup::{Lineup, Reply};
+pub use reader::{Command, CommandReader};

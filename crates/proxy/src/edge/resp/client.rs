@@ -1,58 +1,90 @@
 //! One client: its commands, in order.
 
+use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sidelane_policy::hedge::Server;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::super::buffer::Buffer;
 use super::super::mailbox::Owner;
 use super::super::patience::Patience;
 use super::super::shared::{Shared, now};
+use super::super::tunnel::notice_its_end;
 use super::side::{Side, SideEvent};
 use super::tunnel;
 use crate::desk::{Class, End, Label, Loss, Next, Quality, Ticket, Verdict};
-use crate::resp::{BadFrame, Kind, Lineup, Reply, Scanner, asks_of_writes, kind_of, name_of};
+use crate::resp::{Command, CommandReader, Kind, Lineup, asks_of_writes, blocks, kind_of, marks_connection, may_write};
 
 /// Bytes of replies that the client has not read; nothing is read from it, nor from servers for it, until there are
 /// fewer.
 const UNREAD_MAX: usize = 256 << 10;
+/// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
+const WHOLE_MAX: usize = 64 << 10;
 const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
 const LATE: &[u8] = b"-ERR sidelane: no server answered in time\r\n";
 const NO_RESP: &[u8] =
-    b"-ERR sidelane: that is no RESP, or too long, or an inline command with quotes or a blank before it\r\n";
+    b"-ERR sidelane: protocol error: Redis takes arrays of bulk strings or lines as commands; or the \
+    command is longer than the proxy keeps\r\n";
 const TOO_LONG: &[u8] =
     b"-ERR sidelane: the reply is longer than the proxy keeps: ask for parts, or the server itself\r\n";
 const SCATTERED: &[u8] =
-    b"-ERR sidelane: what was written went over several connections, or one that is lost: no server can tell\r\n";
+    b"-ERR sidelane: the connection over which this client wrote is lost: no server can tell who has it\r\n";
 
 /// One client's task.
 struct Session {
     shared: Rc<Shared>,
-    stream: TcpStream,
+    stream: Rc<TcpStream>,
     input: Buffer,
-    scanner: Scanner,
-    out: Vec<u8>,
+    reader: CommandReader,
+    out: Buffer,
     sides: [Side; 2],
+    /// By server: the reply that is coming, once it was decided what becomes of it.
+    replies: [Option<Fate>; 2],
     lineup: Lineup,
     mailbox: Owner,
     patience: Patience,
-    /// The next command gives the connection a state; it is sent when all before it are answered.
-    state_comes: bool,
+    /// What comes when all commands so far are answered.
+    next: After,
     writes: Writes,
+    /// A reply to a command that is sent once has not been read by the client.
+    out_has_once: bool,
+    /// Bytes that are told of to [`Memory`](super::super::memory::Memory).
+    counted: usize,
     /// The client sends nothing any more.
     has_ended: bool,
 }
 
-/// Over which connection commands went that were sent once, and may have written.
+/// What becomes of a reply that is coming.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// The client gets it.
+    PassedOn,
+    /// The client has the other server's.
+    Dropped,
+}
+
+/// What comes when all commands so far are answered.
+enum After {
+    /// More commands.
+    Commands,
+    /// The connection is one server's, beginning with this command.
+    Tie(Command),
+    /// The client gets an error, and the connection ends.
+    Refuse,
+}
+
+/// Where a client's commands went that may have written.
 #[derive(Clone, Copy)]
 enum Writes {
     None,
+    /// All that follows goes there, too: the other server may not have what was written.
     At(Server),
-    /// Over several, or one that is lost: no server can tell who has what was written.
-    Scattered,
+    /// The connection is lost: no server can tell who has what was written.
+    Lost,
 }
 
 enum Event {
@@ -61,23 +93,25 @@ enum Event {
     Order(Ticket, Server),
     Side(Server, SideEvent),
     Late,
+    /// The client's connection is broken.
+    Gone,
 }
 
 /// Nothing is done for the client any more; what it has not been answered ends so.
 struct Over(End);
 
 impl Writes {
-    fn note(&mut self, to: Server) {
-        *self = match *self {
-            Self::None => Self::At(to),
-            Self::At(server) if server == to => *self,
-            Self::At(_) | Self::Scattered => Self::Scattered,
-        };
+    /// The server that has what this client wrote.
+    fn server(self) -> Option<Server> {
+        match self {
+            Self::At(server) => Some(server),
+            Self::None | Self::Lost => None,
+        }
     }
 
     fn lose(&mut self, server: Server) {
-        if matches!(*self, Self::At(at) if at == server) {
-            *self = Self::Scattered;
+        if self.server() == Some(server) {
+            *self = Self::Lost;
         }
     }
 }
@@ -85,18 +119,20 @@ impl Writes {
 /// Serves a client until one of both is done.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let limits = shared.config.limits;
-    let side = || Side::new(limits.reply_bytes);
     let mut session = Session {
-        stream,
+        stream: Rc::new(stream),
         input: Buffer::default(),
-        scanner: Scanner::of_commands(limits.frame_bytes),
-        out: Vec::new(),
-        sides: [side(), side()],
+        reader: CommandReader::new(limits.frame_bytes),
+        out: Buffer::default(),
+        sides: Default::default(),
+        replies: [None; 2],
         lineup: Lineup::default(),
         mailbox: Owner::default(),
         patience: Patience::new(&limits),
-        state_comes: false,
+        next: After::Commands,
         writes: Writes::None,
+        out_has_once: false,
+        counted: 0,
         has_ended: false,
         shared,
     };
@@ -109,29 +145,48 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
 
 impl Session {
     async fn step(&mut self) -> Result<(), Over> {
-        self.take_commands()?;
-        self.collect_replies();
-        let is_idle = self.lineup.waiting() == 0 && self.out.is_empty();
-        if self.state_comes && is_idle {
-            self.pass().await;
-            return Err(Over(End::ClientLeft));
+        self.take_commands();
+        self.collect_replies()?;
+        self.count_memory();
+        if self.lineup.waiting() == 0 && self.out.is_empty() {
+            match &self.next {
+                After::Commands if self.has_ended => return Err(Over(End::ClientLeft)),
+                After::Commands => {}
+                After::Tie(_) => {
+                    self.pass().await;
+                    return Err(Over(End::ClientLeft));
+                }
+                After::Refuse => {
+                    self.say_last(NO_RESP);
+                    return Err(Over(End::Failed(400)));
+                }
+            }
         }
-        if self.has_ended && is_idle {
-            return Err(Over(End::ClientLeft));
-        }
-        match std::future::poll_fn(|cx| self.poll_event(cx)).await {
+        match self.event().await {
             Event::FromClient => self.read_client(),
             Event::ToClient => self.write_client(),
             Event::Order(ticket, to) => {
                 self.copy(ticket, to);
                 Ok(())
             }
-            Event::Side(server, event) => {
-                self.on_side(server, event);
-                Ok(())
-            }
+            Event::Side(server, event) => self.on_side(server, event),
             Event::Late => self.late(),
+            Event::Gone => Err(Over(End::ClientLeft)),
         }
+    }
+
+    async fn event(&mut self) -> Event {
+        if self.wants_more() {
+            // Reading tells of a broken connection, too.
+            return std::future::poll_fn(|cx| self.poll_event(cx)).await;
+        }
+        let stream = Rc::clone(&self.stream);
+        let mut broken = std::pin::pin!(stream.ready(Interest::ERROR));
+        std::future::poll_fn(|cx| match self.poll_event(cx) {
+            Poll::Pending => broken.as_mut().poll(cx).map(|_| Event::Gone),
+            ready => ready,
+        })
+        .await
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
@@ -151,59 +206,76 @@ impl Session {
         if self.wants_more() && self.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromClient);
         }
+        if !self.shared.memory.has_room() {
+            self.shared.memory.wait(cx);
+        }
         self.patience.poll_over(cx).map(|()| Event::Late)
     }
 
     /// Whether more replies of this server are taken in. Those that wait for one of the other server must not keep it from
     /// coming.
     fn has_room_for_replies(&self, server: Server) -> bool {
-        let is_room = self.lineup.kept_bytes() < UNREAD_MAX || self.lineup.owes_next(server);
-        self.out.len() < UNREAD_MAX && is_room
+        let kept = self.lineup.kept_bytes() + self.sides[server.index()].kept_bytes();
+        self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.lineup.owes_next(server))
     }
 
     fn wants_more(&self) -> bool {
-        self.has_room() && self.out.len() < UNREAD_MAX && !self.has_ended
+        self.has_room() && self.out.data().len() < UNREAD_MAX && !self.has_ended
     }
 
     /// Sends on all commands that have come whole.
-    fn take_commands(&mut self) -> Result<(), Over> {
+    fn take_commands(&mut self) {
         while !self.input.is_empty() && self.has_room() {
-            match self.scanner.next(self.input.data()) {
-                Ok(Some(length)) => self.take_command(length),
-                Ok(None) => break,
-                Err(_) => return self.refuse(),
+            match self.reader.read(self.input.data()) {
+                Ok((used, command)) => {
+                    self.input.consume(used);
+                    match command {
+                        Some(command) => self.take_command(command),
+                        None => break,
+                    }
+                }
+                Err(_) => self.next = After::Refuse,
             }
         }
-        Ok(())
     }
 
+    /// Whether one more command may come. One may always, so that a long one ends.
     fn has_room(&self) -> bool {
-        self.lineup.waiting() < self.shared.config.limits.pipeline && !self.state_comes
+        let limits = &self.shared.config.limits;
+        let is_first = self.lineup.waiting() == 0;
+        let is_room =
+            is_first || (self.lineup.waiting() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
+        let is_memory = self.shared.memory.has_room() || (is_first && self.reader.held_bytes() == 0);
+        matches!(self.next, After::Commands) && is_room && is_memory
     }
 
-    fn take_command(&mut self, length: usize) {
-        let command = &self.input.data()[..length];
-        let name = name_of(command);
-        if name.is_empty() {
-            self.input.consume(length);
-            return;
-        }
+    /// Bytes of commands that are not answered.
+    fn command_bytes(&self) -> usize {
+        self.lineup.command_bytes() + self.sides.iter().map(Side::unsent_bytes).sum::<usize>()
+    }
+
+    fn count_memory(&mut self) {
+        let replies = self.lineup.kept_bytes() + self.out.data().len();
+        let sides: usize = self.sides.iter().map(Side::kept_bytes).sum();
+        let bytes = self.command_bytes() + self.reader.held_bytes() + self.input.data().len() + replies + sides;
+        self.shared.memory.change(self.counted, bytes);
+        self.counted = bytes;
+    }
+
+    fn take_command(&mut self, command: Command) {
         let limits = &self.shared.config.limits;
-        // What a client says of itself writes nothing.
-        let may_write = !name.eq_ignore_ascii_case(b"CLIENT");
-        let kind = match kind_of(command, &self.shared.config.repeatable) {
+        let kind = match kind_of(&command, &self.shared.config.repeatable) {
             // It is kept until it is answered, whatever it is; but no second server gets so much.
-            Kind::Repeatable if length > limits.copy_bytes => Kind::Once,
+            Kind::Repeatable if command.bytes().len() > limits.copy_bytes => Kind::Once,
             kind => kind,
         };
-        if kind == Kind::Stateful {
-            self.state_comes = true;
+        if kind == Kind::Tied {
+            self.next = After::Tie(command);
             return;
         }
-        let follows = self.lineup.tied_to();
-        // A command that follows one that changes something waits its turn at the same server.
-        let class =
-            Class { is_repeatable: kind == Kind::Repeatable && follows.is_none(), follows, label: Label::of(name) };
+        // A command that follows one that changes something waits its turn at the same server, and later ones stay there.
+        let follows = self.lineup.tied_to().or(self.writes.server());
+        let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(command.name()));
         if kind == Kind::Once {
             let mut desk = self.shared.desk.borrow_mut();
             self.lineup.pin().into_iter().for_each(|ticket| desk.pin(ticket));
@@ -211,16 +283,19 @@ impl Session {
         if self.lineup.waiting() == 0 {
             self.patience.start(limits.answer_time);
         }
-        let (ticket, to) = self.shared.admit(class, &self.mailbox);
-        if kind == Kind::Once && may_write {
-            self.writes.note(to);
+        let (ticket, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
+        if kind == Kind::Once && may_write(&command) {
+            self.writes = Writes::At(to);
         }
-        self.lineup.ask(ticket, to, command, class.is_repeatable);
-        self.sides[to.index()].send(&self.shared, to, command);
-        if class.is_repeatable {
-            self.shared.note_sample(command);
+        let side = &mut self.sides[to.index()];
+        side.send(&self.shared, to, command.bytes());
+        if marks_connection(&command) {
+            side.mark();
         }
-        self.input.consume(length);
+        if is_repeatable {
+            self.shared.note_sample(command.bytes());
+        }
+        self.lineup.ask(ticket, to, command.into_bytes(), is_repeatable);
     }
 
     /// The desk wants a copy there.
@@ -231,69 +306,140 @@ impl Session {
         }
     }
 
-    fn on_side(&mut self, server: Server, event: SideEvent) {
+    fn on_side(&mut self, server: Server, event: SideEvent) -> Result<(), Over> {
         let lost = match event {
             SideEvent::Readable => self.read_side(server).is_err().then_some(Loss::Sent),
             SideEvent::Lost(loss) => Some(loss),
         };
-        if let Some(loss) = lost {
-            self.lose(server, loss);
+        let Some(loss) = lost else { return Ok(()) };
+        if self.replies[server.index()] == Some(Fate::PassedOn) {
+            // Nothing that follows would be taken for what it is.
+            return Err(Over(End::Cut));
         }
+        self.lose(server, loss);
+        Ok(())
     }
 
     fn read_side(&mut self, server: Server) -> io::Result<()> {
         // What came before an end counts.
         let read = self.sides[server.index()].read();
-        loop {
-            match self.sides[server.index()].next_reply() {
-                Ok(Some(bytes)) => self.take_reply(server, bytes, true)?,
-                Ok(None) => return read,
-                Err(BadFrame::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
-                // The other server would say as much.
-                Err(BadFrame::TooLong) => {
-                    self.take_reply(server, TOO_LONG.to_vec(), false)?;
-                    return Err(io::ErrorKind::InvalidData.into());
-                }
+        while self.take_reply(server)? {}
+        read
+    }
+
+    /// Uses what has come of this server's next reply. Whether another one may follow.
+    fn take_reply(&mut self, server: Server) -> io::Result<bool> {
+        let at = server.index();
+        let limits = &self.shared.config.limits;
+        let (came, is_whole) = match self.sides[at].reply() {
+            Ok(Some((bytes, is_whole))) => (bytes, is_whole),
+            Ok(None) => return Ok(false),
+            Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let count = came.len();
+        // Nobody was asked: it is no reply.
+        let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
+        let is_next = self.lineup.is_next(ticket);
+        if self.replies[at].is_none() {
+            if !is_whole && count > limits.reply_bytes && !is_next {
+                return self.too_long(server);
             }
+            if !is_whole && !(is_next && count > WHOLE_MAX) {
+                return Ok(false);
+            }
+            let verdict = self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success);
+            self.replies[at] = Some(if verdict == Verdict::Forward(server) { Fate::PassedOn } else { Fate::Dropped });
+        }
+        let is_passed_on = self.replies[at] == Some(Fate::PassedOn);
+        if is_passed_on {
+            self.patience.start(limits.answer_time);
+            match is_next {
+                true => {
+                    self.out_has_once |= !self.lineup.is_next_repeatable();
+                    self.out.push(came);
+                }
+                false => self.lineup.answer(ticket, came.to_vec(), true),
+            }
+        }
+        self.sides[at].take(count);
+        if is_whole {
+            self.lineup.replied(server);
+            self.replies[at] = None;
+            self.end_reply(server, ticket, is_passed_on);
+        }
+        Ok(is_whole)
+    }
+
+    fn end_reply(&mut self, server: Server, ticket: Ticket, is_passed_on: bool) {
+        let mut desk = self.shared.desk.borrow_mut();
+        if !is_passed_on {
+            desk.dropped(now(), ticket, server);
+        } else if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) {
+            self.lineup.passed_on(ticket);
+            desk.finished(now(), ticket, End::Answered);
         }
     }
 
-    /// Whether the server was asked for a reply at all.
-    fn take_reply(&mut self, server: Server, bytes: Vec<u8>, is_servers: bool) -> io::Result<()> {
-        let ticket = self.lineup.replied(server).ok_or(io::ErrorKind::InvalidData)?;
-        let mut desk = self.shared.desk.borrow_mut();
-        if desk.answered(now(), ticket, server, Quality::Success) == Verdict::Forward(server) {
-            self.lineup.answer(Reply { ticket, bytes, is_servers });
-            self.patience.start(self.shared.config.limits.answer_time);
-        } else {
-            desk.dropped(now(), ticket, server);
+    /// The reply waits for an earlier one, and is longer than what is kept. The other server would say as much.
+    fn too_long(&mut self, server: Server) -> io::Result<bool> {
+        if let Some(ticket) = self.lineup.replied(server)
+            && self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success)
+                == Verdict::Forward(server)
+        {
+            self.lineup.answer(ticket, TOO_LONG.to_vec(), false);
         }
-        Ok(())
+        Err(io::ErrorKind::InvalidData.into())
     }
 
     /// The connection to a server is lost: the desk says what becomes of each command.
     fn lose(&mut self, server: Server, loss: Loss) {
         self.sides[server.index()].close();
+        self.replies[server.index()] = None;
         self.writes.lose(server);
         for ticket in self.lineup.lose(server) {
             let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
             match next {
                 Next::Send(to) => self.copy(ticket, to),
                 Next::Wait | Next::Forward(_) => {}
-                Next::GiveUp => self.lineup.answer(Reply { ticket, bytes: LOST.to_vec(), is_servers: false }),
+                Next::GiveUp => self.lineup.answer(ticket, LOST.to_vec(), false),
             }
         }
     }
 
-    fn collect_replies(&mut self) {
-        while let Some(reply) = self.lineup.next_reply() {
-            let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
-            self.shared.desk.borrow_mut().finished(now(), reply.ticket, end);
-            self.out.extend_from_slice(&reply.bytes);
+    /// Passes on what the client may get by now.
+    fn collect_replies(&mut self) -> Result<(), Over> {
+        loop {
+            while let Some(reply) = self.lineup.next_reply() {
+                let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
+                self.shared.desk.borrow_mut().finished(now(), reply.ticket, end);
+                self.out_has_once |= !reply.is_repeatable;
+                self.out.push(&reply.bytes);
+            }
+            // A long reply may have come in part before it was the client's next one.
+            let waits = |server: &Server| {
+                let side = &self.sides[server.index()];
+                self.replies[server.index()].is_none()
+                    && side.kept_bytes() > WHOLE_MAX
+                    && self.lineup.owes_next(*server)
+            };
+            let Some(server) = Server::BOTH.into_iter().find(waits) else { break };
+            let before = self.sides[server.index()].kept_bytes();
+            while match self.take_reply(server) {
+                Ok(goes_on) => goes_on,
+                Err(_) => {
+                    self.on_side(server, SideEvent::Lost(Loss::Sent))?;
+                    false
+                }
+            } {}
+            if self.sides[server.index()].kept_bytes() == before {
+                break;
+            }
         }
-        if self.lineup.waiting() == 0 && self.input.is_empty() {
+        let is_idle = self.lineup.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands();
+        if is_idle {
             self.patience.start(self.shared.config.limits.idle_time);
         }
+        Ok(())
     }
 
     fn read_client(&mut self) -> Result<(), Over> {
@@ -307,7 +453,7 @@ impl Session {
     }
 
     fn write_client(&mut self) -> Result<(), Over> {
-        match self.stream.try_write(&self.out) {
+        match self.stream.try_write(self.out.data()) {
             Ok(count) => self.has_read(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Over(End::ClientLeft)),
@@ -316,25 +462,32 @@ impl Session {
     }
 
     fn has_read(&mut self, count: usize) {
-        self.out.drain(..count);
-        // A slow reader is none that is gone.
-        if !self.out.is_empty() {
-            self.patience.start(self.shared.config.limits.answer_time);
+        self.out.consume(count);
+        match self.out.is_empty() {
+            true => self.out_has_once = false,
+            // A slow reader is none that is gone.
+            false => self.patience.start(self.shared.config.limits.answer_time),
         }
-    }
-
-    /// The client sends something else.
-    fn refuse(&mut self) -> Result<(), Over> {
-        self.say_last(NO_RESP);
-        Err(Over(End::Failed(400)))
     }
 
     /// No server answers, or the client is idle.
     fn late(&mut self) -> Result<(), Over> {
+        let is_unread = !self.out.is_empty();
+        // What is carried out once must not be lost because of a limit of ours: a server may have popped an element.
+        if self.lineup.has_once() || (is_unread && self.out_has_once) {
+            self.patience.start(self.shared.config.limits.answer_time);
+            for stream in self.sides.iter().filter_map(Side::link).map(|link| &link.stream).chain([&*self.stream]) {
+                // Without it a peer that has vanished is noticed later.
+                let _ = notice_its_end(stream);
+            }
+            return Ok(());
+        }
         // Who does not read what has come is the one who is late.
-        let is_client_late = self.lineup.waiting() == 0 || !self.out.is_empty();
-        if is_client_late {
+        if self.lineup.waiting() == 0 || is_unread {
             return Err(Over(End::ClientLeft));
+        }
+        if self.replies.contains(&Some(Fate::PassedOn)) {
+            return Err(Over(End::Cut));
         }
         self.say_last(LATE);
         Err(Over(End::Failed(504)))
@@ -343,28 +496,35 @@ impl Session {
     /// The connection ends; what does not fit is not waited for, and then nothing is said: it would be taken for a part of
     /// a reply.
     fn say_last(&mut self, what: &[u8]) {
-        if matches!(self.stream.try_write(&self.out), Ok(count) if count == self.out.len()) {
+        let left = self.out.data();
+        if left.is_empty() || matches!(self.stream.try_write(left), Ok(count) if count == left.len()) {
             let _ = self.stream.try_write(what);
         }
     }
 
-    /// From here on the connection is one server's.
+    /// Gives the connection to one server. A server that has what the client wrote keeps it.
     async fn pass(&mut self) {
+        let After::Tie(command) = std::mem::replace(&mut self.next, After::Refuse) else { return };
         self.shared.desk.borrow_mut().tied();
-        let came = self.input.data().to_vec();
         let active = self.shared.desk.borrow().active();
         let to = match self.writes {
-            Writes::At(server) if asks_of_writes(&came) => server,
-            Writes::Scattered if asks_of_writes(&came) => return self.say_last(SCATTERED),
+            Writes::At(server) => server,
+            Writes::Lost if asks_of_writes(&command) => return self.say_last(SCATTERED),
             _ if self.shared.config.desk.unsafe_stay => Server::First,
             _ => active,
         };
         let link = self.sides[to.index()].take_link();
-        tunnel::pass(&self.shared, &mut self.stream, to, &came, link).await;
+        let mut came = command.bytes().to_vec();
+        came.extend_from_slice(self.input.data());
+        let first = tunnel::First { bytes: &came, blocks: blocks(&command) };
+        if let Some(client) = Rc::get_mut(&mut self.stream) {
+            tunnel::pass(&self.shared, client, to, first, link).await;
+        }
     }
 
-    /// What is not answered is over; connections that owe nothing are kept.
+    /// What is not answered is over; connections that owe nothing, and have nothing of this client's, are kept.
     fn end(&mut self, end: End) {
+        self.shared.memory.change(self.counted, 0);
         let mut desk = self.shared.desk.borrow_mut();
         let at = now();
         for ticket in self.lineup.tickets() {
@@ -373,7 +533,8 @@ impl Session {
         for server in Server::BOTH {
             let owed: Vec<Ticket> = self.lineup.owed_by(server).collect();
             owed.iter().for_each(|ticket| desk.dropped(at, *ticket, server));
-            if let Some(link) = self.sides[server.index()].take_link().filter(|_| owed.is_empty()) {
+            let is_clean = owed.is_empty() && !self.sides[server.index()].is_marked();
+            if let Some(link) = self.sides[server.index()].take_link().filter(|_| is_clean) {
                 self.shared.keep_link(server, link);
             }
         }

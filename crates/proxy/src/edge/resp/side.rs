@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use sidelane_policy::hedge::Server;
 
+use super::super::buffer::Buffer;
 use super::super::link::Link;
 use super::super::shared::Shared;
 use crate::desk::Loss;
@@ -23,11 +24,13 @@ enum Way {
 }
 
 /// One server, as one client's task has it.
+#[derive(Default)]
 pub(super) struct Side {
     way: Way,
-    unsent: Vec<u8>,
+    unsent: Buffer,
     scanner: Scanner,
-    reply_bytes: usize,
+    /// Its connection is no other client's after this one.
+    is_marked: bool,
 }
 
 /// What happened.
@@ -39,13 +42,9 @@ pub(super) enum SideEvent {
 }
 
 impl Side {
-    pub(super) fn new(reply_bytes: usize) -> Self {
-        Self { way: Way::None, unsent: Vec::new(), scanner: Scanner::of_replies(reply_bytes), reply_bytes }
-    }
-
     /// The command is written as soon as it can be.
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
-        self.unsent.extend_from_slice(command);
+        self.unsent.push(command);
         if matches!(self.way, Way::None) {
             self.way = match shared.idle_link(server) {
                 Some(link) => Way::There(link),
@@ -65,8 +64,8 @@ impl Side {
         let Way::There(link) = &self.way else { return Poll::Pending };
         let lost = Poll::Ready(SideEvent::Lost(Loss::Sent));
         while !self.unsent.is_empty() {
-            match link.stream.try_write(&self.unsent) {
-                Ok(count) => drop(self.unsent.drain(..count)),
+            match link.stream.try_write(self.unsent.data()) {
+                Ok(count) => self.unsent.consume(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match link.stream.poll_write_ready(cx) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return lost,
@@ -92,23 +91,57 @@ impl Side {
         }
     }
 
-    /// The next whole reply.
-    pub(super) fn next_reply(&mut self) -> Result<Option<Vec<u8>>, BadFrame> {
+    /// What belongs to the next reply, as far as it has come, and whether it is whole.
+    pub(super) fn reply(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
         let Way::There(link) = &mut self.way else { return Ok(None) };
         if link.input.is_empty() {
             return Ok(None);
         }
-        let length = self.scanner.next(link.input.data())?;
-        Ok(length.map(|length| {
-            let reply = link.input.data()[..length].to_vec();
-            link.input.consume(length);
-            reply
-        }))
+        let (count, is_whole) = self.scanner.next(link.input.data())?;
+        Ok(Some((&link.input.data()[..count], is_whole)))
+    }
+
+    /// The first bytes that [`Self::reply`] told of are used.
+    pub(super) fn take(&mut self, count: usize) {
+        self.scanner.take();
+        if let Way::There(link) = &mut self.way {
+            link.input.consume(count);
+        }
+    }
+
+    /// Bytes that were not written to the server yet.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent.data().len()
+    }
+
+    /// Bytes that have come and are not used.
+    pub(super) fn kept_bytes(&self) -> usize {
+        match &self.way {
+            Way::There(link) => link.input.data().len(),
+            _ => 0,
+        }
+    }
+
+    /// The connection has something of this client's: no other one gets it.
+    pub(super) fn mark(&mut self) {
+        self.is_marked = true;
+    }
+
+    pub(super) fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
+    /// The connection.
+    pub(super) fn link(&self) -> Option<&Link> {
+        match &self.way {
+            Way::There(link) => Some(link),
+            _ => None,
+        }
     }
 
     /// The connection is given up.
     pub(super) fn close(&mut self) {
-        *self = Self::new(self.reply_bytes);
+        *self = Self::default();
     }
 
     /// Takes the connection away, if nothing is on its way.

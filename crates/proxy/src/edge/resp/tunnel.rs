@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -12,8 +14,21 @@ use super::super::tunnel;
 
 const NO_SERVER: &[u8] = b"-ERR sidelane: no server could be reached\r\n";
 
+/// What the server gets first.
+pub(super) struct First<'a> {
+    pub(super) bytes: &'a [u8],
+    /// It waits for something that would be lost with a client that is gone.
+    pub(super) blocks: bool,
+}
+
 /// Passes bytes on, beginning with those that have come, until both sides have ended.
-pub(super) async fn pass(shared: &Rc<Shared>, client: &mut TcpStream, to: Server, came: &[u8], link: Option<Link>) {
+pub(super) async fn pass(
+    shared: &Rc<Shared>,
+    client: &mut TcpStream,
+    to: Server,
+    first: First<'_>,
+    link: Option<Link>,
+) {
     let link = match link {
         Some(link) => Some(link),
         None => Rc::clone(shared).new_link(to).await,
@@ -23,7 +38,19 @@ pub(super) async fn pass(shared: &Rc<Shared>, client: &mut TcpStream, to: Server
         let _ = client.write_all(NO_SERVER).await;
         return;
     };
-    if link.stream.write_all(came).await.is_ok() {
+    if first.blocks && has_left(client) {
+        return;
+    }
+    if link.stream.write_all(first.bytes).await.is_ok() {
         tunnel::pass_on(client, &mut link.stream).await;
+    }
+}
+
+/// Whether the client has closed its side, as far as is known.
+fn has_left(client: &TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(client, &mut [0], flags) {
+        Ok((_, count)) => count == 0,
+        Err(error) => error != Errno::AGAIN,
     }
 }

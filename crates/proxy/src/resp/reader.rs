@@ -1,0 +1,413 @@
+//! Commands, read as Redis reads them and written anew as arrays of bulk strings.
+//!
+//! A server gets only what [`CommandReader`] wrote: it cannot find another number of commands in it, or other arguments.
+
+use super::frame::BadFrame;
+
+/// The longest line: a count, a length, or an inline command (`PROTO_INLINE_MAX_SIZE` of Redis).
+const LINE_MAX: usize = 64 << 10;
+/// The fewest bytes of an argument of an array: `$0\r\n\r\n`.
+const ARGUMENT_MIN: u64 = 6;
+/// Bytes after a text. Redis does not look at them.
+const TEXT_END: usize = 2;
+
+/// A whole command: an array of bulk strings, in its shortest form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command(Vec<u8>);
+
+impl Command {
+    /// Writes a command of these arguments.
+    pub fn of<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Self {
+        let mut bytes = Vec::new();
+        write_count(&mut bytes, b'*', arguments.len() as u64);
+        for argument in arguments {
+            write_count(&mut bytes, b'$', argument.len() as u64);
+            bytes.extend_from_slice(argument);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        Self(bytes)
+    }
+
+    /// Returns what a server gets.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns what a server gets.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Returns the name and the arguments, in order.
+    pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = count_line(&self.0).map_or(&[][..], |(_, rest)| rest);
+        std::iter::from_fn(move || {
+            let (length, text) = count_line(rest)?;
+            rest = &text[length + TEXT_END..];
+            Some(&text[..length])
+        })
+    }
+
+    /// Returns the first argument: it may be empty.
+    pub fn name(&self) -> &[u8] {
+        self.arguments().next().unwrap_or_default()
+    }
+}
+
+/// Writes a type and a number as a line.
+fn write_count(bytes: &mut Vec<u8>, kind: u8, count: u64) {
+    let (mut digits, mut start) = ([0; 20], 20);
+    let mut rest = count;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    bytes.push(kind);
+    bytes.extend_from_slice(&digits[start..]);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// Reads a line that [`write_count`] wrote: its number, and what follows it.
+fn count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (digits, mut at) = (bytes.get(1..)?, 0);
+    let mut count = 0;
+    while let Some(digit) = digits[at..].first().filter(|digit| digit.is_ascii_digit()) {
+        count = count * 10 + usize::from(digit - b'0');
+        at += 1;
+    }
+    Some((count, &digits[at + TEXT_END..]))
+}
+
+/// What comes next in a client's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A command.
+    Command,
+    /// The length of an argument.
+    Length,
+    /// Bytes of an argument.
+    Text(usize),
+    /// Bytes that Redis skips after an argument.
+    TextEnd(usize),
+}
+
+/// Reads one client's commands. At the top level it takes an array (`*`) or an inline command, below it bulk strings
+/// (`$`) alone, as Redis does.
+#[derive(Debug)]
+pub struct CommandReader {
+    limit: usize,
+    stage: Stage,
+    /// Arguments of the array that are not written yet.
+    arguments: u64,
+    /// Bytes of an incomplete line that have been searched for its end.
+    searched: usize,
+    /// The command as far as it has come.
+    written: Vec<u8>,
+}
+
+impl CommandReader {
+    /// Reads commands of up to `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, stage: Stage::Command, arguments: 0, searched: 0, written: Vec::new() }
+    }
+
+    /// Returns how many of `bytes` are used, and the command that ends there. Without a command, the bytes that are not
+    /// used are the start of the next call's.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(usize, Option<Command>), BadFrame> {
+        let mut used = 0;
+        loop {
+            let Some(count) = self.read_part(&bytes[used..])? else { return Ok((used, None)) };
+            used += count;
+            if self.written.len() > self.limit {
+                return Err(BadFrame::TooLong);
+            }
+            if self.stage == Stage::Command && !self.written.is_empty() {
+                return Ok((used, Some(Command(std::mem::take(&mut self.written)))));
+            }
+        }
+    }
+
+    /// Returns the bytes of a command that has come in part.
+    pub fn held_bytes(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Returns whether no command has begun, as far as its bytes were used.
+    pub fn is_between_commands(&self) -> bool {
+        self.stage == Stage::Command
+    }
+
+    /// Reads one part: how many bytes it has. `None`: more have to come.
+    fn read_part(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
+        match self.stage {
+            _ if bytes.is_empty() => Ok(None),
+            Stage::Command if bytes[0] == b'*' => self.read_array(bytes),
+            Stage::Command => self.read_inline(bytes),
+            Stage::Length => self.read_length(bytes),
+            Stage::Text(left) => {
+                let count = left.min(bytes.len());
+                self.written.extend_from_slice(&bytes[..count]);
+                self.stage = if count == left { Stage::TextEnd(TEXT_END) } else { Stage::Text(left - count) };
+                Ok(Some(count))
+            }
+            Stage::TextEnd(left) => {
+                let count = left.min(bytes.len());
+                if count < left {
+                    self.stage = Stage::TextEnd(left - count);
+                } else {
+                    self.written.extend_from_slice(b"\r\n");
+                    self.arguments -= 1;
+                    self.stage = if self.arguments == 0 { Stage::Command } else { Stage::Length };
+                }
+                Ok(Some(count))
+            }
+        }
+    }
+
+    fn read_array(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
+        let Some(line) = self.line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
+        let count = number(&line[1..]).filter(|count| *count <= i64::from(i32::MAX)).ok_or(BadFrame::Malformed)?;
+        // An array of no arguments, or fewer, is no command and has no reply.
+        if let Ok(count @ 1..) = u64::try_from(count) {
+            if count.saturating_mul(ARGUMENT_MIN) > self.limit as u64 {
+                return Err(BadFrame::TooLong);
+            }
+            write_count(&mut self.written, b'*', count);
+            (self.arguments, self.stage) = (count, Stage::Length);
+        }
+        Ok(Some(line.len() + TEXT_END))
+    }
+
+    fn read_length(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
+        if bytes[0] != b'$' {
+            return Err(BadFrame::Malformed);
+        }
+        let Some(line) = self.line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
+        let length = number(&line[1..]).and_then(|length| u64::try_from(length).ok()).ok_or(BadFrame::Malformed)?;
+        let length = usize::try_from(length).ok().filter(|length| *length <= self.limit).ok_or(BadFrame::TooLong)?;
+        if self.written.len() + length > self.limit {
+            return Err(BadFrame::TooLong);
+        }
+        write_count(&mut self.written, b'$', length as u64);
+        self.stage = if length == 0 { Stage::TextEnd(TEXT_END) } else { Stage::Text(length) };
+        Ok(Some(line.len() + TEXT_END))
+    }
+
+    fn read_inline(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
+        let Some(line) = self.line(bytes, b'\n', 1)? else { return Ok(None) };
+        let used = line.len() + 1;
+        let arguments = split(line.strip_suffix(b"\r").unwrap_or(line)).ok_or(BadFrame::Malformed)?;
+        if !arguments.is_empty() {
+            self.written = Command::of(arguments.iter().map(Vec::as_slice)).into_bytes();
+        }
+        Ok(Some(used))
+    }
+
+    /// Returns the line at the start, without its end of `end_bytes`, of which `end` is the first. Versions of Redis
+    /// differ about a line with a zero byte, which ends a string of C.
+    fn line<'a>(&mut self, bytes: &'a [u8], end: u8, end_bytes: usize) -> Result<Option<&'a [u8]>, BadFrame> {
+        let new = bytes.get(self.searched..).unwrap_or_default();
+        match new.iter().position(|byte| *byte == end || *byte == 0) {
+            Some(at) if new[at] == 0 => Err(BadFrame::Malformed),
+            Some(at) if self.searched + at > LINE_MAX => Err(BadFrame::TooLong),
+            Some(at) if self.searched + at + end_bytes > bytes.len() => {
+                self.searched += at;
+                Ok(None)
+            }
+            Some(at) => {
+                let line = &bytes[..self.searched + at];
+                self.searched = 0;
+                Ok(Some(line))
+            }
+            None if bytes.len() > LINE_MAX => Err(BadFrame::TooLong),
+            None => {
+                self.searched = bytes.len();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Reads a number in the only form that Redis takes (`string2ll`): no sign but `-`, no blank, no zero before it.
+fn number(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_shortest = text == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
+    if !is_shortest || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Splits an inline command into its arguments (`sdssplitargs` of Redis); `None` if a quote is not closed, or is
+/// followed by something else than a blank.
+fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut arguments, mut rest) = (Vec::new(), line);
+    loop {
+        rest = &rest[rest.iter().take_while(|byte| is_blank(**byte)).count()..];
+        if rest.is_empty() {
+            return Some(arguments);
+        }
+        let mut argument = Vec::new();
+        rest = take_argument(rest, &mut argument)?;
+        arguments.push(argument);
+    }
+}
+
+/// What C's `isspace` takes for a blank.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// Reads one argument, and returns what follows it.
+fn take_argument<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        match rest {
+            // Of the blanks between arguments these two do not end one.
+            [b' ' | b'\t' | b'\n' | b'\r', ..] | [] => return Some(rest),
+            [b'"', quoted @ ..] => return take_double_quoted(quoted, argument),
+            [b'\'', quoted @ ..] => return take_single_quoted(quoted, argument),
+            [byte, next @ ..] => {
+                argument.push(*byte);
+                rest = next;
+            }
+        }
+    }
+}
+
+fn take_double_quoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        match rest {
+            [b'"', after @ ..] => return Some(after).filter(|after| after.first().is_none_or(|byte| is_blank(*byte))),
+            [b'\\', b'x', high, low, next @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                argument.push(hex_digit(*high) << 4 | hex_digit(*low));
+                rest = next;
+            }
+            [b'\\', escaped, next @ ..] => {
+                argument.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                rest = next;
+            }
+            [byte, next @ ..] => {
+                argument.push(*byte);
+                rest = next;
+            }
+            [] => return None,
+        }
+    }
+}
+
+fn take_single_quoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        match rest {
+            [b'\'', after @ ..] => return Some(after).filter(|after| after.first().is_none_or(|byte| is_blank(*byte))),
+            [b'\\', b'\'', next @ ..] => {
+                argument.push(b'\'');
+                rest = next;
+            }
+            [byte, next @ ..] => {
+                argument.push(*byte);
+                rest = next;
+            }
+            [] => return None,
+        }
+    }
+}
+
+fn hex_digit(digit: u8) -> u8 {
+    (digit as char).to_digit(16).map_or(0, |digit| digit as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments of all commands, read a byte at a time and at once.
+    fn commands(bytes: &[u8]) -> Result<Vec<Vec<String>>, BadFrame> {
+        let read = |step: usize| {
+            let (mut reader, mut start, mut end, mut all) = (CommandReader::new(1000), 0, 0, Vec::new());
+            while end < bytes.len() {
+                end = (end + step).min(bytes.len());
+                loop {
+                    let (used, command) = reader.read(&bytes[start..end])?;
+                    start += used;
+                    let Some(command) = command else { break };
+                    let words = command.arguments().map(|argument| argument.escape_ascii().to_string());
+                    all.push(words.collect::<Vec<_>>());
+                }
+            }
+            Ok(all)
+        };
+        let at_once = read(bytes.len());
+        assert_eq!(read(1), at_once, "{}", bytes.escape_ascii());
+        at_once
+    }
+
+    #[test]
+    fn commands_are_arrays_or_lines() {
+        let bytes = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\nx\r\n\r\n*0\r\n*-3\r\n \t\r\nget  y\n*1\r\n$0\r\n\r\n";
+        assert_eq!(commands(bytes).unwrap(), [vec!["PING"], vec!["GET", "x"], vec!["get", "y"], vec![""]]);
+    }
+
+    #[test]
+    fn quotes_of_inline_commands_are_read_as_redis_does() {
+        let bytes = b"a \"b c\" 'd\\'e' \"\\x41\\n\\q\\\"\" \"\" f\"g\" h\x0bi\r\n\x0b\x0cSELECT 1\r\n";
+        let words = [vec!["a", "b c", "d\\'e", "A\\nq\\\"", "", "fg", "h\\x0bi"], vec!["SELECT", "1"]];
+        assert_eq!(commands(bytes).unwrap(), words);
+        for wrong in ["\"a\r\n", "'a\r\n", "\"a\"b\r\n", "'a'b\r\n", "\"a\\\r\n"] {
+            assert_eq!(commands(wrong.as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_arrays_are_more_than_a_line_at_the_top_level() {
+        for kind in ["$", "=", "!", "~", ">", "%", "|", "+", "-", ":", "_", "#", ",", "("] {
+            let bytes = format!("{kind}8\r\nSELECT 5\r\n");
+            assert_eq!(
+                commands(bytes.as_bytes()).unwrap(),
+                [vec![format!("{kind}8")], vec!["SELECT".to_owned(), "5".to_owned()]]
+            );
+            let nested = format!("*1\r\n{kind}1\r\na\r\n");
+            assert_eq!(commands(nested.as_bytes()).is_ok(), kind == "$", "{kind}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_one_form() {
+        for wrong in ["*x", "*", "*+1", "*01", "*-0", "*1 ", "* 1", "*-", "*2147483648", "*99999999999999999999"] {
+            assert_eq!(commands(format!("{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+        }
+        for wrong in ["$-1", "$01", "$x", "$", "$-0"] {
+            assert_eq!(commands(format!("*1\r\n{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn long_commands_are_refused_before_they_have_come() {
+        for long in ["*200\r\n", "*1\r\n$1000\r\n", "*2147483647\r\n"] {
+            assert_eq!(commands(long.as_bytes()), Err(BadFrame::TooLong), "{long}");
+        }
+        assert_eq!(commands(&[b'x'; LINE_MAX + 2]), Err(BadFrame::TooLong));
+        assert_eq!(commands(&[b'x'; 1001].iter().copied().chain(*b"\r\n").collect::<Vec<_>>()), Err(BadFrame::TooLong));
+    }
+
+    #[test]
+    fn redis_does_not_look_at_the_ends_of_texts() {
+        assert_eq!(commands(b"*1\rX$4\rYPINGzz*1\r\n$1\r\na\r\n").unwrap(), [vec!["PING"], vec!["a"]]);
+    }
+
+    #[test]
+    fn what_is_written_is_in_the_shortest_form() {
+        let (used, command) = CommandReader::new(1000).read(b"  get \"\"\r\n").unwrap();
+        assert_eq!((used, command.unwrap().bytes()), (10, &b"*2\r\n$3\r\nget\r\n$0\r\n\r\n"[..]));
+    }
+}
