@@ -52,7 +52,7 @@ use crate::wait::Wait;
 const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
 /// Facts that the history has at most between two sweeps.
-const FACTS_MAX: usize = 350_000;
+const FACTS_MAX: usize = 400_000;
 /// Records that tell of the past come at most so late.
 const HINDSIGHT_NS: u64 = 5_000_000;
 

@@ -14,8 +14,9 @@ use crate::ending::{Ending, Side, Unanswered};
 use crate::record::{Kind, Record, Task};
 
 /// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
-const THREADS_MAX: usize = 16_384;
-const SOCKETS_MAX: usize = 65_536;
+/// Seven eighths of a power of two: one more doubles the table.
+const THREADS_MAX: usize = 14_336;
+const SOCKETS_MAX: usize = 57_344;
 /// The most requests that ended and are not given out.
 const CLOSED_MAX: usize = 65_536;
 /// The most requests without a response that are kept until they are taken.
