@@ -72,7 +72,7 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
 
 	/* ---- Threads again ---- */
-	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_tale_file | timeout << SIDELANE_TALE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation */
+	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_tale_file | timeout << SIDELANE_TALE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation; the value that it was expected to have is in place of its socket */
 	/* Of this, and of SENT on a socket that is not at the service's own port: detail: the peer's port | protocol <<
 	 * SIDELANE_TALE_PROTOCOL_SHIFT | family << SIDELANE_TALE_FAMILY_SHIFT; payload[1]: the peer's address, IPv4 in its
 	 * low half, of IPv6 the first eight bytes, the others are the value; of a Unix socket the peer's process in its high half */

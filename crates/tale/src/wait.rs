@@ -215,8 +215,8 @@ pub enum Object {
     /// It is not known.
     #[default]
     Unknown,
-    /// A futex, by its operation.
-    Futex(u32),
+    /// A futex, by its operation, and whether it had the value of a contended mutex.
+    Futex(u32, bool),
     /// A pipe, by its inode.
     Pipe(u32),
     /// A Unix socket.

@@ -110,7 +110,11 @@ fn a_condition_a_park_and_a_join_are_no_locks() {
     on_futex(&mut join, FUTEX_WAIT, 5, call::EXIT);
     let mut mutex = request_is_taken_up();
     on_futex(&mut mutex, FUTEX_WAIT, 5, call::FUTEX);
-    assert_eq!([condition, join, mutex].map(|trace| longest(&trace).cause), [HandOver, HandOver, Lock]);
+    let mut of_rust = request_is_taken_up();
+    on_futex(&mut of_rust, FUTEX_WAIT_BITSET, 5, call::FUTEX);
+    of_rust.records.iter_mut().filter(|record| record.kind == Kind::SleepsIn).for_each(|record| record.socket = 2);
+    let causes = [condition, join, mutex, of_rust].map(|trace| longest(&trace).cause);
+    assert_eq!(causes, [HandOver, HandOver, Lock, Lock]);
 }
 
 #[test]

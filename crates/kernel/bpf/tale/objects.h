@@ -275,8 +275,10 @@ static __always_inline void name_object(struct tale *tale, struct task_struct *t
 	struct file *file = names_a_file(call) ? file_of(task, tale->value) : 0;
 	struct inode *inode = file ? file->f_inode : 0;
 
-	if (call == CALL_FUTEX)
+	if (call == CALL_FUTEX) {
 		tale->other_tid = argument(regs, 2);
+		tale->socket = (uint32_t)argument(regs, 3);
+	}
 	if (inode) {
 		kind = kind_of(file, inode);
 		tale->other_tid = inode->i_ino;

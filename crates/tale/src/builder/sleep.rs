@@ -11,6 +11,8 @@ mod operation {
     pub const WAIT: u32 = 0;
     pub const LOCK_PI: u32 = 6;
     pub const WAIT_BITSET: u32 = 9;
+    /// That, private, on the monotonic clock.
+    pub const RUST: u32 = WAIT_BITSET | 0x80;
     pub const LOCK_PI2: u32 = 13;
 }
 
@@ -23,6 +25,8 @@ mod file {
 }
 
 const AF_UNIX: u32 = 1;
+/// What the mutexes of glibc, musl and Rust hold while a thread waits. Counters of conditions pass it once.
+const CONTENDED: u32 = 2;
 
 /// The system call in which a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,25 +39,29 @@ pub struct Call {
     pub timeout_ms: u32,
     /// Cookie of the socket.
     pub socket: u64,
+    /// The value that a futex was expected to have.
+    expected: u32,
 }
 
 impl Call {
     /// The call that a `SLEEPS_IN` record tells of.
     pub fn of(record: &Record) -> Call {
+        let is_futex = Purpose::of(record.detail) == Purpose::Futex;
         Call {
             number: record.detail,
             argument: record.value,
             named: record.other.tid,
             file: record.other.pid & 0xf,
             timeout_ms: record.other.pid >> 4,
-            socket: record.socket,
+            socket: if is_futex { 0 } else { record.socket },
+            expected: if is_futex { record.socket as u32 } else { 0 },
         }
     }
 
     /// What it waits for, without what is known of sockets.
     fn object(&self) -> Object {
         match self.file {
-            _ if Purpose::of(self.number) == Purpose::Futex => Object::Futex(self.named),
+            _ if Purpose::of(self.number) == Purpose::Futex => Object::Futex(self.named, self.expected == CONTENDED),
             0 => Object::Unknown,
             file::PIPE => Object::Pipe(self.named),
             file::SOCKET if self.named & 0xffff == AF_UNIX => Object::UnixSocket,
@@ -240,13 +248,14 @@ fn object_may_be_peer(object: Object) -> bool {
 
 /// Whether a wait on a futex with this operation is for a lock: always, never, or (none) by how the futex is used.
 pub fn is_lock_by_operation(wait: &Wait) -> Option<bool> {
-    let Object::Futex(operation) = wait.object else { return Some(true) };
+    let Object::Futex(operation, is_contended) = wait.object else { return Some(true) };
     let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
     match operation & operation::MASK {
         _ if wait.of_session => Some(true),
         _ if is_end => Some(false),
         operation::WAIT | operation::LOCK_PI | operation::LOCK_PI2 if wait.call == Some(call::FUTEX) => Some(true),
-        operation::WAIT_BITSET => None,
+        // Rust's; glibc's conditions have another flag, or a timeout.
+        operation::WAIT_BITSET if operation == operation::RUST && is_contended && wait.timeout_ms == 0 => Some(true),
         _ => None,
     }
 }
@@ -276,7 +285,7 @@ mod tests {
     }
 
     fn in_call(number: u32, argument: u64) -> Sleep {
-        let call = Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0 };
+        let call = Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0, expected: 0 };
         Sleep { call: Some(call), ..WAITS }
     }
 

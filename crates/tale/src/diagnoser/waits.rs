@@ -29,7 +29,7 @@ fn asked(wait: &Wait, names: Names) -> String {
 /// What was waited for in the system call.
 fn object(wait: &Wait, names: Names) -> Option<String> {
     match wait.object {
-        Object::Unknown | Object::Futex(_) => None,
+        Object::Unknown | Object::Futex(..) => None,
         Object::Pipe(_) => Some("a pipe".to_owned()),
         Object::UnixSocket => Some("a Unix socket".to_owned()),
         Object::Socket => Some("a socket".to_owned()),
