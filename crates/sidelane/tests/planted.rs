@@ -54,5 +54,5 @@ fn what_threads_and_services_wait_for_is_named() {
 
 #[test]
 fn what_the_network_does_to_a_response_is_named() {
-    are_named(&["nagle", "retransmit"]);
+    are_named(&["nagle", "retransmit", "slow-reader"]);
 }

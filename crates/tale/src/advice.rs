@@ -84,8 +84,8 @@ fn of_sending(cause: Cause) -> &'static str {
              delayed."
         }
         Cause::SlowReader => {
-            "The client reads slowly: look at the client; send less (compression, parts), or let a proxy that has room take \
-             the response."
+            "The client reads slowly, or has a small receive buffer (SO_RCVBUF): look at the client; send less, or let a proxy \
+             that has room take the response."
         }
         Cause::CongestionWindow => {
             "The response takes several round trips: keep connections open, so that the window grows; a larger initcwnd (`ip \

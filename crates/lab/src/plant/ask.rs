@@ -44,6 +44,9 @@ pub struct Args {
     /// Lose what comes in the first milliseconds of a planted request
     #[arg(long, value_name = "MS")]
     lose_ms: Option<u64>,
+    /// Read the response to a planted request so many milliseconds after the request
+    #[arg(long, value_name = "MS")]
+    read_after_ms: Option<u64>,
     /// File for the truth: number,planted,sent_ns,answered_ns
     #[arg(long, value_name = "FILE")]
     truth: PathBuf,
@@ -97,6 +100,9 @@ impl<'a> Client<'a> {
         match self.args.lose_ms.filter(|_| planted) {
             Some(lose_ms) => self.send_and_lose(&request, lose_ms)?,
             None => self.send(&request)?,
+        }
+        if let Some(read_after_ms) = self.args.read_after_ms.filter(|_| planted) {
+            sleep_until(now_ns() + read_after_ms * SECOND_NS / 1000)?;
         }
         self.read_response()
     }

@@ -50,7 +50,8 @@ fn serve(mut stream: TcpStream, way: &mut dyn Way, work_ns: Nanos) -> Result<()>
             way.strike()?;
         }
         // A client that is gone is noticed at the next read.
-        let _ = answer(&mut stream, is_planted && way.in_two_writes());
+        let bytes = if is_planted { way.response_bytes() } else { 0 };
+        let _ = answer(&mut stream, is_planted && way.in_two_writes(), bytes);
     }
     Ok(())
 }
@@ -68,10 +69,13 @@ fn next_request(stream: &mut TcpStream) -> Option<bool> {
     Some(head[..length].starts_with(b"GET /planted "))
 }
 
-fn answer(stream: &mut TcpStream, in_two_writes: bool) -> std::io::Result<()> {
+fn answer(stream: &mut TcpStream, in_two_writes: bool, bytes: usize) -> std::io::Result<()> {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
     const BODY: &[u8] = b"ok\n";
-    if in_two_writes {
+    if bytes > 0 {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), &vec![b'.'; bytes]].concat())
+    } else if in_two_writes {
         stream.write_all(HEAD)?;
         stream.write_all(BODY)
     } else {

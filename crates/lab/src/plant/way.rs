@@ -72,6 +72,8 @@ pub enum Planted {
     DownstreamGrpc,
     /// Nothing; the client loses the response (ask --lose-ms)
     Retransmit,
+    /// The response is long; the client reads it late (ask --read-after-ms)
+    SlowReader,
 }
 
 /// What a planted request meets.
@@ -82,6 +84,11 @@ pub trait Way {
     /// Whether responses go out in two writes, with Nagle's algorithm.
     fn in_two_writes(&self) -> bool {
         false
+    }
+
+    /// The length of the planted responses, in bytes.
+    fn response_bytes(&self) -> usize {
+        0
     }
 }
 

@@ -17,6 +17,7 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),
         Planted::Retransmit => Box::new(Nothing),
+        Planted::SlowReader => Box::new(Long),
         Planted::Faults => Box::new(memory::Faults::prepare(args)?),
         Planted::Disk => Box::new(disk::Reads::prepare(args)?),
         Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
@@ -44,6 +45,19 @@ impl Way for Nagle {
 
     fn in_two_writes(&self) -> bool {
         true
+    }
+}
+
+/// The cause is at the client, which does not take what is longer than its receive window.
+struct Long;
+
+impl Way for Long {
+    fn strike(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn response_bytes(&self) -> usize {
+        1 << 20
     }
 }
 

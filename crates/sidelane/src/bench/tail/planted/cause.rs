@@ -29,6 +29,8 @@ pub(super) enum Place {
     Beside(Batch),
     /// There, and the client loses the first response
     Loss,
+    /// There, and the client reads the response late
+    LateReader,
     /// In the search server over Lucene, by requests of that path
     Lucene(&'static str),
 }
@@ -58,6 +60,7 @@ impl Planted {
         planted("downstream-http", Cause::Downstream),
         planted("downstream-grpc", Cause::Downstream),
         Planted { name: "retransmit", cause: Cause::Retransmission, place: Place::Loss },
+        Planted { name: "slow-reader", cause: Cause::SlowReader, place: Place::LateReader },
         Planted { name: "jvm-gc", cause: Cause::Collection, place: Place::Lucene("/gc") },
     ];
 

@@ -116,9 +116,11 @@ fn question(
     let address = format!("127.0.0.1:{}", service.port()?);
     let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
     let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
+    let late = DELAY_MS.to_string();
     let of_place: Vec<&str> = match planted.place {
         Place::Service | Place::Beside(_) => Vec::new(),
         Place::Loss => vec!["--lose-ms", LOSE_MS],
+        Place::LateReader => vec!["--read-after-ms", &late],
         Place::Lucene(path) => vec!["--planted", path, "--plain", PLAIN_SEARCH],
     };
     let words = words.into_iter().chain(of_place).map(OsString::from);
