@@ -13,6 +13,7 @@ const SMALL: u32 = 4;
 const NODELAY: u32 = 8;
 const IN_FLIGHT: u32 = 32;
 const PACED: u32 = 64;
+const LOSS: u32 = 128;
 const ROOM: u32 = 256;
 const KNOWN: u32 = 512;
 
@@ -94,4 +95,15 @@ fn a_client_that_reads_slowly_is_named_where_an_event_loop_sends_in_parts() {
     trace.transmitted(50_001, 7, 500).woken(50_002, NOBODY, 1).comes(50_003, 1);
     trace.transmitted(50_100, 7, 900).sent(50_100, 1, 7, 900, 1).finished(50_100, 1, 7, 1, 120);
     assert_eq!(from(&trace, 210)[0], (210, 50_002, SlowReader, 490));
+}
+
+/// A probe, where the client's window is full and no segment is lost.
+#[test]
+fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
+    for (holds, cause) in [(WINDOW | IN_FLIGHT, SlowReader), (LOSS | IN_FLIGHT, Retransmission)] {
+        let mut trace = held(holds, 20);
+        trace.add(6_000, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+        let told = from(&trace, 310);
+        assert!(told.iter().all(|(_, _, told, _)| *told == cause), "{told:?}");
+    }
 }

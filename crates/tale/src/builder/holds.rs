@@ -20,20 +20,20 @@ pub const KNOWN: u32 = 512;
 
 /// The cause that a socket's state tells of; [`Cause::SendBuffer`] if it tells none.
 ///
-/// Several limits may be reached at once. What TCP checks first when it sends comes first here, but a loss, which is why
-/// the congestion window is full.
+/// Several limits may be reached at once. A loss is why the congestion window is full. Both windows need a segment of the
+/// peer to open them, which pacing does not wait for.
 pub fn cause_of(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {
         Cause::Retransmission
     } else if has(hold::ROOM) {
         Cause::SendSpace
-    } else if has(hold::PACED) {
-        Cause::Pacing
     } else if has(hold::CONGESTION) {
         Cause::CongestionWindow
     } else if has(hold::WINDOW) {
         Cause::SlowReader
+    } else if has(hold::PACED) {
+        Cause::Pacing
     } else if has(hold::SMALL | hold::IN_FLIGHT) && holds & (hold::NODELAY | hold::CORK) == 0 {
         Cause::Nagle
     } else {
@@ -100,6 +100,7 @@ mod tests {
             (small | hold::CORK, Cause::SendBuffer),
             (hold::SMALL, Cause::SendBuffer),
             (hold::PACED | hold::IN_FLIGHT, Cause::Pacing),
+            (hold::PACED | hold::WINDOW | hold::IN_FLIGHT, Cause::SlowReader),
             (hold::ROOM | hold::IN_FLIGHT, Cause::SendSpace),
         ] {
             assert_eq!(cause_of(holds), cause, "{holds:#x}");

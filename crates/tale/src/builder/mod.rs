@@ -266,7 +266,9 @@ impl Builder {
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
             let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
             let is_elsewhere = is_idle && is_between_sends;
-            if span.cause == Cause::SendBuffer || (is_elsewhere && held_ns * 2 > sends_ns) {
+            // A segment that is sent again though none is lost probes whether the peer is there.
+            let is_probed = span.cause == Cause::Retransmission && cause != Cause::SendBuffer;
+            if span.cause == Cause::SendBuffer || is_probed || (is_elsewhere && held_ns * 2 > sends_ns) {
                 *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
             }
         }

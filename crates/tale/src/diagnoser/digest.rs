@@ -67,7 +67,9 @@ fn clue_of(span: &Span) -> Clue {
     let detail = match span.cause {
         Cause::PageFault | Cause::ServiceQueue => 0,
         // A power of two: how much it was, about.
-        Cause::SendBuffer => span.detail.next_power_of_two(),
+        Cause::SendBuffer | Cause::SlowReader | Cause::CongestionWindow | Cause::Pacing => {
+            span.detail.next_power_of_two()
+        }
         _ => span.detail,
     };
     let wait = span.wait.map(|wait| said_of(span.cause, wait));
