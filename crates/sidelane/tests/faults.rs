@@ -302,7 +302,9 @@ fn a_long_hold_does_not_leak() {
         |lane, batch| {
             wait_until("batch was away", || !wants_cpu(batch));
             let away_at_ticks = cpu_ticks(batch);
-            (0..LOOKS).for_each(|_| assert!(lane.state() == HoldState::Evicted && !lane.batch_is_on()));
+            // Held again for a moment if the whole group did not stand still within a millisecond.
+            let is_off = || matches!(lane.state(), HoldState::Evicted | HoldState::Held) && !lane.batch_is_on();
+            (0..LOOKS).for_each(|_| assert!(is_off(), "{:?}", lane.state()));
             assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
         },
     );

@@ -65,7 +65,8 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         service.rest();
         let name = if class[0] == "-f" { "SCHED_FIFO" } else { "SCHED_RR" };
         let run = end(run).must_say(&["the batch thread `sh`", &format!("{name} {}", class[1]), "SCHED_IDLE"]);
-        assert!(steps(&run.audit()).iter().all(|(action, _)| action == "demote"), "{:?}", run.audit());
+        // Stronger means follow if the holder does not get its CPU within 2 ms after that.
+        assert_eq!(steps(&run.audit()).first().map(|(action, _)| action.as_str()), Some("demote"), "{:?}", run.audit());
         drop(service);
     }
     before.must_come_back();

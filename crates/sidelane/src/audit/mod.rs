@@ -196,11 +196,15 @@ mod tests {
         level: AuditLevel,
         write: impl FnOnce(&AuditLog, &Audit<Decision<Tables, Cooks, Guests>>),
     ) -> Vec<Value> {
+        let (pen, ring) = Audit::ring();
+        written_from(ring, level, |log| write(log, &pen))
+    }
+
+    fn written_from(ring: Lines, level: AuditLevel, write: impl FnOnce(&AuditLog)) -> Vec<Value> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let (pen, lines) = Audit::ring();
-        let mut log = AuditLog::start(AuditFile::create(path.clone()).unwrap(), level, vec![lines]).unwrap();
-        write(&log, &pen);
+        let mut log = AuditLog::start(AuditFile::create(path.clone()).unwrap(), level, vec![ring]).unwrap();
+        write(&log);
         assert_eq!(log.end().error, None);
         let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -234,11 +238,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_not_waited_for() {
-        let lines = written(AuditLevel::All, |_, pen| {
-            for at_ns in 0..RING_ENTRIES as u64 + 3 {
-                pen.record(at_ns, decision(0));
-            }
-        });
+        // The writer starts when the ring is full.
+        let (pen, ring) = Audit::ring();
+        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, decision(0)));
+        let lines = written_from(ring, AuditLevel::All, |_| ());
         let lost: Vec<u64> = lines.iter().filter_map(|line| line["lost_entries_count"].as_u64()).collect();
         assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
     }
