@@ -93,5 +93,5 @@ fn when_the_server_is_lost_reading_goes_on_at_the_other_one() {
 fn what_is_no_resp_is_refused() {
     let Some(redis) = Redis::start() else { return };
     let proxy = Proxy::start(redis.1, None, &OPTIONS);
-    assert!(proxy.send(b"*1\r\n$x\r\n").starts_with("-ERR sidelane: that is no RESP"));
+    assert!(proxy.send(b"*1\r\n$x\r\n").starts_with("-ERR sidelane: protocol error"));
 }
