@@ -58,6 +58,7 @@ use crate::claim::Claim;
 use crate::cpu_mask::mask;
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::note::Note;
+use crate::own_threads;
 use crate::undo::Ticket;
 use births::{Births, Gaps, Lacking};
 use doors::{Bells, Doors, Woken};
@@ -376,6 +377,8 @@ impl Agent {
     /// Gives everything back.
     fn end(mut self) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
+        // Batch that gets a real-time class back may keep one CPU for itself: this thread needs another.
+        own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
         let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
         let finished = given_back.and(self.close_doors()).and(self.end_modules());
