@@ -377,12 +377,13 @@ impl Agent {
     /// Gives everything back.
     fn end(mut self) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
-        // Batch that gets a real-time class back may keep one CPU for itself: this thread needs another.
+        // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
+        // needs another.
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
         let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
         let finished = given_back.and(self.close_doors()).and(self.end_modules());
-        self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         self.tracked.tracker().detach();
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");
