@@ -344,7 +344,8 @@ impl Session {
             if !is_whole && count > limits.reply_bytes && !is_next {
                 return self.too_long(server);
             }
-            if !is_whole && !(is_next && count > WHOLE_MAX) {
+            let is_kept = !is_next || count <= WHOLE_MAX;
+            if !is_whole && is_kept {
                 return Ok(false);
             }
             let verdict = self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success);
