@@ -68,12 +68,14 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
 
 /// An answer with this body.
 pub fn say(stream: &mut TcpStream, body: &str) -> bool {
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
+    stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).is_ok()
 }
 
-/// An answer with this status and body.
+/// An answer with this status and body, in one piece: a server that closes while parts of its answer wait for an
+/// acknowledgement, and parts of the request for a reader, takes them back.
 pub fn say_status(stream: &mut TcpStream, status: u16, body: &str) -> bool {
-    write!(stream, "HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
+    let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(answer.as_bytes()).is_ok()
 }
 
 /// An address where nobody listens.
