@@ -140,7 +140,7 @@ fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
     });
 }
 
-/// Its thread sleeps in a read, say, or works for nobody: that is no long request.
+/// Its thread sleeps in a read, say, or has no request: that is no long request.
 #[test]
 fn a_request_whose_client_has_closed_ends_for_its_thread() {
     on_one_cpu(|mut scene| {

@@ -170,7 +170,7 @@ fn blocked(address: SocketAddr) -> TcpStream {
     stuck
 }
 
-/// Waits until so many clients are blocked.
+/// Waits until this number of clients is blocked.
 fn until_blocked(address: SocketAddr, clients: u32) {
     let mut asking = BufReader::new(TcpStream::connect(address).unwrap());
     let mut line = String::new();

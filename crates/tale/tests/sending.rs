@@ -17,7 +17,7 @@ const LOSS: u32 = 128;
 const ROOM: u32 = 256;
 const KNOWN: u32 = 512;
 
-/// The last record's socket is in this state, with so many bytes unsent.
+/// The last record's socket is in this state, with `unsent` bytes unsent.
 fn in_state(trace: &mut Trace, holds: u32, unsent: u32) {
     let last = trace.records.iter_mut().rev().find(|record| matches!(record.kind, Kind::Sent | Kind::Acknowledged));
     last.expect("a record of a socket").other = Task { tid: holds, pid: unsent };

@@ -81,7 +81,7 @@ pub(super) struct Known {
     pub interrupts: bool,
 }
 
-/// The kinds of records that the programs make and that say what is so. Those of user space are nobody's here. Where an
+/// The kinds of records that the programs make, as far as this kernel lets them; none of user space. Where an
 /// interrupt is taken for a thread, a wake-up has its time and no waker.
 pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) -> Kinds {
     let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));

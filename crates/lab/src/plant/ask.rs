@@ -44,7 +44,7 @@ pub struct Args {
     /// Lose what comes in the first milliseconds of a planted request
     #[arg(long, value_name = "MS")]
     lose_ms: Option<u64>,
-    /// Read the response to a planted request so many milliseconds after the request
+    /// Delay, in milliseconds, between a planted request and the read of its response
     #[arg(long, value_name = "MS")]
     read_after_ms: Option<u64>,
     /// File for the truth: number,planted,sent_ns,answered_ns

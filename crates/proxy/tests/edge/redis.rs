@@ -308,7 +308,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
     client.write_all(b"GET a\r\nPING\r\n").unwrap();
     let mut begin = vec![0; LONG / 2];
     assert_eq!(read_until(&mut client, "\r\n"), format!("${LONG}\r\n"));
-    // Nobody reads on, and others are served.
+    // The slow client reads no more, and other clients are served.
     assert_eq!(ask(&proxy, "PING"), "+PONG\r\n");
     client.read_exact(&mut begin).unwrap();
     tell.send(()).unwrap();

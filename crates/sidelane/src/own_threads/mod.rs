@@ -189,7 +189,8 @@ pub fn in_bulk<T>(work: impl FnOnce() -> T) -> T {
     waited_for(PATIENCE, work)
 }
 
-fn this_tid() -> u32 {
+/// The calling thread.
+pub fn this_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 

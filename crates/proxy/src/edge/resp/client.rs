@@ -337,7 +337,7 @@ impl Session {
             Err(_) => return Err(io::ErrorKind::InvalidData.into()),
         };
         let count = came.len();
-        // Nobody was asked: it is no reply.
+        // No command waits for this, so it is no reply.
         let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
         let is_next = self.lineup.is_next(ticket);
         if self.replies[at].is_none() {

@@ -21,7 +21,7 @@ use sidelane_kernel::tracker::{LaneMemory, Tracker};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::Watchdog;
 
-use crate::own_threads::Fixed;
+use crate::own_threads::{Fixed, this_tid};
 
 /// The watchdog of all lanes of the agent.
 pub(super) struct LentLanes {
@@ -98,8 +98,4 @@ impl Listener {
             let _ = pin_thread(self.agent, &others);
         }
     }
-}
-
-fn this_tid() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get() as u32
 }

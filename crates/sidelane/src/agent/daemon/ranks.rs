@@ -56,9 +56,6 @@ impl Demoted {
 
     /// Gives those back that are of no container any more, or of no lent lanes.
     fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
-        if self.threads.is_empty() {
-            return Ok(());
-        }
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
         let tickets: Vec<Ticket> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
@@ -78,6 +75,9 @@ impl Agent {
 
     /// Gives threads their class back that are on no lent lane any more.
     fn give_ranks_back(&mut self) {
+        if self.demoted.threads.is_empty() {
+            return;
+        }
         let (_, batch) = self.batch_on_lanes();
         let Some(hands) = &mut self.hands else { return };
         if let Err(error) = self.demoted.give_back(&batch, hands.guardian()) {
