@@ -84,11 +84,18 @@ struct Client<'a> {
     stream: TcpStream,
 }
 
+/// Of a client that reads slowly: less than a planted response.
+const SMALL_BUFFER_BYTES: usize = 128 << 10;
+
 impl<'a> Client<'a> {
     fn connect(args: &'a Args) -> Result<Self> {
         let stream = TcpStream::connect(args.target).context("cannot connect; is the service running there?")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
+        if args.read_after_ms.is_some() {
+            // The kernel would make room for more, until there is room for all.
+            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, SMALL_BUFFER_BYTES)?;
+        }
         Ok(Self { args, stream })
     }
 

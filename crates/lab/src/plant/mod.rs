@@ -33,6 +33,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut way = ways::prepare(args)?;
     place::pin_to(args.cpu)?;
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    // A connection has it from its listener. BBR would take a client that reads slowly for a slow network, and pace: a cause
+    // beside the planted one.
+    rustix::net::sockopt::set_tcp_congestion(&door, "reno").context("cannot set the congestion control reno")?;
     println!("ready port={} pid={}", door.local_addr()?.port(), std::process::id());
     stdout().flush().context("cannot print on standard output that the service is ready")?;
     for stream in door.incoming() {
