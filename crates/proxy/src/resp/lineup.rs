@@ -15,6 +15,8 @@ struct Asked {
     /// The whole command, kept as long as it may have to be sent once more.
     command: Vec<u8>,
     reply: Option<Reply>,
+    /// What one server failed with while the other may still answer.
+    failure: Vec<u8>,
 }
 
 /// What the client gets.
@@ -38,7 +40,7 @@ pub struct Lineup {
     sent: [VecDeque<Ticket>; 2],
     /// How many of `asked` have been looked through for those to be pinned.
     pinned: usize,
-    /// Bytes of the replies that have come before their turn.
+    /// Bytes of the replies that have come before their turn, and of failures that are kept.
     kept_bytes: usize,
     /// Bytes of the commands.
     command_bytes: usize,
@@ -48,7 +50,7 @@ impl Lineup {
     /// The client asked. The command counts as sent to this server.
     pub fn ask(&mut self, ticket: Ticket, to: Server, command: Vec<u8>, is_repeatable: bool) {
         self.command_bytes += command.len();
-        self.asked.push_back(Asked { ticket, is_repeatable, command, reply: None });
+        self.asked.push_back(Asked { ticket, is_repeatable, command, reply: None, failure: Vec::new() });
         self.sent[to.index()].push_back(ticket);
     }
 
@@ -76,6 +78,22 @@ impl Lineup {
             self.kept_bytes += bytes.len();
             asked.reply = Some(Reply { ticket, bytes, is_servers, is_repeatable: asked.is_repeatable });
         }
+    }
+
+    /// A server failed with these bytes, which the client gets if the other server does no better.
+    pub fn keep_failure(&mut self, ticket: Ticket, bytes: Vec<u8>) {
+        if let Some(asked) = self.asked.iter_mut().find(|asked| asked.ticket == ticket) {
+            self.kept_bytes += bytes.len();
+            self.kept_bytes -= std::mem::replace(&mut asked.failure, bytes).len();
+        }
+    }
+
+    /// The command is answered with the failure that was kept.
+    pub fn answer_failure(&mut self, ticket: Ticket) {
+        let Some(asked) = self.asked.iter_mut().find(|asked| asked.ticket == ticket) else { return };
+        let failure = std::mem::take(&mut asked.failure);
+        self.kept_bytes -= failure.len();
+        self.answer(ticket, failure, true);
     }
 
     /// The next reply that the client may get.
@@ -111,6 +129,7 @@ impl Lineup {
     fn pop(&mut self) {
         if let Some(asked) = self.asked.pop_front() {
             self.command_bytes -= asked.command.len();
+            self.kept_bytes -= asked.failure.len();
             self.pinned = self.pinned.saturating_sub(1);
         }
     }
@@ -148,7 +167,7 @@ impl Lineup {
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.ticket).collect()
     }
 
-    /// Bytes of the replies that wait for the reply to an earlier command.
+    /// Bytes of the replies that wait for the reply to an earlier command, or of the other server.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_proxy::desk::Counts;
 
 use crate::scene::{Proxy, hedged_after, redis};
 use crate::scripted::{nowhere, read_until, server};
@@ -355,4 +356,67 @@ fn tied_connections_are_counted_and_a_client_that_says_what_it_is_is_not_tied() 
     assert_eq!(read_until(&mut client, "\r\n") + &read_until(&mut client, "\r\n"), "+OK\r\n+OK\r\n");
     let counts = proxy.finish().counts;
     assert_eq!((counts.requests, counts.answered, counts.tied), (2, 2, 1), "{counts:?}");
+}
+
+/// What a client gets of an active server that answers `last` once the backup has answered `first`.
+fn in_turns(first: &'static str, last: &'static str) -> (String, Counts) {
+    let (tell, answers) = channel();
+    let answers = Arc::new(Mutex::new(answers));
+    let (active, _at_active) = commands(move |stream, _| {
+        answers.lock().unwrap().recv().unwrap();
+        let _ = stream.write_all(last.as_bytes());
+    });
+    let (backup, _at_backup) = commands(move |stream, _| {
+        let _ = stream.write_all(first.as_bytes());
+        // The proxy acknowledges at once, and reads soon after.
+        thread::sleep(Duration::from_millis(50));
+        tell.send(()).unwrap();
+    });
+    let proxy = Proxy::start(hedged_after(redis(active, Some(backup)), Duration::from_millis(1)));
+    (ask(&proxy, "GET a"), proxy.finish().counts)
+}
+
+#[test]
+fn a_failing_redis_does_not_win_against_one_that_answers() {
+    for failure in ["-LOADING wait\r\n", "-MASTERDOWN wait\r\n", "-NOAUTH say who you are\r\n"] {
+        let (reply, counts) = in_turns(failure, "+active\r\n");
+        assert_eq!(reply, "+active\r\n", "{failure}");
+        assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
+    }
+    // An error about the command itself would be the same anywhere.
+    assert_eq!(in_turns("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
+    assert_eq!(
+        in_turns("-LOADING first\r\n", "-BUSY last\r\n").0,
+        "-LOADING first\r\n",
+        "of two failures the first counts"
+    );
+}
+
+#[test]
+fn a_failing_redis_is_heard_if_the_other_says_nothing() {
+    let silent = server(|_stream| thread::park());
+    let (backup, _at_backup) = commands(|stream, _| {
+        let _ = stream.write_all(b"-LOADING wait\r\n");
+    });
+    let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
+    config.limits.answer_time = Duration::from_millis(300);
+    let proxy = Proxy::start(config);
+    assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
+}
+
+#[test]
+fn a_failing_redis_is_heard_if_the_other_is_lost() {
+    let (tell, answers) = channel();
+    let answers = Arc::new(Mutex::new(answers));
+    let ends = server(move |mut stream| {
+        read_command(&mut stream);
+        let _ = answers.lock().unwrap().recv();
+    });
+    let (backup, _at_backup) = commands(move |stream, _| {
+        let _ = stream.write_all(b"-LOADING wait\r\n");
+        // One for each time that the other server is asked.
+        (0..2).for_each(|_| tell.send(()).unwrap());
+    });
+    let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
+    assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
 }

@@ -15,7 +15,7 @@ use super::super::patience::Patience;
 use super::super::shared::{Shared, now};
 use super::super::tunnel::notice_its_end;
 use super::side::{Side, SideEvent};
-use super::tunnel;
+use super::{quality_of, tunnel};
 use crate::desk::{Class, End, Label, Loss, Next, Quality, Ticket, Verdict};
 use crate::resp::{Command, CommandReader, Kind, Lineup, asks_of_writes, blocks, kind_of, marks_connection, may_write};
 
@@ -65,6 +65,8 @@ enum Fate {
     PassedOn,
     /// The client has the other server's.
     Dropped,
+    /// It is a failure, which the client gets if the other server does no better.
+    Kept,
 }
 
 /// What comes when all commands so far are answered.
@@ -348,11 +350,22 @@ impl Session {
             if !is_whole && is_kept {
                 return Ok(false);
             }
-            let verdict = self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success);
-            self.replies[at] = Some(if verdict == Verdict::Forward(server) { Fate::PassedOn } else { Fate::Dropped });
+            let verdict = self.shared.desk.borrow_mut().answered(now(), ticket, server, quality_of(came));
+            self.replies[at] = Some(match verdict {
+                Verdict::Forward(by) if by == server => Fate::PassedOn,
+                Verdict::Forward(_) => {
+                    self.lineup.answer_failure(ticket);
+                    Fate::Dropped
+                }
+                Verdict::Keep => {
+                    self.lineup.keep_failure(ticket, came.to_vec());
+                    Fate::Kept
+                }
+                Verdict::Drop => Fate::Dropped,
+            });
         }
-        let is_passed_on = self.replies[at] == Some(Fate::PassedOn);
-        if is_passed_on {
+        let fate = self.replies[at];
+        if fate == Some(Fate::PassedOn) {
             self.patience.start(limits.answer_time);
             match is_next {
                 true => {
@@ -366,16 +379,16 @@ impl Session {
         if is_whole {
             self.lineup.replied(server);
             self.replies[at] = None;
-            self.end_reply(server, ticket, is_passed_on);
+            self.end_reply(server, ticket, fate);
         }
         Ok(is_whole)
     }
 
-    fn end_reply(&mut self, server: Server, ticket: Ticket, is_passed_on: bool) {
+    fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Option<Fate>) {
         let mut desk = self.shared.desk.borrow_mut();
-        if !is_passed_on {
+        if fate == Some(Fate::Dropped) {
             desk.dropped(now(), ticket, server);
-        } else if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) {
+        } else if fate == Some(Fate::PassedOn) && self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) {
             self.lineup.passed_on(ticket);
             desk.finished(now(), ticket, End::Answered);
         }
@@ -401,7 +414,8 @@ impl Session {
             let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
             match next {
                 Next::Send(to) => self.copy(ticket, to),
-                Next::Wait | Next::Forward(_) => {}
+                Next::Wait => {}
+                Next::Forward(_) => self.lineup.answer_failure(ticket),
                 Next::GiveUp => self.lineup.answer(ticket, LOST.to_vec(), false),
             }
         }
@@ -490,8 +504,22 @@ impl Session {
         if self.replies.contains(&Some(Fate::PassedOn)) {
             return Err(Over(End::Cut));
         }
+        if self.answer_failures() {
+            self.patience.start(self.shared.config.limits.answer_time);
+            return Ok(());
+        }
         self.say_last(LATE);
         Err(Over(End::Failed(504)))
+    }
+
+    /// Answers with the failures that were kept. Whether there was one.
+    fn answer_failures(&mut self) -> bool {
+        let tickets: Vec<Ticket> = self.lineup.tickets().collect();
+        let mut desk = self.shared.desk.borrow_mut();
+        let is_kept = |ticket: &Ticket| desk.late(now(), *ticket).is_some();
+        let kept: Vec<Ticket> = tickets.into_iter().filter(is_kept).collect();
+        kept.iter().for_each(|ticket| self.lineup.answer_failure(*ticket));
+        !kept.is_empty()
     }
 
     /// The connection ends; what does not fit is not waited for, and then nothing is said: it would be taken for a part of
