@@ -20,6 +20,10 @@ use crate::{numbers, place};
 /// A service that has not answered for so long is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
+/// Receive buffer of a client that reads slowly: smaller than a planted response. A buffer that is not set grows until the
+/// response fits.
+const SMALL_BUFFER_BYTES: usize = 128 << 10;
+
 /// Options of `ask`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -84,17 +88,14 @@ struct Client<'a> {
     stream: TcpStream,
 }
 
-/// Of a client that reads slowly: less than a planted response.
-const SMALL_BUFFER_BYTES: usize = 128 << 10;
-
 impl<'a> Client<'a> {
     fn connect(args: &'a Args) -> Result<Self> {
         let stream = TcpStream::connect(args.target).context("cannot connect; is the service running there?")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         if args.read_after_ms.is_some() {
-            // The kernel would make room for more, until there is room for all.
-            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, SMALL_BUFFER_BYTES)?;
+            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, SMALL_BUFFER_BYTES)
+                .context("cannot set the size of the receive buffer")?;
         }
         Ok(Self { args, stream })
     }

@@ -342,16 +342,11 @@ impl Session {
         // No command waits for this, so it is no reply.
         let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
         let is_next = self.lineup.is_next(ticket);
-        if self.replies[at].is_none() {
-            if !is_whole && count > limits.reply_bytes && !is_next {
-                return self.too_long(server);
-            }
-            let is_kept = !is_next || count <= WHOLE_MAX;
-            if !is_whole && is_kept {
-                return Ok(false);
-            }
-            let verdict = self.shared.desk.borrow_mut().answered(now(), ticket, server, quality_of(came));
-            self.replies[at] = Some(match verdict {
+        let fate = match self.replies[at] {
+            Some(fate) => fate,
+            None if !is_whole && count > limits.reply_bytes && !is_next => return self.too_long(server),
+            None if !is_whole && (!is_next || count <= WHOLE_MAX) => return Ok(false),
+            None => match self.shared.desk.borrow_mut().answered(now(), ticket, server, quality_of(came)) {
                 Verdict::Forward(by) if by == server => Fate::PassedOn,
                 Verdict::Forward(_) => {
                     self.lineup.answer_failure(ticket);
@@ -362,10 +357,10 @@ impl Session {
                     Fate::Kept
                 }
                 Verdict::Drop => Fate::Dropped,
-            });
-        }
-        let fate = self.replies[at];
-        if fate == Some(Fate::PassedOn) {
+            },
+        };
+        self.replies[at] = Some(fate);
+        if fate == Fate::PassedOn {
             self.patience.start(limits.answer_time);
             match is_next {
                 true => {
@@ -384,13 +379,15 @@ impl Session {
         Ok(is_whole)
     }
 
-    fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Option<Fate>) {
+    fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Fate) {
         let mut desk = self.shared.desk.borrow_mut();
-        if fate == Some(Fate::Dropped) {
-            desk.dropped(now(), ticket, server);
-        } else if fate == Some(Fate::PassedOn) && self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) {
-            self.lineup.passed_on(ticket);
-            desk.finished(now(), ticket, End::Answered);
+        match fate {
+            Fate::Dropped => desk.dropped(now(), ticket, server),
+            Fate::PassedOn if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) => {
+                self.lineup.passed_on(ticket);
+                desk.finished(now(), ticket, End::Answered);
+            }
+            Fate::PassedOn | Fate::Kept => {}
         }
     }
 
@@ -514,10 +511,9 @@ impl Session {
 
     /// Answers with the failures that were kept. Whether there was one.
     fn answer_failures(&mut self) -> bool {
-        let tickets: Vec<Ticket> = self.lineup.tickets().collect();
         let mut desk = self.shared.desk.borrow_mut();
         let is_kept = |ticket: &Ticket| desk.late(now(), *ticket).is_some();
-        let kept: Vec<Ticket> = tickets.into_iter().filter(is_kept).collect();
+        let kept: Vec<Ticket> = self.lineup.tickets().filter(is_kept).collect();
         kept.iter().for_each(|ticket| self.lineup.answer_failure(*ticket));
         !kept.is_empty()
     }
