@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test test-noise test-java test-smt test-kernels build java check loom fuzz clean deps
+.PHONY: demo test test-noise test-clients test-java test-smt test-kernels build java check loom fuzz clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -27,6 +27,12 @@ test-noise:
 	@scripts/deps.sh test
 	cargo build --workspace
 	@scripts/test-noise.sh $(ARGS)
+
+# Real client libraries of Python, Node, Go and Java, curl and wrk through `sidelane proxy`. Downloads the libraries once.
+test-clients:
+	@scripts/deps.sh clients
+	cargo build -p sidelane
+	@scripts/test-clients.sh $(ARGS)
 
 # The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped without a JDK or Maven.
 test-java:

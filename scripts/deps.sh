@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|demo|test
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|demo|test|clients
 # On other systems it only lists what is missing.
 set -eu
 
@@ -14,7 +14,8 @@ case "${1:-}" in
 build) wanted=$build if_there="" ;;
 demo) wanted="$build $demo" if_there="" ;;
 test) wanted="$build $test" if_there=$test_if_there ;;
-*) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+clients) wanted="$build redis-server redis-tools python3-venv curl wrk" if_there="" ;;
+*) echo "usage: $0 build|demo|test|clients" >&2; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -117,7 +117,7 @@ pub enum Kind {
 pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
     let name = command.name();
     match effect_of(name) {
-        _ if marks_connection(command) => Kind::Once,
+        _ if marks_connection(command) || is_greeting(command) => Kind::Once,
         Some(Effect::Ties | Effect::Blocks) => Kind::Tied,
         _ if blocks(command) || is_debugging(command) => Kind::Tied,
         _ if repeatable.contains(name) => Kind::Repeatable,
@@ -141,12 +141,21 @@ pub fn may_write(command: &Command) -> bool {
     effect_of(command.name()) == Some(Effect::Writes)
 }
 
-/// Whether the command leaves nothing behind on its connection but a name that commands do not depend on (CLIENT
-/// SETINFO): all later commands may go to either server, but no other client gets the connection.
+/// Whether the command leaves nothing behind on its connection that replies to commands depend on: a name (CLIENT SETINFO),
+/// or a wish for notifications, which only RESP3 can carry (CLIENT MAINT_NOTIFICATIONS). All later commands may go to
+/// either server, but no other client gets the connection.
 pub fn marks_connection(command: &Command) -> bool {
     let mut words = command.arguments();
     words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"CLIENT"))
-        && words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"SETINFO"))
+        && words.next().is_some_and(|word| is_one_of(word, &["SETINFO", "MAINT_NOTIFICATIONS"]))
+}
+
+/// HELLO that changes nothing: each connection of the proxy speaks RESP2.
+fn is_greeting(command: &Command) -> bool {
+    let mut words = command.arguments();
+    words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"HELLO"))
+        && words.next().is_none_or(|version| version == b"2")
+        && words.next().is_none()
 }
 
 /// Whether the answer is about what was written on the same connection before.
@@ -192,9 +201,7 @@ mod tests {
         for line in ["FT.SEARCH i q", "GETS a", "", "a name that is longer than all others", "CONFIG SET a b", "$8"] {
             assert_eq!(kind(line), Kind::Tied, "{line}");
         }
-        for line in
-            ["client reply off", "CLIENT TRACKING on", "CLIENT", "HELLO 3", "RESET", "ASKING", "multi", "WATCH a"]
-        {
+        for line in ["client reply off", "CLIENT TRACKING on", "CLIENT", "RESET", "ASKING", "multi", "WATCH a"] {
             assert_eq!(kind(line), Kind::Tied, "{line}");
         }
         for line in ["script debug yes", "SCRIPT", "SCRIPT KILL", "SCAN 0", "HSCAN a 0", "WAIT 1 0", "MONITOR"] {
@@ -202,6 +209,16 @@ mod tests {
         }
         for line in ["SCRIPT load x", "EVALSHA a 0", "CLIENT SETINFO lib-name x", "client setinfo a b", "FLUSHALL"] {
             assert_eq!(kind(line), Kind::Once, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_a_greeting_that_changes_nothing_is_not_tied() {
+        for line in ["HELLO", "hello 2", "CLIENT MAINT_NOTIFICATIONS on moving-endpoint-type none"] {
+            assert_eq!(kind(line), Kind::Once, "{line}");
+        }
+        for line in ["HELLO 3", "HELLO 2 AUTH a b", "HELLO 2 SETNAME a", "HELLO x", "HELLO 02", "CLIENT SETNAME a"] {
+            assert_eq!(kind(line), Kind::Tied, "{line}");
         }
     }
 
