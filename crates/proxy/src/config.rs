@@ -62,6 +62,8 @@ pub struct Limits {
     pub pipeline_bytes: usize,
     /// Bytes that all clients of Redis keep together. While there are more, only a client that keeps none is read from.
     pub memory_bytes: usize,
+    /// From the begin of the end until what is in flight is cut.
+    pub drain: Duration,
     /// Clients at once; nothing: as many as open files allow.
     pub clients: Option<usize>,
 }
@@ -80,6 +82,7 @@ impl Default for Limits {
             pipeline: 1024,
             pipeline_bytes: 2 << 20,
             memory_bytes: 256 << 20,
+            drain: Duration::from_secs(30),
             clients: None,
         }
     }

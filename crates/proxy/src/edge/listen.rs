@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
@@ -62,24 +63,55 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.0.clients.set(self.0.clients.get() - 1);
         CLIENTS.fetch_sub(1, Ordering::Relaxed);
+        self.0.drain.client_left();
     }
 }
 
-pub(super) async fn accept(shared: &Rc<Shared>, listener: &TcpListener) -> io::Result<()> {
-    let (own_max, all_max) = (shared.config.limits.clients.unwrap_or(usize::MAX), clients_max());
-    let is_room = |more: usize| {
-        let (own, all) = (shared.clients.get(), CLIENTS.load(Ordering::Relaxed));
-        own < own_max.saturating_add(more) && all < all_max.saturating_add(more)
-    };
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) if is_room(0) => welcome(shared, stream),
-            Ok((stream, _)) => turn_away(shared, stream, is_room(TOLD_MAX)),
-            // Of one client, or of the system: others come.
-            Err(error) if is_about_files(&error) => sleep(WITHOUT_FILES).await,
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
-            Err(_) => {}
+/// Lets clients in, up to these numbers.
+pub(super) struct Entrance<'a> {
+    shared: &'a Rc<Shared>,
+    own_max: usize,
+    all_max: usize,
+}
+
+impl<'a> Entrance<'a> {
+    pub(super) fn new(shared: &'a Rc<Shared>) -> Self {
+        Self { shared, own_max: shared.config.limits.clients.unwrap_or(usize::MAX), all_max: clients_max() }
+    }
+
+    /// Takes clients for ever.
+    pub(super) async fn accept(&self, listener: &TcpListener) -> io::Result<()> {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => self.take(stream),
+                // Of one client, or of the system: others come.
+                Err(error) if is_about_files(&error) => sleep(WITHOUT_FILES).await,
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+                Err(_) => {}
+            }
         }
+    }
+
+    /// Takes the clients whose connections the kernel has made already, and closes the listener.
+    pub(super) fn accept_the_last(&self, listener: TcpListener) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(stream) = accept_with(&listener, flags) {
+            if let Ok(stream) = TcpStream::from_std(stream.into()) {
+                self.take(stream);
+            }
+        }
+    }
+
+    fn take(&self, stream: TcpStream) {
+        match self.is_room(0) {
+            true => welcome(self.shared, stream),
+            false => turn_away(self.shared, stream, self.is_room(TOLD_MAX)),
+        }
+    }
+
+    fn is_room(&self, more: usize) -> bool {
+        let (own, all) = (self.shared.clients.get(), CLIENTS.load(Ordering::Relaxed));
+        own < self.own_max.saturating_add(more) && all < self.all_max.saturating_add(more)
     }
 }
 

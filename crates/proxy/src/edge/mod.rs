@@ -2,6 +2,7 @@
 
 mod buffer;
 mod clock;
+mod drain;
 mod http;
 mod lack;
 mod link;
@@ -15,6 +16,7 @@ mod shared;
 mod tunnel;
 mod warm_up;
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,6 +30,7 @@ use crate::config::Config;
 use crate::desk::Counts;
 use crate::page::HazardPage;
 use crate::witness::Witness;
+use listen::Entrance;
 use shared::Shared;
 
 /// A proxy that listens.
@@ -51,6 +54,8 @@ pub struct State {
     pub in_flight: usize,
     /// Clients that are connected.
     pub clients: usize,
+    /// Connections that are one server's: tied, or of another protocol.
+    pub tunnels: usize,
     /// Clients that were turned away, because there were too many.
     pub turned_away: u64,
     /// Connections to servers that were not made, because this machine had no open files or ports left.
@@ -86,14 +91,26 @@ impl Proxy {
         View(Rc::clone(&self.shared))
     }
 
-    /// Serves clients until it is dropped, or cannot go on.
-    pub async fn run(self) -> io::Result<()> {
+    /// Serves clients until `end` is ready, and drains then; or until it is dropped, or cannot go on.
+    pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
         let (hear, tick) = (clock::hear(Rc::clone(&self.shared)), clock::tick(Rc::clone(&self.shared)));
         tokio::select! {
             result = hear => result,
             () = tick => Ok(()),
-            result = listen::accept(&self.shared, &self.listener) => result,
+            result = self.serve(end) => result,
         }
+    }
+
+    async fn serve(self, end: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { shared, listener } = self;
+        let entrance = Entrance::new(&shared);
+        tokio::select! {
+            result = entrance.accept(&listener) => return result,
+            () = end => {}
+        }
+        entrance.accept_the_last(listener);
+        drain::run(&shared).await;
+        Ok(())
     }
 }
 
@@ -106,6 +123,7 @@ impl View {
             why: desk.why().to_string(),
             in_flight: desk.in_flight(),
             clients: shared.clients.get(),
+            tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
             without_link: shared.without_link.get(),
             hedges_left: desk.hedges_left(),

@@ -11,6 +11,7 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
 
+use super::drain::Drain;
 use super::lack::is_own_lack;
 use super::link::{JUST_USED, Link, Pool};
 use super::mailbox::Owner;
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     pub(super) sampled: Notify,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
+    /// Connections that are one server's.
+    pub(super) tunnels: Cell<usize>,
     /// Later answers that are waited for.
     pub(super) dropping: Cell<usize>,
     /// Clients that were turned away, since there were too many.
@@ -55,6 +58,7 @@ pub(super) struct Shared {
     pub(super) rings_at: Cell<Nanos>,
     /// What clients keep.
     pub(super) memory: Memory,
+    pub(super) drain: Drain,
 }
 
 /// The monotonic clock, which is that of hazards, too.
@@ -70,6 +74,7 @@ impl Shared {
         Rc::new(Self {
             helpers,
             memory,
+            drain: Drain::default(),
             config,
             page,
             witness,
@@ -79,6 +84,7 @@ impl Shared {
             samples: RefCell::default(),
             sampled: Notify::new(),
             clients: Cell::new(0),
+            tunnels: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
             without_link: Cell::new(0),

@@ -1,5 +1,6 @@
 //! Connections that are one server's from some moment on: bytes are passed on, whatever they say.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -12,9 +13,20 @@ const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 const ASKED_MAX: u32 = 6;
 
-/// Passes bytes on until both sides have ended. Either may be silent for as long as it is there: a subscriber waits for
-/// hours.
-pub(super) async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) {
+/// A place in the number of tunnels, as long as it is there.
+struct Counted<'a>(&'a Cell<usize>);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Passes bytes on until both sides have ended, and counts that in `tunnels`. Either may be silent for as long as it is
+/// there: a subscriber waits for hours.
+pub(super) async fn pass_on(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
+    tunnels.set(tunnels.get() + 1);
+    let _counted = Counted(tunnels);
     for stream in [&*client, &*server] {
         // Without it one that has vanished is noticed when something is sent to it.
         let _ = notice_its_end(stream);
@@ -42,7 +54,7 @@ mod tests {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let mut server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             drop((listener.accept().await.unwrap(), listener.accept().await.unwrap()));
-            pass_on(&mut client, &mut server).await;
+            pass_on(&Cell::new(0), &mut client, &mut server).await;
             for stream in [&client, &server] {
                 assert!(sockopt::socket_keepalive(stream).unwrap());
                 assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), SILENT);

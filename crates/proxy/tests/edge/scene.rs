@@ -50,6 +50,7 @@ pub fn hedged_after(mut config: Config, time: Duration) -> Config {
 pub struct Proxy {
     address: SocketAddr,
     page: Arc<HazardPage>,
+    drains: Arc<Notify>,
     ends: Arc<Notify>,
     state: Arc<Mutex<Option<State>>>,
     thread: Option<JoinHandle<State>>,
@@ -61,6 +62,8 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
         let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));
+        let drains = Arc::new(Notify::new());
+        let its_drain = Arc::clone(&drains);
         let witness =
             Arc::new(|asked: &Asked| serde_json::json!({ "port": asked.port, "asked": asked.server.index() }));
         let thread = thread::spawn(move || {
@@ -69,20 +72,25 @@ impl Proxy {
                 let proxy = edge::Proxy::open(listener, config, its_page, witness).unwrap();
                 let view = proxy.view();
                 tokio::select! {
-                    result = proxy.run() => result.unwrap(),
+                    result = proxy.run(its_drain.notified()) => result.unwrap(),
                     () = its_end.notified() => {}
                     () = tell(&view, &its_state) => {}
                 }
                 view.state()
             })
         });
-        Self { address, page, ends, state, thread: Some(thread) }
+        Self { address, page, drains, ends, state, thread: Some(thread) }
     }
 
     pub fn connect(&self) -> TcpStream {
         let client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(TIMEOUT)).unwrap();
         client
+    }
+
+    /// Whether nobody listens at its address.
+    pub fn refuses(&self) -> bool {
+        TcpStream::connect(self.address).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
 
     /// Sends bytes, and nothing more: all that comes back until the end.
@@ -113,6 +121,16 @@ impl Proxy {
             assert!(Instant::now() < end, "{what} has not come: {state:?}");
             thread::sleep(TELL_EVERY);
         }
+    }
+
+    /// Begins its orderly end.
+    pub fn drain(&self) {
+        self.drains.notify_one();
+    }
+
+    /// Waits for its orderly end.
+    pub fn drained(mut self) -> State {
+        self.thread.take().unwrap().join().unwrap()
     }
 
     /// Ends it.

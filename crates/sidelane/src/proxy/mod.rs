@@ -4,6 +4,7 @@
 //! (`watch/`), what a user asks for and is told, and the threads on which it runs (`running.rs`), which the agent starts,
 //! too.
 
+mod draining;
 mod metrics;
 pub mod options;
 mod running;
@@ -12,6 +13,7 @@ mod traced;
 mod watch;
 
 use std::net::SocketAddr;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -19,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::PosixSignals;
 
 use crate::agent::metrics::{Exposition, Listener};
+pub use draining::{cut_in_words, drain};
 pub use metrics::{Counted, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
@@ -49,15 +52,19 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     ready.notes().iter().for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
     let mut proxy = ready.start()?;
     eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
+    let tell = |proxy: &mut RunningProxy| {
+        if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {
+            listener.tell(|| exposition(proxy));
+        }
+    };
     let end = wanted.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
         if signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end()) {
             break;
         }
-        if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {
-            listener.tell(|| exposition(&mut proxy));
-        }
+        tell(&mut proxy);
     }
+    drain(slice::from_mut(&mut proxy), &signals, |proxies| proxies.iter_mut().for_each(tell))?;
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
 }
 

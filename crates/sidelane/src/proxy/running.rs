@@ -89,7 +89,7 @@ impl ReadyProxy {
         let running = RunningProxy {
             options: self.options,
             address,
-            listener: self.listener,
+            listener: Some(self.listener),
             state: None,
             thread: Some(thread.context("cannot start a thread")?),
             shared,
@@ -105,6 +105,7 @@ impl ReadyProxy {
 /// What the proxy's threads and their owner share.
 #[derive(Default)]
 struct Shared {
+    drains: Notify,
     ends: Notify,
     watches_end: Arc<AtomicBool>,
     state: Mutex<Option<State>>,
@@ -114,7 +115,8 @@ struct Shared {
 pub struct RunningProxy {
     options: ProxyOptions,
     address: SocketAddr,
-    listener: TcpListener,
+    /// `None`: it drains.
+    listener: Option<TcpListener>,
     /// What it had done at the last look.
     state: Option<State>,
     thread: Option<JoinHandle<Result<State>>>,
@@ -138,7 +140,8 @@ impl RunningProxy {
     /// # Errors
     /// As those of [`ReadyProxy::new`].
     pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
-        ReadyProxy::at(self.listener.try_clone().context("cannot hand the address on")?, options)
+        let listener = self.listener.as_ref().context("it takes no more clients")?;
+        ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
     }
 
     /// Reads what it does, unless it is being written now.
@@ -153,12 +156,18 @@ impl RunningProxy {
         self.state.as_ref()
     }
 
+    /// Begins its orderly end: it takes no more clients, and ends when all requests are answered, or their time is up.
+    pub fn drain(&mut self) {
+        self.listener = None;
+        self.shared.drains.notify_one();
+    }
+
     /// Whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it, and waits until it serves nobody. Those who watch end soon after.
+    /// Ends it at once, and waits until it serves nobody. Those who watch end soon after.
     ///
     /// # Errors
     /// If it could not go on before.
@@ -192,7 +201,7 @@ fn run(
         let proxy = Proxy::open(listener, config, page, witness).context("cannot take clients")?;
         let view = proxy.view();
         tokio::select! {
-            result = proxy.run() => result.context("the proxy cannot go on")?,
+            result = proxy.run(shared.drains.notified()) => result.context("the proxy cannot go on")?,
             () = shared.ends.notified() => {}
             () = tell(&view, &shared.state) => {}
         }

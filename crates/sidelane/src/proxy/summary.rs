@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelane_proxy::edge::State;
 
+use super::draining::cut_in_words;
 use super::options::ProxyOptions;
 
 /// What a proxy did.
@@ -18,8 +19,16 @@ pub struct Summary {
     hedge: String,
     /// Swaps by hazard, those that there were.
     swaps: serde_json::Map<String, serde_json::Value>,
+    /// In flight when the time to drain was over, or a second signal came.
+    cut_at_end: CutAtEnd,
     #[serde(flatten)]
     state: State,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CutAtEnd {
+    requests: usize,
+    tunnels: usize,
 }
 
 impl Summary {
@@ -31,6 +40,7 @@ impl Summary {
             servers: [Some(options.active), options.backup].into_iter().flatten().collect(),
             hedge: options.hedge.to_string(),
             swaps: swaps.map(|(hazard, count)| (hazard.name().to_owned(), count.into())).collect(),
+            cut_at_end: CutAtEnd { requests: state.in_flight, tunnels: state.tunnels },
             state,
         }
     }
@@ -76,6 +86,9 @@ impl fmt::Display for Summary {
         }
         if self.state.turned_away > 0 {
             writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
+        }
+        if let Some(cut) = cut_in_words(&self.state) {
+            writeln!(f, "cut at end {cut} (--drain)")?;
         }
         writeln!(f, "active     {}: {}", self.state.active, self.state.why)
     }

@@ -3,8 +3,11 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::threads;
 
@@ -129,6 +132,48 @@ fn a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others() {
     Client::of(changed).must_hear("three");
     Client::of(new).must_hear("four");
     daemon.end();
+}
+
+#[test]
+fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
+    const CLIENTS: usize = 10;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let listen = nowhere();
+    let (answers, answer) = channel::<()>();
+    let answer = Arc::new(Mutex::new(answer));
+    let (held, seen) = telling_server(move |stream, _| {
+        let _ = answer.lock().unwrap().recv();
+        say(stream, "held")
+    });
+    let mut daemon = Daemon::start(&File::of_nobody().and(&section(listen, held, "")), 0, 0);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::of(listen)).collect();
+    for client in &mut clients {
+        client.0.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").unwrap();
+        seen.recv().expect("the server has it");
+    }
+    daemon.reload(&File::of_nobody().and(&section(listen, server("new"), "budget = \"5%\"")));
+    daemon.run.wait_until_audited("reload", 0);
+    (0..5).for_each(|_| Client::of(listen).must_hear("new"));
+    (0..CLIENTS).for_each(|_| answers.send(()).unwrap());
+    for client in &mut clients {
+        let answer = read_to_end(&mut client.0);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
+    }
+    drop(clients);
+    // The agent's own end is as orderly.
+    let since_ns = now_ns();
+    daemon.reload(&File::of_nobody().and(&section(listen, held, "")));
+    daemon.run.wait_until_audited("reload", since_ns);
+    let mut last = Client::of(listen);
+    last.0.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    seen.recv().expect("the server has it");
+    daemon.run.signal(libc::SIGTERM);
+    wait_until("it takes no more clients", || TcpStream::connect(listen).is_err());
+    answers.send(()).unwrap();
+    let answer = read_to_end(&mut last.0);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
+    drop(last);
+    daemon.run.wait_for_end().must_exit(0);
 }
 
 #[test]

@@ -54,8 +54,18 @@ impl Proxy {
     }
 
     /// Ends it: its summary.
-    pub fn finish(mut self) -> Value {
+    pub fn finish(self) -> Value {
+        self.ask_to_end();
+        self.summary()
+    }
+
+    /// Sends SIGTERM.
+    pub fn ask_to_end(&self) {
         signal(self.child.id(), libc::SIGTERM);
+    }
+
+    /// Waits for its end: its summary.
+    pub fn summary(mut self) -> Value {
         assert!(self.child.wait().unwrap().success());
         serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap()
     }

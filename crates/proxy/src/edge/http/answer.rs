@@ -65,6 +65,7 @@ pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(E
     }
     let after = match is_read {
         true if client_goes_on(&head, wanted) => After::Goes,
+        true if shared.drain.has_begun() => After::Dismiss,
         true => After::Close,
         false => After::Linger,
     };
@@ -110,7 +111,7 @@ async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Fa
     let early = client.input.data().to_vec();
     client.input.consume(early.len());
     if link.stream.write_all(&early).await.is_ok() {
-        tunnel::pass_on(&mut client.stream, &mut link.stream).await;
+        tunnel::pass_on(&shared.tunnels, &mut client.stream, &mut link.stream).await;
     }
     Ok((End::Answered, After::Close))
 }

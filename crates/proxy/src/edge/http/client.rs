@@ -63,10 +63,14 @@ impl From<Refused> for Nothing {
 
 impl Client {
     /// The next request, whole if it is safe to repeat. One that is for the proxy itself is answered, and ends the
-    /// connection.
-    pub(super) async fn next_request(&mut self, shared: &Rc<Shared>) -> Result<(RequestHead, Class), Nothing> {
+    /// connection. `has_asked`: there was one before.
+    pub(super) async fn next_request(
+        &mut self,
+        shared: &Rc<Shared>,
+        has_asked: bool,
+    ) -> Result<(RequestHead, Class), Nothing> {
         let limits = &shared.config.limits;
-        let mut head = self.next_head(limits).await?;
+        let mut head = self.next_head(shared, has_asked).await?;
         let label = self.label(&head);
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
@@ -83,7 +87,8 @@ impl Client {
         Label::of(&self.input.data()[head.method.0..head.target.1])
     }
 
-    async fn next_head(&mut self, limits: &Limits) -> Result<RequestHead, Nothing> {
+    async fn next_head(&mut self, shared: &Shared, has_asked: bool) -> Result<RequestHead, Nothing> {
+        let limits = &shared.config.limits;
         self.patience.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
         let mut looked = 0;
         loop {
@@ -95,7 +100,11 @@ impl Client {
             }
             looked = self.input.data().len();
             let had_none = self.input.is_empty();
-            match self.more().await {
+            let more = match had_none {
+                true => self.more_unless_drained(shared, has_asked).await?,
+                false => self.more().await,
+            };
+            match more {
                 Ok(0) if had_none => return Err(Nothing::Closed),
                 Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
                 Ok(_) if had_none => self.patience.start(limits.head_time),
@@ -135,6 +144,19 @@ impl Client {
         self.request.extend_from_slice(&self.input.data()[..count]);
         self.input.consume(count);
         Ok(count)
+    }
+
+    /// Waits for the first bytes of a request. If the proxy drains, those that have come already count.
+    async fn more_unless_drained(
+        &mut self,
+        shared: &Shared,
+        has_asked: bool,
+    ) -> Result<Result<usize, Option<TooLate>>, Nothing> {
+        tokio::select! {
+            biased;
+            more = self.more() => Ok(more),
+            () = shared.drain.closes_idle(has_asked) => Err(Nothing::Closed),
+        }
     }
 
     /// Waits for more bytes: 0 at the end of the stream.

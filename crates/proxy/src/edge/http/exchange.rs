@@ -36,7 +36,7 @@ pub(super) struct Exchange<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) client: &'a mut Client,
     pub(super) ticket: Ticket,
-    pub(super) wanted: Wanted,
+    wanted: Wanted,
     pub(super) is_repeatable: bool,
     copies: [Option<Copy>; 2],
 }
@@ -89,8 +89,15 @@ impl Exchange<'_> {
     }
 
     fn passage(&mut self, may_switch: bool, is_read: bool) -> Passage<'_> {
-        let Self { shared, client, ticket, wanted, .. } = self;
-        Passage { shared, client, ticket: *ticket, wanted: *wanted, may_switch, is_read }
+        let wanted = self.wanted();
+        let Self { shared, client, ticket, .. } = self;
+        Passage { shared, client, ticket: *ticket, wanted, may_switch, is_read }
+    }
+
+    /// What the client asked for; a proxy that drains keeps no connection.
+    pub(super) fn wanted(&self) -> Wanted {
+        let keeps_alive = self.wanted.keeps_alive && !self.shared.drain.has_begun();
+        Wanted { keeps_alive, ..self.wanted }
     }
 
     /// Begins a copy that the desk counts as sent.
@@ -148,7 +155,7 @@ impl Exchange<'_> {
         let Some(Copy::Kept(mut link, sent)) = self.copies[server.index()].take() else { return None };
         self.client.out.clear();
         let head_bytes = self.shared.config.limits.head_bytes;
-        let head = read_response(link.input.data(), head_bytes, self.wanted, &mut self.client.out).ok()??;
+        let head = read_response(link.input.data(), head_bytes, self.wanted(), &mut self.client.out).ok()??;
         link.input.consume(head.bytes);
         Some(Answered { by: server, link, head, is_asked: sent == self.client.request.len() })
     }
@@ -176,10 +183,11 @@ impl Exchange<'_> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(_) => return self.lose_link(server),
         }
+        let wanted = self.wanted();
         loop {
             let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
             self.client.out.clear();
-            let read = read_response(link.input.data(), limits.head_bytes, self.wanted, &mut self.client.out);
+            let read = read_response(link.input.data(), limits.head_bytes, wanted, &mut self.client.out);
             let head = match read {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),

@@ -8,6 +8,8 @@ use crate::desk::Quality;
 pub(super) enum After {
     Goes,
     Close,
+    /// The proxy drains: the connection is closed once the client has closed its side, which may have sent more.
+    Dismiss,
     /// It is closed once the client has sent the rest of its request, which is dropped.
     Linger,
 }

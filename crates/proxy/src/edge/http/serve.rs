@@ -5,18 +5,19 @@ use std::rc::Rc;
 use tokio::net::TcpStream;
 
 use super::super::shared::Shared;
-use super::client::{Client, Nothing};
+use super::client::{Client, Nothing, linger};
 use super::exchange::exchange;
 use super::outcome::After;
 
 /// Serves a client until one of both is done.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let mut client = Client::new(stream, &shared.config.limits);
-    loop {
-        match client.next_request(&shared).await {
+    for number in 0_u64.. {
+        match client.next_request(&shared, number > 0).await {
             Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {
                 After::Goes => {}
                 After::Close => return,
+                After::Dismiss => return linger(&client.stream, &mut client.patience).await,
                 After::Linger => return client.linger_after_upload().await,
             },
             Err(Nothing::Closed) => return,

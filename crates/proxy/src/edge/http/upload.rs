@@ -46,8 +46,8 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
             Event::Writable => way = write(exchange, &link, way),
             Event::FromServer => match link.input.fill(&link.stream) {
                 Ok(1..) => {
-                    let keeps_alive = exchange.wanted.keeps_alive && body.is_over();
-                    let wanted = Wanted { keeps_alive, ..exchange.wanted };
+                    let wanted = exchange.wanted();
+                    let wanted = Wanted { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
                     if let Some(head) = read_answer(exchange, &mut link, to, wanted).await? {
                         let is_asked = way != Way::Broken && body.is_over() && exchange.client.request.is_empty();
                         return Ok(Answered { by: to, link, head, is_asked });

@@ -10,6 +10,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::super::buffer::Buffer;
+use super::super::http::linger;
 use super::super::mailbox::Owner;
 use super::super::patience::Patience;
 use super::super::shared::{Shared, now};
@@ -54,8 +55,12 @@ struct Session {
     out_has_once: bool,
     /// Bytes that are told of to [`Memory`](super::super::memory::Memory).
     counted: usize,
-    /// The client sends nothing any more.
+    /// The client sends nothing any more, or is not read from any more.
     has_ended: bool,
+    /// The client has sent something.
+    has_asked: bool,
+    /// The proxy drains: the connection is closed once all replies are written, and the client gets to read them.
+    is_dismissed: bool,
 }
 
 /// What becomes of a reply that is coming.
@@ -97,6 +102,8 @@ enum Event {
     Late,
     /// The client's connection is broken.
     Gone,
+    /// The proxy drains, and the client is idle.
+    Dismissed,
 }
 
 /// Nothing is done for the client any more; what it has not been answered ends so.
@@ -136,17 +143,26 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         out_has_once: false,
         counted: 0,
         has_ended: false,
+        has_asked: false,
+        is_dismissed: false,
         shared,
     };
     loop {
         if let Err(Over(end)) = session.step().await {
-            return session.end(end);
+            session.end(end);
+            if session.is_dismissed {
+                linger(&session.stream, &mut session.patience).await;
+            }
+            return;
         }
     }
 }
 
 impl Session {
     async fn step(&mut self) -> Result<(), Over> {
+        if self.has_asked && !self.has_ended && self.shared.drain.has_begun() {
+            self.dismiss()?;
+        }
         self.take_commands();
         self.collect_replies()?;
         self.count_memory();
@@ -174,10 +190,31 @@ impl Session {
             Event::Side(server, event) => self.on_side(server, event),
             Event::Late => self.late(),
             Event::Gone => Err(Over(End::ClientLeft)),
+            Event::Dismissed => {
+                self.has_asked = true;
+                Ok(())
+            }
         }
     }
 
+    /// The proxy drains: what the client has sent so far is answered, and nothing more is read.
+    fn dismiss(&mut self) -> Result<(), Over> {
+        self.read_client()?;
+        self.is_dismissed = !self.input.is_empty() || self.lineup.waiting() > 0 || !self.out.is_empty();
+        self.has_ended = true;
+        Ok(())
+    }
+
     async fn event(&mut self) -> Event {
+        if self.is_idle() && self.out.is_empty() && !self.has_ended {
+            let shared = Rc::clone(&self.shared);
+            let mut dismissed = std::pin::pin!(shared.drain.closes_idle(self.has_asked));
+            return std::future::poll_fn(|cx| match self.poll_event(cx) {
+                Poll::Pending => dismissed.as_mut().poll(cx).map(|()| Event::Dismissed),
+                ready => ready,
+            })
+            .await;
+        }
         if self.wants_more() {
             // Reading tells of a broken connection, too.
             return std::future::poll_fn(|cx| self.poll_event(cx)).await;
@@ -447,17 +484,20 @@ impl Session {
                 break;
             }
         }
-        let is_idle = self.lineup.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands();
-        if is_idle {
+        if self.is_idle() {
             self.patience.start(self.shared.config.limits.idle_time);
         }
         Ok(())
     }
 
+    fn is_idle(&self) -> bool {
+        self.lineup.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands()
+    }
+
     fn read_client(&mut self) -> Result<(), Over> {
         match self.input.fill(&self.stream) {
             Ok(0) => self.has_ended = true,
-            Ok(_) => {}
+            Ok(_) => self.has_asked = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Over(End::ClientLeft)),
         }

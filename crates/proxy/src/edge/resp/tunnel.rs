@@ -42,7 +42,7 @@ pub(super) async fn pass(
         return;
     }
     if link.stream.write_all(first.bytes).await.is_ok() {
-        tunnel::pass_on(client, &mut link.stream).await;
+        tunnel::pass_on(&shared.tunnels, client, &mut link.stream).await;
     }
 }
 

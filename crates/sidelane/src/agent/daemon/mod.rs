@@ -216,7 +216,7 @@ pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let mut agent = Agent::start(config, options)?;
     let served = agent.serve(&signals);
-    agent.end().and(served).map(|()| 0)
+    agent.end(&signals).and(served).map(|()| 0)
 }
 
 impl Agent {
@@ -375,7 +375,7 @@ impl Agent {
     }
 
     /// Gives everything back.
-    fn end(mut self) -> Result<()> {
+    fn end(mut self, signals: &PosixSignals) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
         // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
         // needs another.
@@ -383,7 +383,7 @@ impl Agent {
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
         let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
-        let finished = given_back.and(self.close_doors()).and(self.end_modules());
+        let finished = given_back.and(self.close_doors()).and(self.end_modules(signals));
         self.tracked.tracker().detach();
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");

@@ -1,6 +1,7 @@
 //! Proxies, flight recorders and mappers of threads beside the agent's own work: started, read, told of and ended.
 
 use anyhow::Result;
+use sidelane_host::posix_signals::PosixSignals;
 
 use super::Agent;
 use crate::agent::modules::{News, flight_of, hurry_of};
@@ -40,7 +41,8 @@ impl Agent {
 
     /// Reads what they do, and tells of it.
     pub(super) fn look_at_modules(&mut self) {
-        self.proxies.look().into_iter().for_each(|error| self.failed(error));
+        let ended = self.proxies.look();
+        ended.into_iter().for_each(|ended| self.say_of_proxy(ended));
         let flights = self.flights.look().into_iter().map(|news| ("trace", news));
         let hurries = self.hurries.look().into_iter().map(|news| ("hurry", news));
         for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
@@ -52,11 +54,20 @@ impl Agent {
     }
 
     /// Ends them, and waits until all is written and threads have their CPUs back.
-    pub(super) fn end_modules(&mut self) -> Result<()> {
-        let ended = [self.hurries.end(), self.proxies.end(), self.flights.end()];
+    pub(super) fn end_modules(&mut self, signals: &PosixSignals) -> Result<()> {
+        let ended = self.proxies.end(signals);
+        ended.into_iter().for_each(|ended| self.say_of_proxy(ended));
+        let ended = [self.hurries.end(), self.flights.end()];
         let ended = ended.into_iter().collect();
         self.look_at_modules();
         ended
+    }
+
+    fn say_of_proxy(&mut self, ended: Result<String>) {
+        match ended {
+            Ok(what) => self.say("proxy", &what),
+            Err(error) => self.failed(error),
+        }
     }
 
     fn say(&mut self, action: &str, what: &str) {

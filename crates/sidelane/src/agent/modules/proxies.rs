@@ -1,17 +1,20 @@
 //! The proxies of the file.
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
+use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::priority::with_this_thread_on;
 
 use crate::agent::metrics::Family;
 use crate::agent::status::ProxyStatus;
 use crate::note::Note;
 use crate::proxy::options::ProxyOptions;
-use crate::proxy::{Counted, ReadyProxy, RunningProxy, families};
+use crate::proxy::{Counted, ReadyProxy, RunningProxy, cut_in_words, drain, families};
 
 /// All that run.
 pub struct Proxies {
     running: Vec<RunningProxy>,
+    /// Those that take no more clients, and answer what they have.
+    draining: Vec<RunningProxy>,
     /// Where their threads may run: wherever the agent itself could when it was started.
     cpus: Vec<u32>,
 }
@@ -28,7 +31,7 @@ pub struct Told {
 impl Proxies {
     /// None yet. Their threads will run on these CPUs.
     pub fn new(cpus: Vec<u32>) -> Self {
-        Self { running: Vec::new(), cpus }
+        Self { running: Vec::new(), draining: Vec::new(), cpus }
     }
 
     /// Has exactly these run. Those that are as they were go on untouched.
@@ -43,13 +46,11 @@ impl Proxies {
         let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
         let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
         let mut told = Told { notes, ..Told::default() };
-        self.running.retain(|proxy| {
-            let stays = wanted.contains(proxy.options());
-            if !stays {
-                told.changes.push(format!("the proxy at {} has ended", proxy.address()));
-            }
-            stays
-        });
+        for mut proxy in self.running.extract_if(.., |proxy| !wanted.contains(proxy.options())) {
+            proxy.drain();
+            told.changes.push(format!("the proxy at {} takes no more clients", proxy.address()));
+            self.draining.push(proxy);
+        }
         told.changes.extend(started.iter().map(|proxy| format!("proxy at {}", proxy.address())));
         self.running.extend(started);
         Ok(told)
@@ -71,11 +72,13 @@ impl Proxies {
         ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
     }
 
-    /// Reads what they do. Those that could not go on are taken out, each with why.
-    pub fn look(&mut self) -> Vec<Error> {
+    /// Reads what they do. Those that have ended are taken out: those that have drained with what is to be told of them,
+    /// and those that could not go on with why.
+    pub fn look(&mut self) -> Vec<Result<String>> {
         self.running.iter_mut().for_each(RunningProxy::look);
-        let ended = self.running.extract_if(.., |proxy| proxy.has_ended());
-        ended.filter_map(|proxy| why_ended(proxy).err()).collect()
+        let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
+        let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
+        failed.chain(drained).map(end).collect()
     }
 
     /// What Prometheus reads of them, as of the last look.
@@ -92,16 +95,19 @@ impl Proxies {
         self.running.iter().map(status).collect()
     }
 
-    /// Ends them all.
-    pub fn end(&mut self) -> Result<()> {
-        let ended: Vec<Result<()>> = self.running.drain(..).map(why_ended).collect();
-        ended.into_iter().collect()
+    /// Ends them all when they have answered what they have, or at once at a second signal. What is to be told of them.
+    pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
+        let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
+        let waited = drain(&mut all, signals, |_| {}).context("cannot wait for the end of the proxies");
+        waited.err().into_iter().map(Err).chain(all.into_iter().map(end)).collect()
     }
 }
 
-fn why_ended(proxy: RunningProxy) -> Result<()> {
+fn end(proxy: RunningProxy) -> Result<String> {
     let address = proxy.address();
-    proxy.end().map(drop).with_context(|| format!("the proxy at {address} has ended"))
+    let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
+    let cut = cut_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut} (drain)"));
+    Ok(format!("the proxy at {address} has ended{cut}"))
 }
 
 fn status(proxy: &RunningProxy) -> ProxyStatus {

@@ -32,8 +32,8 @@ fn proxies_that_cannot_be() {
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `active`, `answer_time`, \
-             `backup`, `budget`, `burst`, `clients`, `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `once_to`, \
-             `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
+             `backup`, `budget`, `burst`, `clients`, `drain`, `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, \
+             `once_to`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
     refused(

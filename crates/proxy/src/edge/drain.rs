@@ -1,0 +1,60 @@
+//! The end of a proxy: it takes no more clients, answers the requests that it has, and closes idle connections.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::shared::Shared;
+
+/// Time for the first request of a connection that was made just before the drain began.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Whether the proxy drains.
+#[derive(Default)]
+pub(super) struct Drain {
+    has_begun: Cell<bool>,
+    /// Wakes the tasks of idle clients.
+    begins: Notify,
+    /// Wakes [`run`] when a client has left.
+    left: Notify,
+}
+
+impl Drain {
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun.get()
+    }
+
+    fn begin(&self) {
+        self.has_begun.set(true);
+        self.begins.notify_waiters();
+    }
+
+    /// Ready when an idle connection is to be closed.
+    pub(super) async fn closes_idle(&self, has_asked: bool) {
+        let begins = self.begins.notified();
+        if !self.has_begun.get() {
+            begins.await;
+        }
+        if !has_asked {
+            sleep(FIRST_REQUEST).await;
+        }
+    }
+
+    pub(super) fn client_left(&self) {
+        self.left.notify_one();
+    }
+}
+
+/// Drains until no client is left, or the time is up. What is in flight then is cut by the caller.
+pub(super) async fn run(shared: &Shared) {
+    shared.drain.begin();
+    let all_left = async {
+        while shared.clients.get() > 0 {
+            shared.drain.left.notified().await;
+        }
+    };
+    // `State` tells what is left.
+    let _ = timeout(shared.config.limits.drain, all_left).await;
+}

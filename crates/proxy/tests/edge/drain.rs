@@ -1,0 +1,125 @@
+//! The orderly end.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use sidelane_proxy::config::Config;
+
+use crate::scene::{Proxy, http, redis};
+use crate::scripted::{read_to_end, read_until, say, server, telling_server};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// A server that answers a request of `/slow` when it is told to.
+fn held_server() -> (std::net::SocketAddr, Sender<()>) {
+    let (tell, told) = channel::<()>();
+    let told = Arc::new(Mutex::new(told));
+    let (address, seen) = telling_server(move |stream, head| {
+        if head.contains("/slow") {
+            let _ = told.lock().unwrap().recv();
+        }
+        say(stream, "well")
+    });
+    // The server ends when nobody can be told any more.
+    std::mem::forget(seen);
+    (address, tell)
+}
+
+fn ask(client: &mut TcpStream, path: &str) {
+    client.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+}
+
+#[test]
+fn requests_in_flight_are_answered_and_idle_connections_closed() {
+    const SLOW: usize = 5;
+    let (address, tell) = held_server();
+    let proxy = Proxy::start(http(address, None));
+    let mut idle = proxy.connect();
+    ask(&mut idle, "/");
+    let answer = read_until(&mut idle, "well");
+    assert!(!answer.contains("Connection: close"), "{answer}");
+    let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| proxy.connect()).collect();
+    slow.iter_mut().for_each(|client| ask(client, "/slow"));
+    proxy.wait_until("the requests", |state| state.in_flight == SLOW);
+    // Connected before the drain, and asks after it has begun.
+    let mut fresh = proxy.connect();
+    proxy.drain();
+    assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");
+    assert!(proxy.refuses(), "no client comes any more");
+    ask(&mut fresh, "/");
+    let answer = read_to_end(&mut fresh);
+    assert!(answer.contains("Connection: close") && answer.ends_with("well"), "{answer}");
+    (0..SLOW).for_each(|_| tell.send(()).unwrap());
+    for client in &mut slow {
+        let answer = read_to_end(client);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("well"), "{answer}");
+        assert!(answer.contains("Connection: close"), "{answer}");
+    }
+    drop((slow, fresh));
+    let state = proxy.drained();
+    assert_eq!((state.counts.answered, state.in_flight, state.clients), (SLOW as u64 + 2, 0, 0), "{state:?}");
+}
+
+fn with_limit(config: Config, limit: Duration) -> Config {
+    let mut config = config;
+    config.limits.drain = limit;
+    config
+}
+
+#[test]
+fn what_outlives_the_limit_is_cut_and_told() {
+    let address = server(|mut stream| {
+        let head = read_until(&mut stream, "\r\n\r\n");
+        if head.contains("Upgrade") {
+            let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+            stream.write_all(switch.as_bytes()).unwrap();
+            let said = read_until(&mut stream, "\n");
+            stream.write_all(said.as_bytes()).unwrap();
+        }
+        thread::park();
+    });
+    let proxy = Proxy::start(with_limit(http(address, None), Duration::from_millis(500)));
+    let mut tunnel = proxy.connect();
+    tunnel.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    read_until(&mut tunnel, "\r\n\r\n");
+    let mut waiting = proxy.connect();
+    waiting.write_all(GET).unwrap();
+    let mut idle = proxy.connect();
+    proxy.wait_until("both", |state| state.in_flight == 1 && state.tunnels == 1 && state.clients == 3);
+    proxy.drain();
+    tunnel.write_all(b"still here\n").unwrap();
+    assert_eq!(read_until(&mut tunnel, "\n"), "still here\n");
+    assert_eq!(read_to_end(&mut idle), "");
+    let state = proxy.drained();
+    assert_eq!((state.in_flight, state.tunnels), (1, 1), "{state:?}");
+    assert_eq!((read_to_end(&mut tunnel), read_to_end(&mut waiting)), (String::new(), String::new()));
+}
+
+#[test]
+fn clients_of_redis_get_the_replies_that_they_are_owed() {
+    let (tell, told) = channel::<()>();
+    let told = Arc::new(Mutex::new(told));
+    let address = server(move |mut stream| {
+        for _ in 0..2 {
+            read_until(&mut stream, "key\r\n");
+        }
+        told.lock().unwrap().recv().unwrap();
+        stream.write_all(b"+one\r\n+two\r\n").unwrap();
+        thread::park();
+    });
+    let proxy = Proxy::start(redis(address, None));
+    let (mut idle, mut owed) = (proxy.connect(), proxy.connect());
+    owed.write_all(b"GET key\r\nGET key\r\n").unwrap();
+    proxy.wait_until("both commands", |state| state.in_flight == 2 && state.clients == 2);
+    proxy.drain();
+    assert_eq!(read_to_end(&mut idle), "");
+    tell.send(()).unwrap();
+    assert_eq!(read_to_end(&mut owed), "+one\r\n+two\r\n");
+    drop(owed);
+    let state = proxy.drained();
+    assert_eq!((state.counts.answered, state.in_flight, state.clients), (2, 0, 0), "{state:?}");
+}

@@ -1,0 +1,41 @@
+//! The orderly end of proxies, and a user who does not wait for it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_proxy::edge::State;
+
+use super::running::RunningProxy;
+
+/// How often it is looked whether a proxy has drained.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A signal so soon after the first one is the same: `timeout` and service managers send it to the process and to its
+/// group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// Waits until these proxies have drained, or until a second signal asks for their end. `meanwhile` is called at each
+/// look.
+pub fn drain(
+    proxies: &mut [RunningProxy],
+    signals: &PosixSignals,
+    mut meanwhile: impl FnMut(&mut [RunningProxy]),
+) -> io::Result<()> {
+    proxies.iter_mut().for_each(RunningProxy::drain);
+    let began = Instant::now();
+    while proxies.iter().any(|proxy| !proxy.has_ended()) {
+        let is_second = |asks: bool| asks && began.elapsed() > SAME_SIGNAL;
+        if is_second(signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end())) {
+            break;
+        }
+        meanwhile(proxies);
+    }
+    Ok(())
+}
+
+/// What was in flight at a proxy's end, in words.
+pub fn cut_in_words(state: &State) -> Option<String> {
+    let State { in_flight, tunnels, .. } = state;
+    let what = "requests in flight and connections that are one server's";
+    (in_flight + tunnels > 0).then(|| format!("{in_flight} and {tunnels} ({what}): they were not over in time"))
+}
