@@ -238,6 +238,16 @@ notes! {
              overlap",
             "choose --gate holder for programs that are not trusted: the page on security says with what";
 
+        // Of a trace.
+        TasksUnseen {
+            program: String = "server".to_owned(),
+            runtime: &'static str = "Go",
+            tasks: &'static str = "goroutines"
+        } =>
+            "{program} is a program of {runtime}: the way of a request through its {tasks} is not seen; what a request waits \
+             for there is told as a wait inside the service, and no thread has it",
+            "look at the program's own tracer or profiler for such waits";
+
         // Of interference.
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
             "interference is {formula}, as it was given: what that tells is up to who gave it",

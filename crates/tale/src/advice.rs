@@ -1,6 +1,6 @@
 //! What to do about each cause.
 
-use crate::cause::Cause;
+use crate::cause::{BY_OWN, Cause};
 use crate::record::pause;
 
 /// What to do about `cause`; `detail` is that of the spans that it had most of (`Span::detail`).
@@ -9,6 +9,9 @@ pub fn advice(cause: Cause, detail: u64) -> &'static str {
         Cause::Safepoint if detail == u64::from(pause::CLASS_LOADING) => {
             "Warm the service up before it gets requests; after a restart let a backup server answer first \
              (`sidelane proxy`); share class data (-XX:SharedArchiveFile)."
+        }
+        Cause::RunQueue if detail == BY_OWN => {
+            "The service's own threads had its CPUs: give it more of them, or let fewer of its threads work at once."
         }
         _ => usual(cause),
     }
@@ -121,8 +124,8 @@ fn of_wait(cause: Cause) -> &'static str {
             "Look at the process that reads so slowly; do not write to it while a request waits, or drop what is late."
         }
         _ => {
-            "The event loop waited for events and had no work: look in the program at what the request awaits (a timer, a \
-             lock of coroutines, a pool); the kernel sees no more of it."
+            "No thread had the request: look in the program at what it awaits (a timer, a lock of coroutines, a channel, a \
+             pool); the kernel sees no more of it."
         }
     }
 }

@@ -78,6 +78,9 @@ pub enum Cause {
     NotExplained,
 }
 
+/// Detail of a wait for a CPU that a thread of the service itself had.
+pub const BY_OWN: u64 = 1;
+
 impl Cause {
     /// All causes.
     pub const ALL: [Cause; 33] = [

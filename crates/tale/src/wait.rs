@@ -35,6 +35,9 @@ pub mod call {
     pub const FUTEX: u32 = 202;
     pub const SCHED_SETAFFINITY: u32 = 203;
     pub const IO_GETEVENTS: u32 = 208;
+    pub const FSYNC: u32 = 74;
+    pub const FDATASYNC: u32 = 75;
+    pub const SYNC: u32 = 162;
     pub const SEMTIMEDOP: u32 = 220;
     pub const CLOCK_NANOSLEEP: u32 = 230;
     pub const EXIT_GROUP: u32 = 231;
@@ -44,10 +47,12 @@ pub mod call {
     pub const PSELECT: u32 = 270;
     pub const PPOLL: u32 = 271;
     pub const SPLICE: u32 = 275;
+    pub const SYNC_FILE_RANGE: u32 = 277;
     pub const EPOLL_PWAIT: u32 = 281;
     pub const ACCEPT4: u32 = 288;
     pub const RECVMMSG: u32 = 299;
     pub const SENDMMSG: u32 = 307;
+    pub const SYNCFS: u32 = 306;
     pub const IO_PGETEVENTS: u32 = 333;
     pub const IO_URING_ENTER: u32 = 426;
     pub const EPOLL_PWAIT2: u32 = 441;
@@ -75,6 +80,8 @@ pub enum Purpose {
     Sleep,
     /// It waits for operations on files that were started before.
     Completion,
+    /// It waits until a file is on its disk.
+    Sync,
     /// Another one.
     Other,
 }
@@ -94,6 +101,7 @@ impl Purpose {
             call::CONNECT => Purpose::Connect,
             call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV => Purpose::Futex,
             call::FCNTL | call::FLOCK => Purpose::FileLock,
+            call::FSYNC | call::FDATASYNC | call::SYNC | call::SYNCFS | call::SYNC_FILE_RANGE => Purpose::Sync,
             call::NANOSLEEP | call::CLOCK_NANOSLEEP => Purpose::Sleep,
             call::IO_URING_ENTER | call::IO_GETEVENTS | call::IO_PGETEVENTS => Purpose::Completion,
             _ => Purpose::Other,
@@ -108,7 +116,7 @@ impl Purpose {
 
 /// The name of a system call, where a wait in it has a purpose.
 pub fn name_of(number: u32) -> &'static str {
-    const NAMES: [(u32, &str); 35] = [
+    const NAMES: [(u32, &str); 40] = [
         (call::READ, "read"),
         (call::WRITE, "write"),
         (call::POLL, "poll"),
@@ -128,6 +136,11 @@ pub fn name_of(number: u32) -> &'static str {
         (call::FCNTL, "fcntl"),
         (call::FLOCK, "flock"),
         (call::FUTEX, "futex"),
+        (call::FSYNC, "fsync"),
+        (call::FDATASYNC, "fdatasync"),
+        (call::SYNC, "sync"),
+        (call::SYNCFS, "syncfs"),
+        (call::SYNC_FILE_RANGE, "sync_file_range"),
         (call::IO_GETEVENTS, "io_getevents"),
         (call::SEMTIMEDOP, "semtimedop"),
         (call::CLOCK_NANOSLEEP, "clock_nanosleep"),
@@ -267,6 +280,8 @@ pub enum Doing {
     WaitedForDisk,
     /// It waited for another service.
     Asked,
+    /// It worked on no request, and waited for the next one.
+    WaitedForRequest,
     /// It waited, and it is not known for what.
     Waited,
 }
@@ -292,6 +307,9 @@ pub struct Wait {
     /// The thread waited for a lock that another session of the service held: a process that worked on a request of its
     /// own.
     pub of_session: bool,
+    /// It waited for a thread of its process that worked on a request of its own, and let it go on by a futex.
+    #[serde(default)]
+    pub of_peer: bool,
     /// It waited for the connection itself.
     pub connects: bool,
     /// Several questions were under way on the connection at once: which answer was for which is not known.

@@ -83,7 +83,7 @@ fn a_thread_of_the_tracer_is_told_apart_from_others() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
     answered(&mut trace, 500, 1);
-    let waits = |tracer_pid| trace.traced_by(tracer_pid)[0].of_cause_ns(Tracer);
+    let waits = |tracer_pid| trace.told_by(|builder| builder.traced_by(tracer_pid))[0].of_cause_ns(Tracer);
     assert_eq!((waits(STRANGER), waits(SERVICE), waits(0)), (100_000, 0, 0));
 }
 
@@ -94,7 +94,7 @@ fn of_several_threads_that_had_the_cpu_the_tracers_time_is_its_own() {
     trace.switched(300, 901, 5, leave::PREEMPTED).switched(330, 5, 1, leave::PREEMPTED);
     trace.sleeps(340, 1).woken(350, NOBODY, 1).switched(380, 901, 1, leave::PREEMPTED);
     answered(&mut trace, 500, 1);
-    let timeline = trace.traced_by(STRANGER).remove(0);
+    let timeline = trace.told_by(|builder| builder.traced_by(STRANGER)).remove(0);
     let waits: Vec<(u64, u64, Cause)> =
         parts(&timeline).into_iter().filter(|(.., cause)| matches!(cause, RunQueue | Tracer)).collect();
     let after_it_was_taken_up = [(200, 260, RunQueue), (260, 300, Tracer), (300, 330, RunQueue), (350, 380, Tracer)];

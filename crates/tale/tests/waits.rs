@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use sidelane_tale::cause::BY_OWN;
 use sidelane_tale::cause::Cause::{self, *};
 use sidelane_tale::record::{Kind, leave};
 use sidelane_tale::timeline::Span;
@@ -287,4 +288,133 @@ fn a_connection_that_is_lent_to_one_after_the_other_is_not_shared() {
     let shared = |number| longest_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
     let causes: [Cause; 2] = [1, 2].map(|number| longest_of(&trace, number).cause);
     assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
+}
+
+/// Threads 1, 3 and 2 wait in turns for what thread 2 had first, each at a futex of its own; thread 2 slept with it.
+fn convoy(own_requests: bool) -> Trace {
+    let mut trace = request_is_taken_up();
+    let futex = |argument| On { argument, named: FUTEX_WAIT_BITSET, ..On::default() };
+    for (tid, cpu) in [(2, 1), (3, 2)] {
+        let (socket, number) = (u64::from(tid) + 10, u64::from(tid));
+        if own_requests {
+            trace.ready(50, socket, 10).received(60, tid, socket, 10, number).on_cpu(cpu);
+            trace.started(60, tid, socket, number, 50).on_cpu(cpu);
+        } else {
+            trace.comes(60, tid).on_cpu(cpu);
+        }
+    }
+    let sleep = On { timeout_ms: 9, ..futex(0x5000) };
+    trace.in_call_on(190, 2, call::FUTEX, sleep).on_cpu(1).sleeps(190, 2).on_cpu(1);
+    trace.in_call_on(200, 3, call::FUTEX, futex(0x6000)).on_cpu(2).sleeps(200, 3).on_cpu(2);
+    trace.in_call_on(210, 1, call::FUTEX, futex(0x7000)).sleeps(210, 1);
+    trace.woken_by_timer(9_000, 2).on_cpu(1).comes(9_005, 2).on_cpu(1);
+    trace.woken_in(9_010, 2, 3, call::FUTEX).on_cpu(1).comes(9_020, 3).on_cpu(2);
+    trace.woken_in(9_030, 3, 1, call::FUTEX).on_cpu(2).comes(9_040, 1);
+    answered(&mut trace, 9_100, 1);
+    for tid in [2, 3].into_iter().filter(|_| own_requests) {
+        let socket = u64::from(tid) + 10;
+        let number = u64::from(tid);
+        trace.sent(9_200, tid, socket, 30, number).on_cpu(tid - 1).finished(9_200, tid, socket, number, 60);
+        trace.on_cpu(tid - 1);
+    }
+    trace
+}
+
+#[test]
+fn what_threads_with_requests_of_their_own_hold_is_followed_to_the_one_that_had_it() {
+    let span = longest(&convoy(true));
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Doing::Slept, task(2)));
+    // Of threads without requests it is not known whether they held anything.
+    let span = longest(&convoy(false));
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Doing::Slept, task(2)));
+}
+
+#[test]
+fn a_thread_that_takes_several_requests_up_holds_none_of_them_a_lock() {
+    let mut trace = convoy(true);
+    trace.ready(70, 19, 10).received(80, 3, 19, 10, 9).on_cpu(2).started(80, 3, 19, 9, 70).on_cpu(2);
+    assert_eq!(longest(&trace).cause, HandOver);
+}
+
+#[test]
+fn a_wait_that_a_signal_interrupts_goes_on() {
+    let mut trace = request_is_taken_up();
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken_by_timer(4_000, 1).comes(4_010, 1);
+    trace.event(4_015, Kind::SignalDelivered, 1, 14);
+    trace.in_call(4_030, 1, call::EPOLL_WAIT, 4).sleeps(4_030, 1);
+    trace.woken_in(9_000, 901, 1, call::KILL).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (8_760_000, 0));
+    // Without a signal the first wait is one of its own.
+    trace.records.retain(|record| record.kind != Kind::SignalDelivered);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (4_970_000, 3_790_000));
+}
+
+#[test]
+fn a_sleep_whose_end_is_not_recorded_ends_with_what_the_thread_does_next() {
+    let mut trace = request_is_taken_up();
+    let sleep = On { timeout_ms: 9, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, sleep).sleeps(210, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, trace.first().of_cause_ns(NotExplained)), (Timer, 0));
+}
+
+#[test]
+fn a_sync_waits_for_the_disk_whoever_wakes_it() {
+    for (number, cause) in [(call::FSYNC, Disk), (call::FDATASYNC, Disk), (call::WRITE, NotExplained)] {
+        let mut trace = request_is_taken_up();
+        trace.in_call(210, 1, number, 4).switched(210, 1, NOBODY, leave::BLOCKED);
+        trace.woken_in(9_000, 960, 1, call::WRITE).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!(longest(&trace).cause, cause, "{number}");
+    }
+}
+
+#[test]
+fn a_wait_for_the_cpu_of_the_thread_with_the_lock_is_a_wait_for_the_lock() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+    // Thread 5 has the CPU and the lock when the request comes.
+    trace.comes(10, 5).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, 5, 1, leave::PREEMPTED);
+    trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+    trace.in_call_on(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
+    trace.woken_in(6_000, 5, 1, call::FUTEX).switched(6_010, 5, 1, leave::PREEMPTED);
+    answered(&mut trace, 6_100, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
+    let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing));
+    let locks: Vec<_> = timeline.spans.iter().filter(|span| span.cause == Lock).map(doing).collect();
+    assert_eq!(locks, [Some((5, Doing::Ran)); 2]);
+}
+
+#[test]
+fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
+    for (tid, detail) in [(5, BY_OWN), (901, 0)] {
+        let mut trace = Trace::new();
+        trace.comes(10, tid).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, tid, 1, leave::PREEMPTED);
+        trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+        answered(&mut trace, 4_100, 1);
+        assert_eq!((longest(&trace).cause, longest(&trace).detail), (RunQueue, detail), "{tid}");
+    }
+}
+
+#[test]
+fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
+    for number in [call::FUTEX, call::EPOLL_WAIT, call::NANOSLEEP] {
+        let mut trace = request_is_taken_up();
+        // Thread 1 wakes 5, and later 5 wakes 1, as threads of a mutex do.
+        trace.in_call(10, 5, call::FUTEX, LOCK).on_cpu(1).sleeps(10, 5).on_cpu(1);
+        trace.woken_in(150, 1, 5, call::FUTEX).comes(160, 5).on_cpu(1);
+        let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+        trace.in_call_on(210, 1, number, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
+        trace.comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        let timelines = trace.told_by(|builder| builder.has_own_scheduler(SERVICE));
+        let times = [Inside, Lock, HandOver, Timer].map(|cause| timelines[0].of_cause_ns(cause));
+        assert_eq!(times, [8_790_000, 0, 0, 0], "{number}");
+    }
 }

@@ -22,6 +22,7 @@ mod progress;
 mod recent;
 pub mod replay;
 mod result;
+mod runtimes;
 #[cfg(test)]
 pub mod sample;
 mod scene;

@@ -13,6 +13,7 @@ use sidelane_tale::record::{Kinds, Record};
 
 use super::objects::Sightings;
 use super::pauses::Pauses;
+use super::runtimes::Runtimes;
 use super::words::Names;
 use crate::note::Note;
 use crate::own_threads::{self, Patient};
@@ -34,6 +35,7 @@ pub struct Source {
     recorder: Recorder,
     pauses: Pauses,
     sightings: Sightings,
+    runtimes: Runtimes,
     until: Until,
     looked_at: Instant,
     /// Why the service could not be looked after any more.
@@ -66,10 +68,18 @@ impl Source {
         let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
         let (target, looked_at) = (target.clone(), Instant::now());
-        let sightings = Sightings::default();
-        let lost_sight = None;
-        let mut source =
-            Self { _reader: reader, target, recorder, pauses, sightings, until, looked_at, lost_sight, unseen };
+        let mut source = Self {
+            _reader: reader,
+            target,
+            recorder,
+            pauses,
+            sightings: Sightings::default(),
+            runtimes: Runtimes::default(),
+            until,
+            looked_at,
+            lost_sight: None,
+            unseen,
+        };
         // Who was born meanwhile.
         source.look_after();
         Ok(source)
@@ -80,12 +90,18 @@ impl Source {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
+    /// Processes of the service whose runtime moves tasks from thread to thread.
+    pub fn schedulers(&self) -> Vec<u32> {
+        self.runtimes.schedulers().collect()
+    }
+
     /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
         let requests = notes_of(&counts, counts.finished, 0);
-        self.pauses.notes().chain(lost_sight).chain(requests).chain(self.unseen.clone()).collect()
+        let unseen = self.runtimes.notes().chain(self.unseen.clone());
+        self.pauses.notes().chain(lost_sight).chain(requests).chain(unseen).collect()
     }
 
     /// Waits until records should be fetched; false if the trace is to end.
@@ -117,6 +133,7 @@ impl Source {
             self.lost_sight = Some(error.to_string());
         }
         self.pauses.look_at(&service.pids);
+        self.runtimes.look_at(&service.pids);
         own_threads::keep_off(&self.target.to_string(), &service.pids);
     }
 

@@ -21,7 +21,8 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
-    let study = Study::new(source.recorded(), options.bound, begin_ns).traced_by(std::process::id());
+    let study = Study::new(source.recorded(), options.bound, begin_ns);
+    let study = study.traced_by(std::process::id()).with_schedulers(&source.schedulers());
     let mut analyst = Analyst::start(study, log, Progress::new(options))?;
     // Whoever wants to send requests, and have them traced, waits for this.
     let (target, length) = (&options.target, options.length);
@@ -64,6 +65,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         begin_ns,
         written: Vec::new(),
         tracer_pid: std::process::id(),
+        schedulers: source.schedulers(),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }

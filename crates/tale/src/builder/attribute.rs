@@ -11,10 +11,10 @@ use crate::builder::sleep::is_lock_by_operation;
 use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{Tiling, nothing};
 use crate::builder::world::World;
-use crate::cause::Cause;
+use crate::cause::{BY_OWN, Cause};
 use crate::record::Task;
 use crate::timeline::Span;
-use crate::wait::{Doing, Ended, Wait};
+use crate::wait::{Doing, Ended, Purpose, Wait};
 
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
@@ -154,8 +154,16 @@ impl View<'_> {
             }
             State::Asleep => self.asleep(state, span),
             State::Ready if state.cause == Cause::Lock => self.between_turns(state, span),
+            State::Ready => self.of_own(span),
             _ => span,
         }
+    }
+
+    /// Whether the runtime of the thread's process moves its tasks between threads: what a thread sleeps for is then no
+    /// matter of the request that it received.
+    fn has_own_scheduler(&self, wait: &Wait) -> bool {
+        let is_idle = matches!(wait.purpose(), Purpose::Futex | Purpose::Poll | Purpose::Completion | Purpose::Sleep);
+        is_idle && self.world.schedulers.contains(&self.thread.pid)
     }
 
     /// The span of a sleep. A thread that waits for whatever comes next works on nothing: it is busy with no request.
@@ -164,6 +172,7 @@ impl View<'_> {
         let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
         let is_others = self.is_others(state) && is_of_the_request(state.cause);
         match wait {
+            Some(wait) if self.has_own_scheduler(&wait) => inside(span, wait),
             _ if self.is_queued && (is_idle || !is_others) => Span { cause: cause_while_idle(state), ..span },
             Some(wait) if is_idle && (is_others || (state.request == 0 && is_of_the_request(state.cause))) => {
                 inside(span, wait)
@@ -177,21 +186,33 @@ impl View<'_> {
 
     /// Adds what was waited for, and what the thread did that ended it.
     fn explained(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
-        let is_lock = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
-        let cause = if is_lock { state.cause } else { Cause::HandOver };
-        if matches!(cause, Cause::Lock | Cause::HandOver | Cause::Full) && state.by.tid != 0 {
-            (wait.doing, wait.root) = follow(self.world, state.by, state.from_ns, state.to_ns);
+        let by_address = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
+        wait.of_peer &= !by_address;
+        let cause = if by_address || wait.of_peer { state.cause } else { Cause::HandOver };
+        if matches!(cause, Cause::Lock | Cause::HandOver | Cause::Full)
+            && state.by.tid != 0
+            && let Some((doing, task)) = follow(self.world, state.by, state.from_ns, state.to_ns)
+        {
+            wait.doing = doing;
+            wait.root = if task.tid == state.by.tid { Task::default() } else { task };
         }
-        let detail = if is_lock { span.detail } else { 0 };
+        let detail = if by_address { span.detail } else { 0 };
         Span { cause, detail, wait: Some(wait), ..span }
     }
 
-    /// The span of a wait for a CPU between two waits for one lock, whose thread had the CPU.
+    /// The span of a wait for a CPU before a wait for a lock, whose thread had the CPU.
     fn between_turns(&self, state: &Fact, span: Span) -> Span {
-        let is_lock = self.world.futexes.is_mutual(self.thread.pid, state.detail);
-        let turn = Fact { from_ns: state.from_ns - 1, to_ns: state.from_ns, ..*state };
-        let wait = self.thread.wait_of(&turn).map(|wait| Wait { doing: Doing::Ran, ended: Ended::Unknown, ..wait });
-        if is_lock { Span { wait, ..span } } else { Span { cause: Cause::RunQueue, detail: 0, ..span } }
+        let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
+        match self.thread.wait_of(&turn).filter(|wait| self.is_lock(state, wait)) {
+            Some(wait) => Span { wait: Some(Wait { doing: Doing::Ran, ended: Ended::Unknown, ..wait }), ..span },
+            None => self.of_own(Span { cause: Cause::RunQueue, detail: 0, ..span }),
+        }
+    }
+
+    /// Says of a wait for a CPU whether the service's own threads had it.
+    fn of_own(&self, span: Span) -> Span {
+        let is_own = span.by_pid != 0 && (span.by_pid == self.thread.pid || self.world.services.contains(&span.by_pid));
+        if is_own && span.cause == Cause::RunQueue { Span { detail: BY_OWN, ..span } } else { span }
     }
 
     fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {

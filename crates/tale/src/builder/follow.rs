@@ -1,61 +1,62 @@
-//! What a thread did while another one waited for it, followed from thread to thread.
+//! What threads did while another one waited for them, followed back from its wake-up from waker to waker.
 
 use crate::builder::fact::{Fact, State};
 use crate::builder::thread::Thread;
 use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::record::Task;
-use crate::wait::Doing;
+use crate::wait::{Doing, Purpose};
 
-/// A chain of threads that wait for each other is followed so far.
-const THREADS_MAX: usize = 8;
-/// States of one thread that are looked at.
+/// States that are looked at, of all threads together.
 const STATES_MAX: usize = 4_096;
+/// Threads and activities that are told apart.
+const PARTS_MAX: usize = 64;
 
-/// What the thread that `by` names did most of the time, or the last one that it waited for in turn; and that thread,
-/// if it is another one.
-pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> (Doing, Task) {
-    let (mut task, mut times) = (by, (from_ns, to_ns));
-    let mut doing = Doing::Unknown;
-    for _ in 0..THREADS_MAX {
-        let Some(thread) = world.threads.get(&task.tid) else { break };
-        let Some((most, longest)) = most_of(thread, times) else { break };
-        doing = most;
-        let goes_on = most == Doing::Waited && longest.by.tid != 0 && longest.by.tid != task.tid;
-        if !goes_on || longest.by == by {
-            break;
-        }
-        task = longest.by;
-        times = (longest.from_ns.max(times.0), longest.to_ns.min(times.1));
-        doing = Doing::Unknown;
-    }
-    (doing, if task == by { Task::default() } else { task })
-}
-
-/// What more than half of the time went to, with the longest state of that kind.
-fn most_of(thread: &Thread, (from_ns, to_ns): (u64, u64)) -> Option<(Doing, Fact)> {
-    const KINDS: [Doing; 6] =
-        [Doing::Ran, Doing::WaitedForCpu, Doing::Slept, Doing::WaitedForDisk, Doing::Asked, Doing::Waited];
-    let first = thread.states.first_after(from_ns);
-    let known = (first..first + STATES_MAX).map_while(|index| thread.states.get(index)).copied();
-    let present = Fact { to_ns: u64::MAX, ..thread.state };
-    let mut sums: [(u64, Option<Fact>); KINDS.len()] = [(0, None); KINDS.len()];
-    for state in known.chain([present]).take_while(|state| state.from_ns < to_ns) {
-        let length_ns = state.to_ns.min(to_ns).saturating_sub(state.from_ns.max(from_ns));
-        let Some(place) = doing(&state).and_then(|doing| KINDS.iter().position(|kind| *kind == doing)) else {
+/// What most of the time went to, and the thread that did so; `by` woke the one that waited, at `to_ns`.
+///
+/// The way goes back in time: a thread that was woken by another one had waited for that one, so its sleep is left out
+/// and that thread's time counts.
+pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Doing, Task)> {
+    let mut parts: Vec<(Doing, Task, u64)> = Vec::new();
+    let (mut task, mut at_ns) = (by, to_ns);
+    for _ in 0..STATES_MAX {
+        let Some(thread) = world.threads.get(&task.tid).filter(|_| at_ns > from_ns) else { break };
+        let Some(state) = thread.state_before(at_ns) else { break };
+        if let Some(waker) = waker_of(&state, task) {
+            at_ns = at_ns.min(state.to_ns);
+            task = waker;
             continue;
-        };
-        let (sum_ns, longest) = &mut sums[place];
-        *sum_ns += length_ns;
-        if longest.is_none_or(|other| other.to_ns - other.from_ns < state.to_ns - state.from_ns) {
-            *longest = Some(state);
         }
+        let since_ns = state.from_ns.max(from_ns);
+        if let Some(doing) = doing(thread, &state) {
+            add(&mut parts, doing, task, at_ns - since_ns);
+        }
+        at_ns = since_ns;
     }
-    let (place, (sum_ns, longest)) = sums.into_iter().enumerate().max_by_key(|(_, (sum_ns, _))| *sum_ns)?;
-    (sum_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((KINDS[place], longest?))
+    let (doing, task, most_ns) = parts.into_iter().max_by_key(|(.., sum_ns)| *sum_ns)?;
+    (most_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((doing, task))
 }
 
-fn doing(state: &Fact) -> Option<Doing> {
+fn add(parts: &mut Vec<(Doing, Task, u64)>, doing: Doing, task: Task, time_ns: u64) {
+    if let Some((.., sum_ns)) = parts.iter_mut().find(|(known, of, _)| (*known, of.tid) == (doing, task.tid)) {
+        *sum_ns += time_ns;
+    } else if parts.len() < PARTS_MAX {
+        parts.push((doing, task, time_ns));
+    }
+}
+
+/// The thread for which `task` slept in `state`.
+fn waker_of(state: &Fact, task: Task) -> Option<Task> {
+    use Cause::{Full, HandOver, Lock};
+    let is_for_thread = state.state == State::Asleep && matches!(state.cause, Lock | HandOver | Full);
+    (is_for_thread && state.by.tid != 0 && state.by.tid != task.tid).then_some(state.by)
+}
+
+fn doing(thread: &Thread, state: &Fact) -> Option<Doing> {
+    let waits_for_request = || {
+        let purpose = thread.wait_of(state).map(|wait| wait.purpose());
+        state.request == 0 && matches!(purpose, Some(Purpose::Poll | Purpose::Receive))
+    };
     match (state.state, state.cause) {
         (State::Running, _) => Some(Doing::Ran),
         (State::Ready, _) => Some(Doing::WaitedForCpu),
@@ -63,6 +64,9 @@ fn doing(state: &Fact) -> Option<Doing> {
         (State::Asleep, Cause::Timer) => Some(Doing::Slept),
         (State::Asleep, Cause::Disk) => Some(Doing::WaitedForDisk),
         (State::Asleep, Cause::Downstream | Cause::Connect | Cause::NoAnswer) => Some(Doing::Asked),
+        (State::Asleep, Cause::NotExplained | Cause::NetworkReceive) if waits_for_request() => {
+            Some(Doing::WaitedForRequest)
+        }
         (State::Asleep, _) => Some(Doing::Waited),
     }
 }

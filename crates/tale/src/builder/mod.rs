@@ -118,6 +118,12 @@ impl Builder {
         self.world.tracer_pid = pid;
     }
 
+    /// Names a process whose runtime moves its tasks between threads: a thread of it that wakes another one hands it no
+    /// request, and holds no lock for one.
+    pub fn has_own_scheduler(&mut self, pid: u32) {
+        self.world.schedulers.insert(pid);
+    }
+
     /// Says that `cpu` had written records up to number `seq` before what is told begins: none of them is missing.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         if cpu < CPUS_MAX && seq != 0 {

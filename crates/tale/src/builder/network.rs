@@ -276,7 +276,12 @@ impl World {
         }
         // One that is told in hindsight is not begun now.
         if at_ns >= self.now_ns {
-            self.thread(record.task).works_on(at_ns, id, 0);
+            let before = self.thread(record.task).request;
+            let has_another = self.requests.get(before).is_some_and(|other| other.is_open() && other.receiver == tid);
+            let thread = self.thread(record.task);
+            thread.takes_several |= has_another;
+            thread.works_on(at_ns, id, 0);
+            self.note_service(record.task.pid);
         }
         id
     }

@@ -55,11 +55,13 @@ impl World {
         // Where interrupts are not known, the thread may be one that was interrupted.
         let is_known = self.settings.kinds.has(Kind::Woken);
         let call = u32::try_from(record.value).ok().and_then(|call| call.checked_sub(1));
+        let is_of_others = is_known && is_open && handed != request && releases(call);
         let waker = Waker {
             by,
             is_timer: record.value == BY_TIMER,
             call,
-            is_session: is_known && is_open && handed != request && by.pid != record.other.pid && releases(call),
+            is_session: is_of_others && by.pid != record.other.pid,
+            is_peer: is_of_others && by.pid == record.other.pid && self.are_peers(by.tid, record.other.tid),
             has_read: by.tid != 0 && answered_ns >= since_ns,
         };
         let at = self.socket_of(slept_at);
@@ -69,9 +71,20 @@ impl World {
         {
             self.futexes.note(record.other.pid, slept_at.argument, record.other.tid, by.tid);
         }
-        if handed != 0 && is_known && by.pid == record.other.pid && self.requests.is_open(handed) {
+        let is_handed = handed != 0 && is_known && by.pid == record.other.pid && !self.schedulers.contains(&by.pid);
+        if is_handed && self.requests.is_open(handed) {
             self.hands_over(record, handed);
         }
+    }
+
+    /// Whether both threads work on requests that they have received themselves, and on no other.
+    fn are_peers(&self, one: u32, other: u32) -> bool {
+        let has_own = |tid: &u32| {
+            let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
+            let request = thread.and_then(|thread| self.requests.get(thread.request));
+            request.is_some_and(|request| request.is_open() && request.receiver == *tid)
+        };
+        [one, other].iter().all(has_own)
     }
 
     /// What is known of the socket at which a thread sleeps.
@@ -128,6 +141,7 @@ impl World {
             Kind::LockWaitEnded => thread.locks.end(at_ns, Cause::Lock),
             Kind::ReclaimBegan => thread.reclaims.begin(at_ns, 0, record.other),
             Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
+            Kind::SignalDelivered => thread.is_signalled(),
             Kind::SleepsIn => {
                 let call = (record.detail != NO_CALL).then(|| Call::of(record));
                 thread.sleeps_in(at_ns, call);

@@ -83,6 +83,8 @@ pub struct Waker {
     pub call: Option<u32>,
     /// It is of another process of the service, and works on a request of its own.
     pub is_session: bool,
+    /// It is of the same process, and works on a request of its own, as the thread that it wakes does.
+    pub is_peer: bool,
     /// A disk has answered it since the sleep began.
     pub has_read: bool,
 }
@@ -142,6 +144,7 @@ impl Sleep {
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(Call { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
+            Some(call) if Purpose::of(call.number) == Purpose::Sync => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }
     }
@@ -227,6 +230,7 @@ impl Sleep {
             Waker { call, .. } => Ended::Thread(call),
         };
         let of_session = self.waker.is_session;
+        let of_peer = self.waker.is_peer && self.call.is_some_and(|call| Purpose::of(call.number) == Purpose::Futex);
         let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
         let connects = purpose == Purpose::Connect || self.asked().is_some_and(|question| question.connects);
         let timeout_ms = self.call.map_or(0, |call| call.timeout_ms);
@@ -236,6 +240,7 @@ impl Sleep {
             timeout_ms,
             ended,
             of_session,
+            of_peer,
             connects,
             ..Wait::default()
         }
@@ -267,7 +272,14 @@ mod tests {
     const WAITS: Sleep = Sleep {
         leave: leave::SLEEPS,
         call: None,
-        waker: Waker { by: Task { tid: 0, pid: 0 }, is_timer: false, call: None, is_session: false, has_read: false },
+        waker: Waker {
+            by: Task { tid: 0, pid: 0 },
+            is_timer: false,
+            call: None,
+            is_session: false,
+            is_peer: false,
+            has_read: false,
+        },
         at: At { is_client: false, peer: None },
         question: None,
         disk: None,

@@ -47,6 +47,8 @@ pub struct Thread {
     pub request: Id,
     /// The thread that handed it that request, 0 if it received it.
     pub handed_by: u32,
+    /// It has taken up a request while it had another one.
+    pub takes_several: bool,
     /// It last came to a CPU.
     pub came_ns: u64,
     /// It was last woken.
@@ -57,6 +59,12 @@ pub struct Thread {
     pub epoch: u32,
     /// The system call that it is in.
     call: Option<Call>,
+    /// The one in which it last slept.
+    last_call: Option<Call>,
+    /// A POSIX signal was delivered to it since.
+    was_signalled: bool,
+    /// How often a signal has interrupted the present wait.
+    interrupted: u32,
     /// What it asked another service for the request that it works on, until that answers.
     pub question: Option<Question>,
     /// Of its sleeps, from when to when, what is known of each.
@@ -85,11 +93,15 @@ impl Thread {
             overlaps: Track::default(),
             request: 0,
             handed_by: 0,
+            takes_several: false,
             came_ns: 0,
             woken_ns: 0,
             touched_ns: at_ns,
             epoch,
             call: None,
+            last_call: None,
+            was_signalled: false,
+            interrupted: 0,
             question: None,
             waits: VecDeque::new(),
             disk: (0, 0),
@@ -117,9 +129,15 @@ impl Thread {
         self.state = Fact { from_ns: at_ns, to_ns: at_ns, request: self.request, detail: 0, by, cpu, state, cause };
     }
 
-    /// It did something, so it runs.
+    /// It did something, so it runs. Some kernels hide threads of theirs from tracers, and what happens while one has the
+    /// CPU: the end of a sleep may not be recorded.
     pub fn acts(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
+        if self.state.state == State::Asleep {
+            self.is_woken(at_ns, Waker::default(), At::default(), cpu);
+            self.moved_ns = 0;
+            self.returns();
+        }
         if self.state.state != State::Running || self.state.cpu != cpu {
             self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
         }
@@ -206,8 +224,32 @@ impl Thread {
         if self.call.is_some() {
             self.waits.push_back((self.state.from_ns, at_ns, sleep.wait()));
         }
+        if self.interrupted > 0 {
+            self.join_interrupted(sleep.wait());
+        }
         if self.state.cause == Cause::Lock && self.state.detail != 0 {
             self.join_waits();
+        }
+    }
+
+    /// A wait that signals interrupted, and that went on each time, is one: what ended it is true of all its parts.
+    fn join_interrupted(&mut self, wait: Wait) {
+        let last = self.state;
+        let (mut left, mut place) = (self.interrupted, self.states.len());
+        while let Some(before) = place.checked_sub(1).filter(|_| left > 0) {
+            place = before;
+            let Some(fact) = self.states.get_mut(place) else { return };
+            if fact.state != State::Asleep {
+                continue;
+            }
+            left -= 1;
+            if fact.by.tid == 0 {
+                (fact.cause, fact.detail, fact.by) = (last.cause, last.detail, last.by);
+                let (from_ns, to_ns) = (fact.from_ns, fact.to_ns);
+                let parts = self.waits.iter_mut().rev();
+                let part = parts.take(self.interrupted as usize + 1).find(|part| (part.0, part.1) == (from_ns, to_ns));
+                part.into_iter().for_each(|part| part.2 = wait);
+            }
         }
     }
 
@@ -215,23 +257,20 @@ impl Thread {
     fn join_waits(&mut self) {
         let last = self.state;
         let mut place = self.states.len();
-        let (mut ran_ns, mut ready) = (0, None);
+        let mut ran_ns = 0;
         while let Some(before) = place.checked_sub(1) {
             place = before;
             let Some(fact) = self.states.get_mut(place) else { return };
             match fact.state {
                 State::Asleep if fact.cause == Cause::Timer && are_close(fact.detail, last.detail) => {
                     (fact.cause, fact.by, ran_ns) = (Cause::Lock, last.by, 0);
-                    let behind = ready.take().and_then(|place| self.states.get_mut(place));
-                    if let Some(behind) = behind.filter(|fact| fact.by == last.by) {
-                        // Between two turns it waits for the CPU that the thread with the lock has.
-                        (behind.cause, behind.detail) = (Cause::Lock, last.detail);
-                    }
                 }
+                // Before a turn it waits for the CPU that the thread with the lock has.
+                State::Ready if fact.by == last.by => (fact.cause, fact.detail) = (Cause::Lock, last.detail),
                 State::Running if ran_ns + (fact.to_ns - fact.from_ns) < BETWEEN_TURNS_NS => {
                     ran_ns += fact.to_ns - fact.from_ns;
                 }
-                State::Ready => ready = Some(place),
+                State::Ready => (),
                 _ => return,
             }
         }
@@ -246,6 +285,14 @@ impl Thread {
     /// The system call that it is in: at which socket it sleeps, and at which futex.
     pub fn sleeps_at(&self) -> Option<Call> {
         self.call
+    }
+
+    /// The state that it was in just before `at_ns`.
+    pub fn state_before(&self, at_ns: u64) -> Option<Fact> {
+        let now = Fact { to_ns: u64::MAX, ..self.state };
+        let known = || self.states.get(self.states.first_after(at_ns.saturating_sub(1))).copied();
+        let state = if now.from_ns < at_ns { Some(now) } else { known() };
+        state.filter(|state| state.from_ns < at_ns)
     }
 
     /// When its present state began.
@@ -272,10 +319,20 @@ impl Thread {
             self.moves.push(Fact::of(Cause::Migration, self.moved_ns, at_ns, 0));
         }
         self.moved_ns = 0;
-        self.call = None;
+        self.returns();
         self.came_ns = at_ns;
         self.is_let_run(at_ns);
         self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
+    }
+
+    /// It goes on in the system call in which it slept.
+    fn returns(&mut self) {
+        self.last_call = self.call.take();
+    }
+
+    /// A POSIX signal was delivered to it.
+    pub fn is_signalled(&mut self) {
+        self.was_signalled = true;
     }
 
     /// It was moved to `cpu`. A move at a wake-up is part of that.
@@ -293,6 +350,10 @@ impl Thread {
 
     /// It is about to leave the CPU of its own accord, in this system call or in none.
     pub fn sleeps_in(&mut self, at_ns: u64, call: Option<Call>) {
+        let what = |call: Call| (call.number, call.argument);
+        let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
+        self.interrupted = if goes_on { self.interrupted + 1 } else { 0 };
+        self.was_signalled = false;
         self.call = call;
         self.faults.sleeps(at_ns, call.is_some());
     }

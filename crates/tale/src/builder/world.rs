@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::builder::futexes::Futexes;
 use crate::builder::machine::Machine;
@@ -17,6 +17,8 @@ use crate::record::{Kind, Record, Task};
 /// Seven eighths of a power of two: one more doubles the table.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
+/// The most processes that are known to take requests up; of more, all are forgotten.
+const SERVICES_MAX: usize = 4_096;
 /// The most requests that ended and are not given out.
 const CLOSED_MAX: usize = 65_536;
 /// The most requests without a response that are kept until they are taken.
@@ -40,6 +42,10 @@ pub struct World {
     pub requests: Requests,
     pub machine: Machine,
     pub futexes: Futexes,
+    /// Processes whose runtime moves its tasks between threads.
+    pub schedulers: FxHashSet<u32>,
+    /// Processes whose threads take requests up.
+    pub services: FxHashSet<u32>,
     /// Requests that the program itself emits, by number.
     pub emitted: FxHashMap<u64, Id>,
     /// Requests that were answered, and when to look whether more follows.
@@ -64,6 +70,8 @@ impl World {
             requests: Requests::default(),
             machine: Machine::default(),
             futexes: Futexes::default(),
+            schedulers: FxHashSet::default(),
+            services: FxHashSet::default(),
             emitted: FxHashMap::default(),
             answered: VecDeque::new(),
             closed: VecDeque::new(),
@@ -127,6 +135,14 @@ impl World {
             thread.pid = task.pid;
         }
         thread
+    }
+
+    /// A thread of this process takes a request up.
+    pub fn note_service(&mut self, pid: u32) {
+        if self.services.len() >= SERVICES_MAX && !self.services.contains(&pid) {
+            self.services.clear();
+        }
+        self.services.insert(pid);
     }
 
     fn forget_threads(&mut self) {
@@ -230,6 +246,7 @@ impl World {
             + self.requests.bytes()
             + self.machine.bytes()
             + self.futexes.bytes()
+            + self.services.capacity() * size_of::<u32>()
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()

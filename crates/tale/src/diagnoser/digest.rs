@@ -4,7 +4,7 @@ use crate::cause::Cause;
 use crate::diagnoser::normal::{NO_TIMES, Times, place};
 use crate::record::Task;
 use crate::timeline::{Span, Timeline};
-use crate::wait::{Ended, TIMEOUT_UNKNOWN, Wait};
+use crate::wait::{Ended, Object, TIMEOUT_UNKNOWN, Wait};
 
 /// Who or what was behind a part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub struct Clue {
 const CLUES: usize = 5;
 /// Clues of a request that are told apart.
 const CLUES_AT_MOST: usize = 64;
+
+/// Words of one lock lie so close together.
+const LOCK_BYTES: u64 = 64;
 
 /// A request in short.
 #[derive(Debug, Clone)]
@@ -57,11 +60,22 @@ impl Digest {
     }
 }
 
+fn is_at_futex(span: &Span) -> bool {
+    span.wait.is_some_and(|wait| matches!(wait.object, Object::Futex(..)))
+}
+
 /// The clue that a span is. Details that differ each time are left out, and of a busy CPU the process counts.
 fn clue_of(span: &Span) -> Clue {
     let by = match span.cause {
         Cause::RunQueue | Cause::Tracer if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
         Cause::OnCpu | Cause::Downstream => Task::default(),
+        // Of threads that give something to each other in turns, the one that had it for most of the time counts.
+        Cause::Lock
+            if let Some(Wait { of_peer: true, root, .. }) = span.wait
+                && root.tid != 0 =>
+        {
+            root
+        }
         _ => Task { tid: span.by_tid, pid: span.by_pid },
     };
     let detail = match span.cause {
@@ -70,6 +84,8 @@ fn clue_of(span: &Span) -> Clue {
         Cause::SendBuffer | Cause::SlowReader | Cause::CongestionWindow | Cause::Pacing => {
             span.detail.next_power_of_two()
         }
+        // Words of one lock lie together.
+        Cause::Lock if is_at_futex(span) => span.detail & !(LOCK_BYTES - 1),
         _ => span.detail,
     };
     let wait = span.wait.map(|wait| said_of(span.cause, wait));
@@ -80,12 +96,21 @@ fn clue_of(span: &Span) -> Clue {
 fn said_of(cause: Cause, mut wait: Wait) -> Wait {
     match cause {
         Cause::Inside => {
-            (wait.timeout_ms, wait.object) = (0, crate::wait::Object::Unknown);
+            (wait.timeout_ms, wait.object) = (0, Object::Unknown);
             if matches!(wait.ended, Ended::Thread(_)) {
                 wait.ended = Ended::Thread(None);
             }
         }
-        Cause::Lock | Cause::HandOver | Cause::Full if wait.timeout_ms != 0 => wait.timeout_ms = TIMEOUT_UNKNOWN,
+        Cause::HandOver | Cause::Full if wait.timeout_ms != 0 => wait.timeout_ms = TIMEOUT_UNKNOWN,
+        Cause::Lock => {
+            (wait.timeout_ms, wait.ended) = (0, Ended::Unknown);
+            if let Object::Futex(_, is_contended) = &mut wait.object {
+                *is_contended = false;
+            }
+            if wait.of_peer {
+                wait.root = Task::default();
+            }
+        }
         _ => (),
     }
     wait

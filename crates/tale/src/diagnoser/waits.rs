@@ -59,6 +59,7 @@ fn doing(wait: &Wait, before: &str, names: Names) -> String {
         Doing::Slept => "slept until a set time",
         Doing::WaitedForDisk => "waited for a disk",
         Doing::Asked => "waited for another service",
+        Doing::WaitedForRequest => "waited for the next request of its client",
         Doing::Waited => "slept",
     };
     match wait.root {
@@ -95,6 +96,7 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
             let held = time(clue.longest_ns);
             format!("lock that {holder}, held for {held}{}", doing(wait, " and ", names))
         }
+        Cause::Lock if wait.of_peer => of_peer(wait, clue.by, names),
         Cause::Lock if wait.purpose() == Purpose::FileLock => {
             format!("{by} held the lock on {}{}", file(wait, names), doing(wait, " and ", names))
         }
@@ -107,9 +109,22 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
         }
         Cause::NetworkReceive => format!("its thread waited{} for more data", in_call(wait, names)),
         Cause::Inside => inside(wait, names),
+        Cause::Disk if wait.purpose() == Purpose::Sync => {
+            format!(
+                "its thread waited in {} until {} was on its disk",
+                wait.call.map_or("", name_of),
+                file(wait, names)
+            )
+        }
         _ => return None,
     };
     Some(said)
+}
+
+/// A lock, semaphore or pool that threads with requests of their own give to each other.
+fn of_peer(wait: &Wait, by: Task, names: Names) -> String {
+    let did = doing(wait, " and ", names);
+    format!("{} had what it waited for in futex (a lock, semaphore or pool){did}", who(by, names))
 }
 
 fn file(wait: &Wait, names: Names) -> String {
@@ -148,11 +163,7 @@ fn inside(wait: &Wait, names: Names) -> String {
         Ended::Interrupt => ", until data came",
         _ => "",
     };
-    format!(
-        "the event loop waited{}{ended}, and no thread worked on the request: what it awaits inside the program is not \
-         known",
-        in_call(wait, names)
-    )
+    format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
 }
 
 /// The command that traces the service that was waited for, if it is on this machine.

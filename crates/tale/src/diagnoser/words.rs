@@ -1,7 +1,7 @@
 //! Evidence in words.
 
 use crate::builder::SOFTIRQ;
-use crate::cause::Cause;
+use crate::cause::{BY_OWN, Cause};
 use crate::diagnoser::digest::Clue;
 use crate::diagnoser::waits;
 use crate::record::{Task, pause};
@@ -76,6 +76,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::OnCpu => "its own threads worked on it".to_owned(),
         Cause::NetworkReceive => "its data came to the socket, and a thread was woken".to_owned(),
         Cause::ServiceQueue => by("worked on others"),
+        Cause::RunQueue if is_known && clue.detail == BY_OWN => by("(the service itself) had the CPU"),
         Cause::RunQueue if is_known => by("had the CPU"),
         Cause::RunQueue => "its thread was woken and did not run yet".to_owned(),
         Cause::Tracer => by("had the CPU"),
@@ -112,7 +113,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::Connect => "the connection was not there yet".to_owned(),
         Cause::NoAnswer => "another service did not answer in time".to_owned(),
         Cause::Full => by("had not read"),
-        Cause::Inside => "the event loop waited for events".to_owned(),
+        Cause::Inside => "it waited inside the service, and no thread had it".to_owned(),
         Cause::NotExplained => "no record tells".to_owned(),
     }
 }

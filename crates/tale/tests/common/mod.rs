@@ -210,10 +210,10 @@ impl Trace {
         build(Settings::default(), self.numbered())
     }
 
-    /// The same, where this process traces.
-    pub fn traced_by(&self, pid: u32) -> Vec<Timeline> {
+    /// The same, by a builder that is told something first.
+    pub fn told_by(&self, tell: impl FnOnce(&mut Builder)) -> Vec<Timeline> {
         let mut builder = Builder::new(Settings::default());
-        builder.traced_by(pid);
+        tell(&mut builder);
         build_with(builder, self.numbered())
     }
 

@@ -70,6 +70,7 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
     let mut flight = Flight::new(options, source.recorded(), tell);
+    flight.with_schedulers(source.schedulers());
     (flight.tell)(Event::Began(options.service.clone()));
     let mut records = Vec::new();
     let began_ns = now_ns();
@@ -91,6 +92,8 @@ struct Flight<'o> {
     options: &'o FlightOptions,
     tell: Tell,
     recorded: Kinds,
+    /// Processes whose runtime moves tasks from thread to thread.
+    schedulers: Vec<u32>,
     builder: Builder,
     recent: Recent,
     breaks: Breaks,
@@ -123,6 +126,7 @@ impl<'o> Flight<'o> {
             tell,
             recorded,
             builder,
+            schedulers: Vec::new(),
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
             breaks: Breaks::new(options.bound),
             due: None,
@@ -132,6 +136,12 @@ impl<'o> Flight<'o> {
             waiting_seen_ns: 0,
             now_ns: 0,
         }
+    }
+
+    /// The runtimes of these processes move tasks from thread to thread.
+    fn with_schedulers(&mut self, pids: Vec<u32>) {
+        pids.iter().for_each(|pid| self.builder.has_own_scheduler(*pid));
+        self.schedulers = pids;
     }
 
     /// Takes in records; none from before `until_ns` comes any more.
@@ -212,6 +222,7 @@ impl<'o> Flight<'o> {
             bound: self.options.bound,
             limit_ns: self.breaks.limit_ns(),
             recorded: self.recorded,
+            schedulers: self.schedulers.clone(),
             names,
             notes,
             written: self.recent.gone().to_vec(),
