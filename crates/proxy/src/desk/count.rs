@@ -24,6 +24,8 @@ pub struct Counts {
     pub hedges: u64,
     /// Hedges whose answer was forwarded and is no failure.
     pub wins: u64,
+    /// Hedges that the other server answered with a failure before the client had an answer.
+    pub failed_hedges: u64,
     /// Hedges that the budget did not allow.
     pub refused: u64,
     /// Copies that were sent because another one was lost.

@@ -130,7 +130,10 @@ impl<O: Clone> Desk<O> {
     /// An answer of this server has begun.
     pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server, quality: Quality) -> Verdict {
         let Some(record) = self.table.get_mut(ticket) else { return Verdict::Drop };
-        record.answer(now, by, quality)
+        let verdict = record.answer(now, by, quality);
+        let is_failure = quality == Quality::Failure && verdict != Verdict::Drop;
+        self.counts.failed_hedges += u64::from(is_failure && record.hedged_to() == Some(by));
+        verdict
     }
 
     /// No copy is waited for any longer. The server whose failure was kept, which is forwarded now.

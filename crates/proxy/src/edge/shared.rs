@@ -28,6 +28,7 @@ use crate::witness::Witness;
 pub(super) struct Helpers {
     pub(super) warm_up: fn(Rc<Shared>, Server),
     pub(super) probe: fn(Rc<Shared>, Server),
+    pub(super) tell: fn(Rc<Shared>, Server, Vec<u8>),
 }
 
 pub(super) struct Shared {
@@ -129,6 +130,14 @@ impl Shared {
     fn look_sooner(&self) {
         if self.desk.borrow().next_wakeup().is_some_and(|at| at < self.rings_at.get()) {
             self.sooner.notify_one();
+        }
+    }
+
+    /// Sends a request to a server that nobody waits for, if there is that server and it can be asked.
+    pub(super) fn tell_too(self: &Rc<Self>, server: Server, request: &[u8]) {
+        let is_there = server == Server::First || self.config.backup.is_some();
+        if is_there && self.desk.borrow().can_ask(server) {
+            (self.helpers.tell)(Rc::clone(self), server, request.to_vec());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests that nobody waits for: they look whether a server is there, and warm it up (Figure 4.9).
+//! Requests without a client that waits: they look whether a server is there, warm it up (Figure 4.9), and give it scripts.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 pub(super) const HELPERS: Helpers = Helpers {
     warm_up: |shared, server| drop(spawn_local(warm_up(shared, server))),
     probe: |shared, server| drop(spawn_local(probe(shared, server))),
+    tell: |shared, server, request| drop(spawn_local(tell(shared, server, request))),
 };
 
 /// Looks whether a connection can be made; the desk is told.
@@ -27,6 +28,11 @@ async fn probe(shared: Rc<Shared>, server: Server) {
     if let Some(link) = Rc::clone(&shared).new_link(server).await {
         shared.keep_link(server, link);
     }
+}
+
+/// Asks without a client that waits for the answer.
+async fn tell(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
+    let _ = ask_in_time(&shared, server, &request).await;
 }
 
 /// Sends recent requests to a server that has just come back, one after the other, until it has answered enough of them or
@@ -57,7 +63,11 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
 
 async fn ask_sample(shared: &Rc<Shared>, server: Server, number: usize) -> Option<Quality> {
     let request = sample(shared, number).await;
-    timeout(shared.config.limits.answer_time, ask(shared, server, &request)).await.ok().flatten()
+    ask_in_time(shared, server, &request).await
+}
+
+async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Quality> {
+    timeout(shared.config.limits.answer_time, ask(shared, server, request)).await.ok().flatten()
 }
 
 /// A request that was answered lately; without any, the next one.

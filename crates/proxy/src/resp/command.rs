@@ -136,9 +136,17 @@ pub fn blocks(command: &Command) -> bool {
     effect_of(name) == Some(Effect::Blocks) || is_one_of(name, &["WAIT", "WAITAOF"]) || (is_stream && waits())
 }
 
-/// Whether the command may change what a later one reads, on any connection.
+/// Whether the command may change what a later one reads, on any connection to the same server.
 pub fn may_write(command: &Command) -> bool {
-    effect_of(command.name()) == Some(Effect::Writes)
+    effect_of(command.name()) == Some(Effect::Writes) && !loads_script(command)
+}
+
+/// Whether the command gives a server a script, and changes no data. Both servers get it, so that EVALSHA finds the script
+/// at either.
+pub fn loads_script(command: &Command) -> bool {
+    let mut words = command.arguments();
+    words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"))
+        && words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"LOAD"))
 }
 
 /// Whether the command leaves nothing behind on its connection that replies to commands depend on: a name (CLIENT SETINFO),
@@ -248,12 +256,12 @@ mod tests {
     #[test]
     fn reading_writes_nothing() {
         assert!(
-            ["SET a 1", "eval x 0", "SCRIPT LOAD x", "XREADGROUP GROUP g c STREAMS a >"]
+            ["SET a 1", "eval x 0", "SCRIPT FLUSH", "XREADGROUP GROUP g c STREAMS a >"]
                 .iter()
                 .all(|line| may_write(&command(line)))
         );
         assert!(
-            !["GET a", "INFO", "PUBLISH a b", "CLIENT SETINFO a b", "EVAL_RO x 0"]
+            !["GET a", "INFO", "PUBLISH a b", "CLIENT SETINFO a b", "EVAL_RO x 0", "script load x"]
                 .iter()
                 .any(|line| may_write(&command(line)))
         );

@@ -262,11 +262,11 @@ fn a_client_reads_what_it_wrote_whatever_the_other_server_says() {
     assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n");
     proxy.tell(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
-    for command in ["GET a", "SCRIPT LOAD x", "EVALSHA y 0", "GET a"] {
+    for command in ["GET a", "EVALSHA y 0", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n", "{command}");
     }
-    assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (7, 0));
+    assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (6, 0));
     // A client that wrote nothing is answered by the new server.
     assert_eq!(ask(&proxy, "GET a"), "+old\r\n");
 }
@@ -384,6 +384,7 @@ fn a_failing_redis_does_not_win_against_one_that_answers() {
         let (reply, counts) = in_turns(failure, "+active\r\n");
         assert_eq!(reply, "+active\r\n", "{failure}");
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
+        assert_eq!(counts.failed_hedges, 1);
     }
     // An error about the command itself would be the same anywhere.
     assert_eq!(in_turns("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
@@ -421,4 +422,81 @@ fn a_failing_redis_is_heard_if_the_other_is_lost() {
     });
     let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
     assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
+}
+
+/// A server that knows no script until it gets one.
+fn server_of_scripts() -> (SocketAddr, Receiver<String>) {
+    let is_loaded = Arc::new(Mutex::new(false));
+    commands(move |stream, command| {
+        let mut is_loaded = is_loaded.lock().unwrap();
+        *is_loaded |= command.starts_with("SCRIPT LOAD");
+        let is_known = *is_loaded || !command.starts_with("EVALSHA");
+        let reply: &[u8] = if is_known { b"+OK\r\n" } else { b"-NOSCRIPT No matching script\r\n" };
+        let _ = stream.write_all(reply);
+    })
+}
+
+#[test]
+fn a_script_that_one_server_got_is_found_at_the_other() {
+    let ((first, _at_first), (second, at_second)) = (server_of_scripts(), server_of_scripts());
+    let proxy = Proxy::start(redis(first, Some(second)));
+    let mut client = proxy.connect();
+    for command in ["SCRIPT LOAD x", "GET a"] {
+        client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
+    }
+    assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
+    proxy.tell(Server::First, [Hazard::Stopped]);
+    proxy.wait_until("the swap", |state| state.active == second);
+    // Loading is no write: the client may leave its server.
+    client.write_all(b"EVALSHA y 0\r\n").unwrap();
+    assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
+    assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("EVALSHA y 0"));
+}
+
+#[test]
+fn a_redis_that_loads_its_data_is_not_warm() {
+    const WARM_UP: u32 = 3;
+    let (fails, failures) = channel();
+    let (first, _at_first) = commands(move |stream, _| {
+        let reply: &[u8] = if fails.send(()).is_ok() { b"-LOADING wait\r\n" } else { b"+active\r\n" };
+        let _ = stream.write_all(reply);
+    });
+    let (second, _at_second) = commands(|stream, _| {
+        let _ = stream.write_all(b"+backup\r\n");
+    });
+    let mut config = redis(first, Some(second));
+    config.warm_up_requests = WARM_UP;
+    // Shorter than the failures last: the time starts again at each of them.
+    config.desk.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
+    let proxy = Proxy::start(config);
+    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.wait_until("the swap", |state| state.active == second);
+    proxy.tell(Server::First, []);
+    proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
+    assert_eq!(ask(&proxy, "GET a"), "+backup\r\n");
+    (0..2 * WARM_UP).for_each(|_| failures.recv_timeout(crate::scene::TIMEOUT).unwrap());
+    assert_eq!(ask(&proxy, "GET a"), "+backup\r\n", "it is still cold");
+    drop(failures);
+    proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
+}
+
+#[test]
+fn a_failure_is_heard_in_time_though_a_command_after_it_is_waited_for_without_a_limit() {
+    let (silent, at_silent) = commands(|_, _| {});
+    let (backup, _at_backup) = commands(|stream, _| {
+        let _ = stream.write_all(b"-LOADING wait\r\n");
+    });
+    let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
+    config.limits.answer_time = Duration::from_millis(300);
+    let proxy = Proxy::start(config);
+    let mut client = proxy.connect();
+    client.write_all(b"GET a\r\n").unwrap();
+    proxy.wait_until("the failure of the hedge", |state| state.counts.failed_hedges == 1);
+    client.write_all(b"INCR b\r\n").unwrap();
+    assert!(at_silent.iter().take(2).eq(["GET a", "INCR b"]));
+    assert_eq!(read_until(&mut client, "\r\n"), "-LOADING wait\r\n");
+    // The other command is still waited for.
+    proxy.wait_until("the first answer", |state| state.counts.answered == 1);
+    assert_eq!((proxy.finish().in_flight), 1);
 }

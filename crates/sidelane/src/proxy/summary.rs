@@ -58,7 +58,11 @@ impl fmt::Display for Summary {
         writeln!(f)?;
         if counts.hedges > 0 {
             let (more_percent, won) = (of_requests(counts.hedges), counts.wins);
-            writeln!(f, "hedges     {} ({more_percent:.2} % more requests), {won} answered first", counts.hedges)?;
+            write!(f, "hedges     {} ({more_percent:.2} % more requests), {won} answered first", counts.hedges)?;
+            if counts.failed_hedges > 0 {
+                write!(f, ", {} with a failure", counts.failed_hedges)?;
+            }
+            writeln!(f)?;
         }
         if counts.refused > 0 {
             writeln!(f, "refused    {} hedges: the budget (--budget) was used up", counts.refused)?;

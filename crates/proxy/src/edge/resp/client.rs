@@ -18,7 +18,9 @@ use super::super::tunnel::notice_its_end;
 use super::side::{Side, SideEvent};
 use super::{quality_of, tunnel};
 use crate::desk::{Class, End, Label, Loss, Next, Quality, Ticket, Verdict};
-use crate::resp::{Command, CommandReader, Kind, Lineup, asks_of_writes, blocks, kind_of, marks_connection, may_write};
+use crate::resp::{
+    Command, CommandReader, Kind, Lineup, asks_of_writes, blocks, kind_of, loads_script, marks_connection, may_write,
+};
 
 /// Bytes of replies that the client has not read; nothing is read from it, nor from servers for it, until there are
 /// fewer.
@@ -334,6 +336,9 @@ impl Session {
         if is_repeatable {
             self.shared.note_sample(command.bytes());
         }
+        if loads_script(&command) {
+            self.shared.tell_too(to.other(), command.bytes());
+        }
         self.lineup.ask(ticket, to, command.into_bytes(), is_repeatable);
     }
 
@@ -525,6 +530,7 @@ impl Session {
     /// No server answers, or the client is idle.
     fn late(&mut self) -> Result<(), Over> {
         let is_unread = !self.out.is_empty();
+        let has_failure = self.answer_failures();
         // What is carried out once must not be lost because of a limit of ours: a server may have popped an element.
         if self.lineup.has_once() || (is_unread && self.out_has_once) {
             self.patience.start(self.shared.config.limits.answer_time);
@@ -541,7 +547,7 @@ impl Session {
         if self.replies.contains(&Some(Fate::PassedOn)) {
             return Err(Over(End::Cut));
         }
-        if self.answer_failures() {
+        if has_failure {
             self.patience.start(self.shared.config.limits.answer_time);
             return Ok(());
         }
