@@ -1,0 +1,184 @@
+//! The servers' replies: what becomes of each, and of the commands of a server that is lost.
+
+use std::io;
+
+use sidelane_policy::hedge::Server;
+
+use super::super::super::shared::now;
+use super::super::quality_of;
+use super::super::side::SideEvent;
+use super::{Over, Session};
+use crate::desk::{End, Loss, Next, Quality, Ticket, Verdict};
+
+/// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
+const WHOLE_MAX: usize = 64 << 10;
+const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
+const TOO_LONG: &[u8] =
+    b"-ERR sidelane: the reply is longer than the proxy keeps: ask for parts, or the server itself\r\n";
+
+/// What becomes of a reply that is coming.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The client gets it.
+    PassedOn,
+    /// The client has the other server's.
+    Dropped,
+    /// It is a failure, which the client gets if the other server does no better.
+    Kept,
+}
+
+impl Session {
+    pub(super) fn on_side(&mut self, server: Server, event: SideEvent) -> Result<(), Over> {
+        let lost = match event {
+            SideEvent::Readable => self.read_side(server).is_err().then_some(Loss::Sent),
+            SideEvent::Lost(loss) => Some(loss),
+        };
+        let Some(loss) = lost else { return Ok(()) };
+        if self.replies[server.index()] == Some(Fate::PassedOn) {
+            // Nothing that follows would be taken for what it is.
+            return Err(Over(End::Cut));
+        }
+        self.lose(server, loss);
+        Ok(())
+    }
+
+    fn read_side(&mut self, server: Server) -> io::Result<()> {
+        // What came before an end counts.
+        let read = self.sides[server.index()].read();
+        while self.take_reply(server)? {}
+        read
+    }
+
+    /// Uses what has come of this server's next reply. Whether another one may follow.
+    fn take_reply(&mut self, server: Server) -> io::Result<bool> {
+        let at = server.index();
+        let limits = &self.shared.config.limits;
+        let (came, is_whole) = match self.sides[at].reply() {
+            Ok(Some((bytes, is_whole))) => (bytes, is_whole),
+            Ok(None) => return Ok(false),
+            Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let count = came.len();
+        // No command waits for this, so it is no reply.
+        let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
+        let is_next = self.lineup.is_next(ticket);
+        let fate = match self.replies[at] {
+            Some(fate) => fate,
+            None if !is_whole && count > limits.reply_bytes && !is_next => return self.too_long(server),
+            None if !is_whole && (!is_next || count <= WHOLE_MAX) => return Ok(false),
+            None => match self.shared.desk.borrow_mut().answered(now(), ticket, server, quality_of(came)) {
+                Verdict::Forward(by) if by == server => Fate::PassedOn,
+                Verdict::Forward(_) => {
+                    self.lineup.answer_failure(ticket);
+                    Fate::Dropped
+                }
+                Verdict::Keep => {
+                    self.lineup.keep_failure(ticket, came.to_vec());
+                    Fate::Kept
+                }
+                Verdict::Drop => Fate::Dropped,
+            },
+        };
+        self.replies[at] = Some(fate);
+        if fate == Fate::PassedOn {
+            self.patience.start(limits.answer_time);
+            match is_next {
+                true => {
+                    self.out_has_once |= !self.lineup.is_next_repeatable();
+                    self.out.push(came);
+                }
+                false => self.lineup.answer(ticket, came.to_vec(), true),
+            }
+        }
+        self.sides[at].take(count);
+        if is_whole {
+            self.lineup.replied(server);
+            self.replies[at] = None;
+            self.end_reply(server, ticket, fate);
+        }
+        Ok(is_whole)
+    }
+
+    fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Fate) {
+        let mut desk = self.shared.desk.borrow_mut();
+        match fate {
+            Fate::Dropped => desk.dropped(now(), ticket, server),
+            Fate::PassedOn if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) => {
+                self.lineup.passed_on(ticket);
+                desk.finished(now(), ticket, End::Answered);
+            }
+            Fate::PassedOn | Fate::Kept => {}
+        }
+    }
+
+    /// The reply waits for an earlier one, and is longer than what is kept. The other server would say as much.
+    fn too_long(&mut self, server: Server) -> io::Result<bool> {
+        if let Some(ticket) = self.lineup.replied(server)
+            && self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success)
+                == Verdict::Forward(server)
+        {
+            self.lineup.answer(ticket, TOO_LONG.to_vec(), false);
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    /// The connection to a server is lost: the desk says what becomes of each command.
+    fn lose(&mut self, server: Server, loss: Loss) {
+        self.sides[server.index()].close();
+        self.replies[server.index()] = None;
+        self.writes.lose(server);
+        for ticket in self.lineup.lose(server) {
+            let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
+            match next {
+                Next::Send(to) => self.copy(ticket, to),
+                Next::Wait => {}
+                Next::Forward(_) => self.lineup.answer_failure(ticket),
+                Next::GiveUp => self.lineup.answer(ticket, LOST.to_vec(), false),
+            }
+        }
+    }
+
+    /// Passes on what the client may get by now.
+    pub(super) fn collect_replies(&mut self) -> Result<(), Over> {
+        loop {
+            while let Some(reply) = self.lineup.next_reply() {
+                let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
+                self.shared.desk.borrow_mut().finished(now(), reply.ticket, end);
+                self.out_has_once |= !reply.is_repeatable;
+                self.out.push(&reply.bytes);
+            }
+            // A long reply may have come in part before it was the client's next one.
+            let waits = |server: &Server| {
+                let side = &self.sides[server.index()];
+                self.replies[server.index()].is_none()
+                    && side.kept_bytes() > WHOLE_MAX
+                    && self.lineup.owes_next(*server)
+            };
+            let Some(server) = Server::BOTH.into_iter().find(waits) else { break };
+            let before = self.sides[server.index()].kept_bytes();
+            while match self.take_reply(server) {
+                Ok(goes_on) => goes_on,
+                Err(_) => {
+                    self.on_side(server, SideEvent::Lost(Loss::Sent))?;
+                    false
+                }
+            } {}
+            if self.sides[server.index()].kept_bytes() == before {
+                break;
+            }
+        }
+        if self.is_idle() {
+            self.patience.start(self.shared.config.limits.idle_time);
+        }
+        Ok(())
+    }
+
+    /// Answers with the failures that were kept. Whether there was one.
+    pub(super) fn answer_failures(&mut self) -> bool {
+        let mut desk = self.shared.desk.borrow_mut();
+        let is_kept = |ticket: &Ticket| desk.late(now(), *ticket).is_some();
+        let kept: Vec<Ticket> = self.lineup.tickets().filter(is_kept).collect();
+        kept.iter().for_each(|ticket| self.lineup.answer_failure(*ticket));
+        !kept.is_empty()
+    }
+}
