@@ -6,13 +6,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
+use rustix::event::EventfdFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use serde_json::Value;
 
 const SECONDS: f64 = 2.0;
@@ -315,4 +319,71 @@ fn nagles_algorithm_is_named_and_not_the_client() {
     let Some((found, told)) = told_of(answer, None, take) else { return };
     assert_eq!(found, "nagle", "{told}");
     assert!(told.contains("Set TCP_NODELAY"), "{told}");
+}
+
+/// A service's thread that waits so: the cause, and what is said of it.
+fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
+    let answer = move |stream: &mut TcpStream| {
+        wait();
+        stream.write_all(b"answer").unwrap();
+    };
+    let take = |client: &mut TcpStream| client.read_exact(&mut [0; 6]).unwrap();
+    let Some((found, told)) = told_of(answer, None, take) else { return };
+    assert_eq!(found, cause, "{told}");
+    let told: Vec<&str> = told.split_whitespace().collect();
+    assert!(told.join(" ").contains(words), "no `{words}` in {told:?}");
+}
+
+const WAIT: Duration = Duration::from_millis(20);
+
+/// A thread that the request's thread woke would have the request. This one looks by itself whether it is wanted.
+#[test]
+fn an_eventfd_that_another_thread_writes_to_is_named() {
+    let event = Arc::new(rustix::event::eventfd(0, EventfdFlags::empty()).unwrap());
+    let wanted = Arc::new(AtomicBool::new(false));
+    let (its_event, is_wanted) = (Arc::clone(&event), Arc::downgrade(&wanted));
+    let writes = move || {
+        while let Some(is_wanted) = is_wanted.upgrade() {
+            thread::sleep(WAIT / 20);
+            if is_wanted.swap(false, Ordering::Relaxed) {
+                thread::sleep(WAIT);
+                rustix::io::write(&*its_event, &1_u64.to_ne_bytes()).unwrap();
+            }
+        }
+    };
+    thread::Builder::new().name("event-writer".to_owned()).spawn(writes).unwrap();
+    let wait = move || {
+        wanted.store(true, Ordering::Relaxed);
+        rustix::io::read(&*event, &mut [0; 8]).unwrap();
+    };
+    wait_is_named(wait, "hand-over", "in read on an eventfd until event-writer");
+}
+
+#[test]
+fn a_timerfd_is_a_timer() {
+    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();
+    let wait = move || {
+        let at = Itimerspec { it_interval: Timespec::default(), it_value: Timespec::try_from(WAIT).unwrap() };
+        rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &at).unwrap();
+        rustix::io::read(&timer, &mut [0; 8]).unwrap();
+    };
+    wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
+}
+
+/// The same socket and the same timeout: after a question, it is an answer that did not come.
+#[test]
+fn a_timeout_is_no_answer_only_after_a_question() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let asking = UdpSocket::bind("127.0.0.1:0").unwrap();
+    asking.connect(silent.local_addr().unwrap()).unwrap();
+    asking.set_read_timeout(Some(WAIT)).unwrap();
+    let (address, asking) = (silent.local_addr().unwrap(), Arc::new(asking));
+    let idle = Arc::clone(&asking);
+    let wait = move || assert!(idle.recv(&mut [0; 8]).is_err());
+    wait_is_named(wait, "timer", "until a time that it had set");
+    let ask = move || {
+        asking.send(b"name?").unwrap();
+        assert!(asking.recv(&mut [0; 8]).is_err());
+    };
+    wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }

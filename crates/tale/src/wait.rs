@@ -58,6 +58,11 @@ pub mod call {
     pub const EPOLL_PWAIT2: u32 = 441;
     pub const FUTEX_WAITV: u32 = 449;
     pub const FUTEX_WAIT: u32 = 455;
+
+    /// Whether it is one that event loops alone wait in.
+    pub fn is_epoll(number: u32) -> bool {
+        matches!(number, EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2)
+    }
 }
 
 /// What a system call is for, as far as that explains a wait.
@@ -90,8 +95,8 @@ impl Purpose {
     /// The purpose of the call with this number.
     pub fn of(number: u32) -> Purpose {
         match number {
-            call::POLL | call::SELECT | call::EPOLL_WAIT | call::PSELECT | call::PPOLL => Purpose::Poll,
-            call::EPOLL_PWAIT | call::EPOLL_PWAIT2 => Purpose::Poll,
+            call::POLL | call::SELECT | call::PSELECT | call::PPOLL => Purpose::Poll,
+            _ if call::is_epoll(number) => Purpose::Poll,
             call::READ | call::READV | call::PREAD | call::RECVFROM | call::RECVMSG | call::RECVMMSG => {
                 Purpose::Receive
             }

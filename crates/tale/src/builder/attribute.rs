@@ -14,7 +14,7 @@ use crate::builder::world::World;
 use crate::cause::{BY_OWN, Cause};
 use crate::record::Task;
 use crate::timeline::Span;
-use crate::wait::{Doing, Ended, Purpose, Wait};
+use crate::wait::{Doing, Ended, Purpose, Wait, call};
 
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
@@ -178,7 +178,9 @@ impl View<'_> {
                 inside(span, wait)
             }
             _ if is_others => self.queued(span),
-            Some(wait) if is_idle && state.cause == Cause::NotExplained => inside(span, wait),
+            Some(wait) if is_idle && (state.cause == Cause::NotExplained || is_timer_of_a_loop(state, &wait)) => {
+                inside(span, wait)
+            }
             Some(wait) => self.explained(state, span, wait),
             None => span,
         }
@@ -289,6 +291,13 @@ type Overlays<'a> = [Option<Overlay<'a>>; 15];
 fn is_of_the_request(cause: Cause) -> bool {
     use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
     matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
+}
+
+/// Whether an event loop waited until a timer. Which of its requests the timer is for, or whether it is for any, its program
+/// knows alone.
+fn is_timer_of_a_loop(state: &Fact, wait: &Wait) -> bool {
+    let is_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
+    state.cause == Cause::Timer && is_loop
 }
 
 /// Nothing is known of the request while an event loop waits: where it is, its program knows alone.

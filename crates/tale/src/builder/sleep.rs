@@ -166,6 +166,7 @@ impl Sleep {
             Purpose::FileLock if self.is_by_thread() => Cause::Lock,
             _ if self.is_by_thread() && self.waker.is_session => Cause::Lock,
             _ if self.in_fault => Cause::PageFault,
+            Purpose::Receive if self.at.is_client && self.is_by_thread() => Cause::NetworkReceive,
             _ if self.is_by_thread() => Cause::HandOver,
             Purpose::Receive | Purpose::Poll => self.cause_of_receiving(purpose),
             _ if self.waker.is_timer => Cause::Timer,
@@ -185,9 +186,11 @@ impl Sleep {
         }
     }
 
-    /// An acknowledgement comes with an interrupt; at the other end of a pipe or Unix socket is a thread.
+    /// At the other end of a pipe or Unix socket is a thread. An acknowledgement comes with an interrupt, or with a thread
+    /// that gives packets to the kernel, as one of a VPN does.
     fn cause_of_sending(&self) -> Cause {
         match self.at {
+            At { is_client: true, .. } => Cause::SendBuffer,
             _ if self.is_by_thread() => Cause::Full,
             At { is_client: false, peer: Some(_) } => Cause::Full,
             _ => Cause::SendBuffer,
@@ -329,6 +332,8 @@ mod tests {
         let sends = in_call(call::SENDMSG, 5);
         assert_eq!(cause(sends), Cause::SendBuffer);
         assert_eq!(by_other(sends).cause(), (Cause::Full, 0, OTHER));
+        let to_client = Sleep { at: At { is_client: true, peer: None }, ..sends };
+        assert_eq!(cause(by_other(to_client)), Cause::SendBuffer);
         assert_eq!(cause(Sleep { leave: leave::STOPPED, ..sends }), Cause::Frozen);
         assert_eq!(cause(in_call(call::NANOSLEEP, 5)), Cause::Timer);
     }
@@ -337,6 +342,7 @@ mod tests {
     fn more_of_a_request_is_waited_for_at_the_clients_socket() {
         let at = At { is_client: true, peer: None };
         assert_eq!(cause(Sleep { at, ..in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
+        assert_eq!(cause(by_other(Sleep { at, ..in_call(call::RECVFROM, 5) })), Cause::NetworkReceive, "by a VPN's");
         assert_eq!(cause(in_call(call::RECVFROM, 5)), Cause::NotExplained);
     }
 }

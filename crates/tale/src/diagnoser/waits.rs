@@ -107,6 +107,9 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
         Cause::Timer if wait.purpose() == Purpose::Poll => {
             format!("its thread waited{} until a timeout that it had set", in_call(wait, names))
         }
+        Cause::Timer if wait.purpose() == Purpose::Receive => {
+            format!("its thread waited{} until a time that it had set", in_call(wait, names))
+        }
         Cause::NetworkReceive => format!("its thread waited{} for more data", in_call(wait, names)),
         Cause::Inside => inside(wait, names),
         Cause::Disk if wait.purpose() == Purpose::Sync => {
