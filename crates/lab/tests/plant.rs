@@ -18,18 +18,20 @@ const EVERY: usize = 4;
 struct Truth {
     number: u64,
     planted: bool,
+    sent_ns: u64,
     latency_ns: u64,
 }
 
-fn ask(service: &Service, folder: &Path, options: &[&str]) -> Vec<Truth> {
+fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
     let truth = folder.join("truth");
-    let mut command = lab(&["ask", "--target", &service.address(), "--requests", "12", "--every", "4"]);
+    let mut command = lab(&["ask", "--target", address, "--requests", "12", "--every", "4"]);
     command.args(options).arg("--truth").arg(&truth);
     run_ok(command);
     let read = |line: &str| {
         let numbers: Vec<u64> = line.split(',').map(|number| number.parse().unwrap()).collect();
         assert!(numbers[2] <= numbers[3], "{line}");
-        Truth { number: numbers[0], planted: numbers[1] == 1, latency_ns: numbers[3] - numbers[2] }
+        let (sent_ns, latency_ns) = (numbers[2], numbers[3] - numbers[2]);
+        Truth { number: numbers[0], planted: numbers[1] == 1, sent_ns, latency_ns }
     };
     fs::read_to_string(truth).unwrap().lines().map(read).collect()
 }
@@ -38,7 +40,10 @@ fn ask(service: &Service, folder: &Path, options: &[&str]) -> Vec<Truth> {
 fn plant(cause: &str, least_ns: u64, options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&[&["plant", cause][..], &DELAY].concat());
-    let truth = ask(&service, folder.path(), options);
+    must_be_slow(cause, least_ns, ask(&service.address(), folder.path(), options));
+}
+
+fn must_be_slow(cause: &str, least_ns: u64, truth: Vec<Truth>) {
     assert_eq!(truth.len(), REQUESTS);
     for request in truth {
         assert_eq!(request.planted, (request.number as usize).is_multiple_of(EVERY));
@@ -55,8 +60,52 @@ fn is_root() -> bool {
 
 #[test]
 fn causes_that_need_no_privileges_last_as_long_as_was_asked_for() {
-    for cause in ["faults", "lock", "migrate", "stop", "hand-over", "downstream"] {
+    for cause in ["faults", "lock", "condition", "migrate", "stop", "hand-over", "sleep"] {
         plant(cause, DELAY_NS, &[]);
+    }
+}
+
+#[test]
+fn other_services_and_processes_take_as_long_as_was_asked_for() {
+    for cause in ["downstream", "unix-socket", "late-answer", "no-answer", "full-pipe"] {
+        plant(cause, DELAY_NS, &[]);
+    }
+}
+
+#[test]
+fn a_connection_that_has_no_room_takes_a_second() {
+    plant("connect", 1_000_000_000, &[]);
+}
+
+#[test]
+fn a_client_reads_late_or_leaves() {
+    let reads_late = |bytes| ["--read-after-ms", "10", "--receive-buffer", bytes];
+    plant("slow-reader", DELAY_NS, &reads_late("131072"));
+    plant("small-window", DELAY_NS, &reads_late("4096"));
+    plant("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
+}
+
+/// Two round trips more than that of a connection's first requests.
+#[test]
+fn a_long_response_takes_round_trips_to_a_far_client() {
+    if is_root() && Path::new("/dev/net/tun").exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = Service::start(&[&["plant", "congestion-window"][..], &DELAY].concat());
+        let address = format!("198.18.77.2:{}", service.port());
+        must_be_slow("congestion-window", 3 * DELAY_NS, ask(&address, folder.path(), &["--afresh"]));
+    }
+}
+
+#[test]
+fn twins_wait_for_a_timer_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(&["plant", "event-loop", "--delay-ms", "10"]);
+    let truth = ask(&service.address(), folder.path(), &["--twin"]);
+    assert_eq!(truth.len(), REQUESTS + REQUESTS / EVERY);
+    for pair in truth.windows(2).filter(|pair| pair[0].number == pair[1].number) {
+        let [first, second] = pair else { panic!("two") };
+        assert!(first.latency_ns >= DELAY_NS && second.latency_ns >= DELAY_NS);
+        assert!(first.sent_ns < second.sent_ns && second.sent_ns < first.sent_ns + first.latency_ns);
     }
 }
 
@@ -83,16 +132,18 @@ fn groups_hold_the_service_up_and_are_gone_after_it() {
 }
 
 #[test]
-fn a_disk_is_read_for_as_long_as_was_asked_for() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir: PathBuf = folder.path().to_owned();
-    plant_in(&dir);
-    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing but the truth is left");
+fn a_disk_and_a_lock_on_a_file_take_as_long_as_was_asked_for() {
+    for cause in ["disk", "file-lock"] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir: PathBuf = folder.path().to_owned();
+        plant_in(cause, &dir);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing but the truth is left");
+    }
 }
 
-fn plant_in(dir: &Path) {
-    let service = Service::start(&["plant", "disk", "--delay-ms", "10", "--dir", dir.to_str().unwrap()]);
-    let truth = ask(&service, dir, &[]);
+fn plant_in(cause: &str, dir: &Path) {
+    let service = Service::start(&["plant", cause, "--delay-ms", "10", "--dir", dir.to_str().unwrap()]);
+    let truth = ask(&service.address(), dir, &[]);
     assert!(truth.iter().all(|request| !request.planted || request.latency_ns >= DELAY_NS));
 }
 

@@ -30,10 +30,10 @@ fn options() -> TailOptions {
 fn are_named(planted: &[&str]) {
     let Some((_turn, lab)) = ready() else { return };
     for name in planted {
-        let (cause, claims) = claims(lab.clone(), &options(), name).unwrap();
+        let (claim, claims) = claims(lab.clone(), &options(), name).unwrap();
         let all: u64 = claims.values().sum();
-        let named = claims.get(&Some(cause)).copied().unwrap_or(0);
-        assert!(named * 2 > all, "{name}: {cause:?} was claimed for {named} of {all}: {claims:?}");
+        let named = claims.get(&Some(claim)).copied().unwrap_or(0);
+        assert!(named * 2 > all, "{name}: {claim:?} was claimed for {named} of {all}: {claims:?}");
     }
 }
 
@@ -48,11 +48,21 @@ fn what_stops_the_process_is_named() {
 }
 
 #[test]
-fn what_threads_and_services_wait_for_is_named() {
-    are_named(&["lock", "hand-over", "downstream", "downstream-http", "downstream-grpc"]);
+fn what_threads_wait_for_is_named() {
+    are_named(&["lock", "file-lock", "hand-over", "condition", "sleep", "event-loop"]);
 }
 
 #[test]
-fn what_the_network_does_to_a_response_is_named() {
-    are_named(&["nagle", "retransmit", "slow-reader"]);
+fn what_other_services_and_processes_do_not_do_is_named() {
+    are_named(&["downstream", "downstream-http", "downstream-grpc", "unix-socket", "full-pipe"]);
+}
+
+#[test]
+fn an_answer_that_is_late_and_one_that_does_not_come_are_named() {
+    are_named(&["late-answer", "no-answer", "connect"]);
+}
+
+#[test]
+fn what_the_network_and_the_client_do_to_a_response_is_named() {
+    are_named(&["nagle", "retransmit", "slow-reader", "small-window", "congestion-window", "abandoned"]);
 }

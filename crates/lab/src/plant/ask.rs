@@ -1,12 +1,12 @@
 //! `sidelane-lab ask`: a client that asks one request at a time and writes the truth down: which requests were planted
-//! ones, and when each was sent and answered.
+//! ones, and when each was sent and answered, or left.
 //!
-//! One at a time: what slows a planted request then slows no other one. By its time alone each request can be found
-//! again in what somebody else saw.
+//! One at a time: what slows a planted request then slows no other one. Each request can be found in a trace by the time
+//! at which it was sent. Twins, which wait together, are both planted.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,9 +20,8 @@ use crate::{numbers, place};
 /// A service that has not answered for so long is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Receive buffer of a client that reads slowly: smaller than a planted response. A buffer that is not set grows until the
-/// response fits.
-const SMALL_BUFFER_BYTES: usize = 128 << 10;
+/// Between a planted request and its twin.
+const TWIN_AFTER_NS: Nanos = 1_000_000;
 
 /// Options of `ask`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +50,18 @@ pub struct Args {
     /// Delay, in milliseconds, between a planted request and the read of its response
     #[arg(long, value_name = "MS")]
     read_after_ms: Option<u64>,
+    /// Size of the receive buffer, in bytes; one that is not set grows until a response fits
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<usize>,
+    /// Ask each planted request a second time, on another connection, while the first one waits
+    #[arg(long)]
+    twin: bool,
+    /// Ask each planted request on a connection of its own
+    #[arg(long)]
+    afresh: bool,
+    /// Close the connection so many milliseconds after a planted request, and open another one
+    #[arg(long, value_name = "MS")]
+    leave_after_ms: Option<u64>,
     /// File for the truth: number,planted,sent_ns,answered_ns
     #[arg(long, value_name = "FILE")]
     truth: PathBuf,
@@ -64,14 +75,22 @@ pub fn run(args: &Args) -> Result<()> {
     place::wake_on_time()?;
     args.cpu.map_or(Ok(()), place::pin_to)?;
     let mut client = Client::connect(args)?;
+    let mut twin = args.twin.then(|| Client::connect(args)).transpose()?;
     let mut rng = Rng::new(1, 1);
     let mut truth = Vec::new();
     for number in 1..=args.requests {
         sleep_until(now_ns() + rng.exponential(args.pause_us * 1e3) as Nanos)?;
         let planted = number.is_multiple_of(args.every);
-        let sent_ns = now_ns();
-        client.ask(number, planted)?;
-        truth.push((number, planted, sent_ns, now_ns()));
+        if planted && args.afresh {
+            client.connect_again()?;
+        }
+        let sent_ns = client.ask(number, planted)?;
+        let mut twin = twin.as_mut().filter(|_| planted);
+        let twin_sent_ns = twin.as_deref_mut().map(|twin| twin.ask_later(number)).transpose()?;
+        truth.push((number, planted, sent_ns, client.end(planted)?));
+        if let (Some(twin), Some(sent_ns)) = (twin, twin_sent_ns) {
+            truth.push((number, planted, sent_ns, twin.end(planted)?));
+        }
     }
     let file = File::create(&args.truth).with_context(|| format!("cannot write {}", args.truth.display()))?;
     let mut file = BufWriter::new(file);
@@ -93,15 +112,16 @@ impl<'a> Client<'a> {
         let stream = TcpStream::connect(args.target).context("cannot connect; is the service running there?")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
-        if args.read_after_ms.is_some() {
-            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, SMALL_BUFFER_BYTES)
+        if let Some(bytes) = args.receive_buffer {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, bytes)
                 .context("cannot set the size of the receive buffer")?;
         }
         Ok(Self { args, stream })
     }
 
-    /// Sends a request and reads the whole response.
-    fn ask(&mut self, number: u64, planted: bool) -> Result<()> {
+    /// Sends a request. Returns when.
+    fn ask(&mut self, number: u64, planted: bool) -> Result<Nanos> {
+        let sent_ns = now_ns();
         let plain = &self.args.plain[number as usize % self.args.plain.len()];
         let path = if planted { &self.args.planted } else { plain };
         let request = format!("GET {path} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n");
@@ -109,10 +129,42 @@ impl<'a> Client<'a> {
             Some(lose_ms) => self.send_and_lose(&request, lose_ms)?,
             None => self.send(&request)?,
         }
+        Ok(sent_ns)
+    }
+
+    /// Sends a planted request when the other connection's has arrived.
+    fn ask_later(&mut self, number: u64) -> Result<Nanos> {
+        sleep_until(now_ns() + TWIN_AFTER_NS)?;
+        self.ask(number, true)
+    }
+
+    /// Reads the whole response, or leaves. Returns when.
+    fn end(&mut self, planted: bool) -> Result<Nanos> {
+        if let Some(leave_after_ms) = self.args.leave_after_ms.filter(|_| planted) {
+            return self.leave(leave_after_ms * SECOND_NS / 1000);
+        }
         if let Some(read_after_ms) = self.args.read_after_ms.filter(|_| planted) {
             sleep_until(now_ns() + read_after_ms * SECOND_NS / 1000)?;
         }
-        self.read_response()
+        self.read_response()?;
+        Ok(now_ns())
+    }
+
+    /// Closes the connection, and opens another one.
+    fn connect_again(&mut self) -> Result<()> {
+        self.stream.shutdown(Shutdown::Both).context("cannot close the connection")?;
+        *self = Self::connect(self.args)?;
+        Ok(())
+    }
+
+    /// Closes the connection. Opens another one, and waits twice as long as before, so that no request waits for the
+    /// service to be done with the one that was left.
+    fn leave(&mut self, after_ns: Nanos) -> Result<Nanos> {
+        sleep_until(now_ns() + after_ns)?;
+        let left_ns = now_ns();
+        self.connect_again()?;
+        sleep_until(left_ns + 2 * after_ns)?;
+        Ok(left_ns)
     }
 
     fn send(&mut self, request: &str) -> Result<()> {

@@ -5,24 +5,26 @@
 //! `GET /planted` meets the cause, too. [`ask`] is its client, which writes down which request was which, and when.
 //!
 //! - `accomplice`: a process beside the service that disturbs it when it is told to
+//! - `event_loop`: the service as an event loop
 //! - `group`: a control group of the service's own
 //! - `way`: what is planted; `ways`: how each cause is produced
 
 mod accomplice;
 pub mod ask;
+mod event_loop;
 mod group;
 mod way;
 mod ways;
 
 use std::io::{Read, Write, stdout};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 
 use anyhow::{Context, Result};
 
 use crate::clock::Nanos;
 use crate::place;
 pub use way::Args;
-use way::{Way, spin};
+use way::{Planted, Way, spin};
 
 /// Longer heads are no requests of our client.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -32,12 +34,16 @@ pub fn run(args: &Args) -> Result<()> {
     // First, while this process has one thread: accomplices are forked from it.
     let mut way = ways::prepare(args)?;
     place::pin_to(args.cpu)?;
-    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    let address = ways::address(args.cause);
+    let door = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))?;
     // A connection has it from its listener. BBR would take a client that reads slowly for a slow network, and pace: a cause
     // beside the planted one.
     rustix::net::sockopt::set_tcp_congestion(&door, "reno").context("cannot set the congestion control reno")?;
     println!("ready port={} pid={}", door.local_addr()?.port(), std::process::id());
     stdout().flush().context("cannot print on standard output that the service is ready")?;
+    if args.cause == Planted::EventLoop {
+        return event_loop::serve(&door, args);
+    }
     for stream in door.incoming() {
         serve(stream.context("cannot accept a connection")?, &mut *way, args.work_us * 1000)?;
     }

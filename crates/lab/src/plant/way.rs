@@ -19,7 +19,8 @@ pub struct Args {
     /// CPU of what disturbs it from elsewhere, and to which it is moved
     #[arg(long, default_value_t = 1)]
     pub other_cpu: usize,
-    /// How long a planted request is disturbed, at least (the kernel decides for Nagle's algorithm)
+    /// How long a planted request is disturbed, at least (the kernel decides for Nagle's algorithm and for a connection:
+    /// 40 ms, a second)
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub delay_ms: u64,
     /// Microseconds of work for each request
@@ -74,6 +75,30 @@ pub enum Planted {
     Retransmit,
     /// The response is long; the client reads it late (ask --read-after-ms)
     SlowReader,
+    /// The response is short; the client has a small receive buffer and reads late (ask --receive-buffer)
+    SmallWindow,
+    /// The client is far, at 198.18.77.2, and the response takes several round trips (ask --afresh)
+    CongestionWindow,
+    /// Another service is asked by UDP and does not answer within the delay
+    NoAnswer,
+    /// Another service is asked by UDP, which is slow
+    LateAnswer,
+    /// Another service is connected to, whose accept queue is full
+    Connect,
+    /// Another process is asked at a Unix socket, which is slow
+    UnixSocket,
+    /// Another process reads late from a pipe that is full
+    FullPipe,
+    /// Another process holds the lock on a file
+    FileLock,
+    /// The only thread of a pool is busy, and says by a condition variable that it has answered
+    Condition,
+    /// The thread sleeps
+    Sleep,
+    /// The request waits for a timer of an event loop, beside another one (ask --twin)
+    EventLoop,
+    /// The service takes twice the delay; the client leaves before (ask --leave-after-ms)
+    Abandoned,
 }
 
 /// What a planted request meets.

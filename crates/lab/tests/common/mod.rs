@@ -66,6 +66,11 @@ impl Service {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// The port at which it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// How often each of its threads was switched in.
     pub fn thread_turns(&self) -> Vec<u64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();

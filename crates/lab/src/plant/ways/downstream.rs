@@ -1,4 +1,4 @@
-//! A second service, which takes its time, asked in three ways.
+//! A second service, which takes its time, asked in three ways; and one to which a connection takes long.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -140,6 +140,39 @@ impl Way for Http {
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).context("the second service is gone")?;
         ensure!(answer == ANSWER, "the second service answered something else");
+        Ok(())
+    }
+}
+
+/// A second service that takes up no connection for a while. One connection fits into its queue. The segment that asks
+/// for the next one is dropped, and the kernel sends it again after a second.
+pub struct FullQueue {
+    address: SocketAddr,
+    process: Accomplice,
+}
+
+impl FullQueue {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        rustix::net::listen(&door, 0).context("cannot make the accept queue short")?;
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            Ok(move || {
+                sleep_until(now_ns() + length_ns)?;
+                door.accept()?;
+                door.accept()?;
+                Ok(())
+            })
+        };
+        Ok(Self { address, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl Way for FullQueue {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        let _in_the_queue = connect(self.address)?;
+        connect(self.address)?;
         Ok(())
     }
 }

@@ -1,23 +1,38 @@
 //! How each cause is produced.
 
 mod cpu;
+mod datagram;
 mod disk;
 mod downstream;
+mod far;
 mod http2;
+mod local;
 mod memory;
 mod others;
 mod threads;
 
+use std::net::Ipv4Addr;
+
 use anyhow::Result;
 
 use super::way::{Args, Planted, Way};
+use crate::clock::{Nanos, now_ns, sleep_until};
+
+/// The address at which the service listens.
+pub fn address(cause: Planted) -> Ipv4Addr {
+    if cause == Planted::CongestionWindow { far::SERVICE } else { Ipv4Addr::LOCALHOST }
+}
 
 /// What `args` ask for. This process must have one thread.
 pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),
-        Planted::Retransmit => Box::new(Nothing),
-        Planted::SlowReader => Box::new(Long),
+        Planted::Retransmit | Planted::EventLoop => Box::new(Nothing),
+        Planted::SlowReader => Box::new(Long(1 << 20)),
+        Planted::SmallWindow => Box::new(Long(16 << 10)),
+        Planted::CongestionWindow => Box::new(far::Far::prepare(args)?),
+        Planted::Sleep => Box::new(Sleep(args.delay_ns())),
+        Planted::Abandoned => Box::new(Sleep(2 * args.delay_ns())),
         Planted::Faults => Box::new(memory::Faults::prepare(args)?),
         Planted::Disk => Box::new(disk::Reads::prepare(args)?),
         Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
@@ -30,6 +45,13 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
         Planted::Downstream => Box::new(downstream::plain(args)?),
         Planted::DownstreamHttp => Box::new(downstream::Http::prepare(args)?),
         Planted::DownstreamGrpc => Box::new(downstream::grpc(args)?),
+        Planted::NoAnswer => Box::new(datagram::Silent::prepare(args)?),
+        Planted::LateAnswer => Box::new(datagram::Late::prepare(args)?),
+        Planted::Connect => Box::new(downstream::FullQueue::prepare(args)?),
+        Planted::UnixSocket => Box::new(local::Socket::prepare(args)?),
+        Planted::FullPipe => Box::new(local::Pipe::prepare(args)?),
+        Planted::FileLock => Box::new(local::Lock::prepare(args)?),
+        Planted::Condition => Box::new(threads::Condition::prepare(args)?),
         Planted::Lock => Box::new(threads::Lock::prepare(args)?),
         Planted::HandOver => Box::new(threads::Pool::prepare(args)?),
     })
@@ -49,7 +71,7 @@ impl Way for Nagle {
 }
 
 /// The cause is at the client, which does not take what is longer than its receive window.
-struct Long;
+struct Long(usize);
 
 impl Way for Long {
     fn strike(&mut self) -> Result<()> {
@@ -57,11 +79,20 @@ impl Way for Long {
     }
 
     fn response_bytes(&self) -> usize {
-        1 << 20
+        self.0
     }
 }
 
-/// The cause is at the client.
+/// The thread sleeps for so long.
+struct Sleep(Nanos);
+
+impl Way for Sleep {
+    fn strike(&mut self) -> Result<()> {
+        sleep_until(now_ns() + self.0)
+    }
+}
+
+/// The cause is at the client, or in the event loop.
 struct Nothing;
 
 impl Way for Nothing {

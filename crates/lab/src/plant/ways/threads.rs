@@ -1,8 +1,8 @@
-//! Causes inside the service: a lock that is held, a thread that is busy.
+//! Causes inside the service: a lock that is held, a thread that is busy, waited for by a pipe or a condition variable.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -106,5 +106,60 @@ impl Way for Pool {
         self.cue.give();
         self.jobs.write_all(&[1])?;
         Ok(self.answers.read_exact(&mut [0])?)
+    }
+}
+
+/// Questions to a pool, and how many of them are answered.
+#[derive(Default)]
+struct Questions {
+    asked: u64,
+    answered: u64,
+}
+
+impl Questions {
+    fn all_are_answered(&mut self) -> bool {
+        self.asked == self.answered
+    }
+}
+
+/// A pool of one thread, which is in the midst of other work, and a condition variable.
+pub struct Condition {
+    cue: Arc<Cue>,
+    shared: Arc<(Mutex<Questions>, Condvar)>,
+}
+
+impl Condition {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let (cue, shared, length_ns) =
+            (Arc::new(Cue::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
+        let (its_cue, its_shared) = (Arc::clone(&cue), Arc::clone(&shared));
+        let work = move || -> Result<()> {
+            let (questions, changed): &(Mutex<Questions>, Condvar) = &its_shared;
+            loop {
+                its_cue.wait()?;
+                its_cue.begin();
+                spin(length_ns);
+                let questions = questions.lock().expect("nobody panics while holding it");
+                let mut questions =
+                    changed.wait_while(questions, Questions::all_are_answered).expect("nobody panics while holding it");
+                questions.answered = questions.asked;
+                changed.notify_all();
+            }
+        };
+        thread::Builder::new().name("pool-worker".to_owned()).spawn(work).context("cannot start a thread")?;
+        Ok(Self { cue, shared })
+    }
+}
+
+impl Way for Condition {
+    fn strike(&mut self) -> Result<()> {
+        self.cue.give();
+        let (questions, changed) = &*self.shared;
+        let mut questions = questions.lock().expect("nobody panics while holding it");
+        questions.asked += 1;
+        changed.notify_all();
+        let is_waiting = |questions: &mut Questions| !questions.all_are_answered();
+        drop(changed.wait_while(questions, is_waiting).expect("nobody panics while holding it"));
+        Ok(())
     }
 }

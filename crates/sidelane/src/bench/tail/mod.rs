@@ -30,9 +30,9 @@ use crate::lab::Lab;
 use crate::machine;
 use crate::note::Note;
 pub use options::{Part, TailOptions};
+pub use planted::Claim;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
-use sidelane_tale::cause::Cause;
 use stage::Stage;
 
 /// Measures the parts that were asked for.
@@ -49,9 +49,9 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// Plants a cause once, by the lab's name of it. Says what it is, and how often what was claimed for its slow requests;
-/// nothing where no cause explains most of a request.
-pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+/// Plants a cause once, by the lab's name of it. Returns what a trace should say of its slow requests, and how often it
+/// said what; nothing where no cause explains most of a request.
+pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let stage = Stage { lab, place: Place::choose(options.lanes.as_deref())?, options };
     planted::claims(&stage, planted)
 }

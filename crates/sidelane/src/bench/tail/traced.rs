@@ -15,6 +15,7 @@ use sidelane_kernel::tale::{Recorder, TraceOptions};
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_tale::builder::{Builder, Counts, Settings};
+use sidelane_tale::ending::Unanswered;
 use sidelane_tale::record::{Kinds, Record};
 use sidelane_tale::timeline::Timeline;
 
@@ -22,6 +23,8 @@ use sidelane_tale::timeline::Timeline;
 pub(super) struct Traced {
     /// Requests, those with a whole timeline and those without.
     pub(super) timelines: Vec<Timeline>,
+    /// Requests that their connection's end cut off.
+    pub(super) unanswered: Vec<Unanswered>,
     pub(super) counts: Counts,
     /// Records that nobody read in time.
     pub(super) lost: u64,
@@ -74,9 +77,10 @@ fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) ->
     let (mut recorder, _batch) = subject.record(service).context("cannot trace")?;
     let recorded = pauses.kinds_beside(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
-    let (mut timelines, mut records) = (Vec::new(), Vec::new());
+    let (mut timelines, mut unanswered, mut records) = (Vec::new(), Vec::new(), Vec::new());
     let mut take = |records: &mut Vec<Record>, builder: &mut Builder| {
         records.drain(..).for_each(|record| builder.push(record, &mut |timeline| timelines.push(timeline)));
+        unanswered.extend(builder.take_unanswered());
     };
     let period = recorder.period() / 4;
     let loaded = thread::scope(|scope| {
@@ -93,6 +97,7 @@ fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) ->
     pauses.finish(&mut records);
     take(&mut records, &mut builder);
     builder.finish(&mut |timeline| timelines.push(timeline));
+    unanswered.extend(builder.take_unanswered());
     let counts = builder.counts();
-    Ok((Traced { timelines, counts, lost: recorder.lost(), recorded }, loaded))
+    Ok((Traced { timelines, unanswered, counts, lost: recorder.lost(), recorded }, loaded))
 }

@@ -35,16 +35,18 @@ mod tests {
 
     use sidelane_tale::cause::Cause;
 
-    use super::super::cause::Planted;
+    use super::super::cause::{Claim, Planted};
     use super::*;
     use sidelane_report::Verdict;
+
+    const ON_CPU: Claim = Claim::Cause(Cause::OnCpu);
 
     /// Of ten planted requests so many were named rightly.
     fn run(named: u64) -> Named {
         Named {
             planted: &Planted::ALL[0],
-            of_planted: BTreeMap::from([(Some(Planted::ALL[0].cause), named), (Some(Cause::OnCpu), 10 - named)]),
-            of_others: BTreeMap::from([(Some(Cause::OnCpu), 3)]),
+            of_planted: BTreeMap::from([(Some(Planted::ALL[0].claim), named), (Some(ON_CPU), 10 - named)]),
+            of_others: BTreeMap::from([(Some(ON_CPU), 3)]),
             others: 100,
             do_not_sum: 0,
             tail_ns: 1_000,
@@ -67,7 +69,7 @@ mod tests {
     fn naming_the_cause_where_it_was_not_is_wrong() {
         let mut wrong: Vec<Named> = (0..8).map(|_| run(10)).collect();
         for run in &mut wrong {
-            run.of_others = BTreeMap::from([(Some(run.planted.cause), 2)]);
+            run.of_others = BTreeMap::from([(Some(run.planted.claim), 2)]);
         }
         assert_eq!(of(&wrong)[1].verdict, Verdict::Missed);
     }

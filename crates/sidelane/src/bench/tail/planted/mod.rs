@@ -21,6 +21,7 @@ use super::traced::{Subject, while_running};
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lab::Service;
 use crate::note::Note;
+pub use cause::Claim;
 use cause::{DELAY_MS, Place, Planted};
 use named::Named;
 use sidelane_host::service::Target;
@@ -30,8 +31,6 @@ use sidelane_tale::cause::Cause;
 /// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
 const MEMORY: Memory = Memory { live_mib: 48, ..Memory::SMALL };
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
-/// What comes in the first milliseconds of a request that shall be sent again.
-const LOSE_MS: &str = "10";
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
 /// One round of a few causes is all there is time for; its requests are judged one by one.
@@ -46,6 +45,18 @@ struct Size {
 
 const SIZE: Size = Size { requests: 1_000, every: 50 };
 const SIZE_QUICK: Size = Size { requests: 150, every: 15 };
+
+impl Size {
+    fn of(planted: &Planted, patience: Patience) -> Size {
+        let size = if patience.quick { SIZE_QUICK } else { SIZE };
+        match planted.place {
+            Place::Seldom => Size { every: size.every * 5, ..size },
+            // Each of the others takes as long as a planted one does elsewhere.
+            Place::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
+            _ => size,
+        }
+    }
+}
 
 /// Plants the causes in turn.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
@@ -74,10 +85,10 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     Ok(())
 }
 
-/// Plants one cause once, and says how often what was claimed for its slow requests.
-pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+/// Plants one cause once. Returns what should be claimed for its slow requests, and how often what was claimed.
+pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
-    Ok((planted.cause, run(stage, planted)?.of_planted))
+    Ok((planted.claim, run(stage, planted)?.of_planted))
 }
 
 fn rounds(patience: Patience) -> Limit {
@@ -86,12 +97,12 @@ fn rounds(patience: Patience) -> Limit {
 
 /// Plants one cause, and compares.
 fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
-    let is_moved_to_the_client = planted.cause == Cause::Migration && stage.place.client_on_batch_lane();
+    let is_moved_to_the_client = planted.claim == Claim::Cause(Cause::Migration) && stage.place.client_on_batch_lane();
     ensure!(!is_moved_to_the_client, "there are two CPUs: a thread that moves waits for the client there");
     let service = Running::start(stage, planted)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let file = scratch.path().join("truth");
-    let size = if stage.options.patience.quick { SIZE_QUICK } else { SIZE };
+    let size = Size::of(planted, stage.options.patience);
     let warm_up = Size { every: size.requests + 1, ..size };
     stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
     let words = question(stage, planted, &service, size, &file)?;
@@ -101,7 +112,7 @@ fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
     };
     let of = Subject { service: Target::Pid(service.pid()), place: stage.place, batch };
     let (traced, ()) = while_running(&of, || stage.lab.run(words))?;
-    ensure!(planted.cause.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.cause.words());
+    ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.words());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
 
@@ -113,17 +124,20 @@ fn question(
     size: Size,
     truth: &Path,
 ) -> Result<Vec<OsString>> {
-    let address = format!("127.0.0.1:{}", service.port()?);
+    let host = match planted.place {
+        Place::Far(host) => host,
+        _ => "127.0.0.1",
+    };
+    let address = format!("{host}:{}", service.port()?);
     let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
     let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
-    let late = DELAY_MS.to_string();
-    let of_place: Vec<&str> = match planted.place {
-        Place::Service | Place::Beside(_) => Vec::new(),
-        Place::Loss => vec!["--lose-ms", LOSE_MS],
-        Place::LateReader => vec!["--read-after-ms", &late],
-        Place::Lucene(path) => vec!["--planted", path, "--plain", PLAIN_SEARCH],
+    let of_place: &[&str] = match planted.place {
+        Place::Service | Place::Seldom | Place::Beside(_) => &[],
+        Place::Client(options) => options,
+        Place::Far(_) => &["--afresh"],
+        Place::Lucene(path) => &["--planted", path, "--plain", PLAIN_SEARCH],
     };
-    let words = words.into_iter().chain(of_place).map(OsString::from);
+    let words = words.into_iter().chain(of_place.iter().copied()).map(OsString::from);
     Ok(words.chain(["--truth".into(), truth.into()]).collect())
 }
 
@@ -139,9 +153,8 @@ impl Running {
             let lucene = Lucene::prepare(&stage.options.cache)?;
             return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, MEMORY, 0)?));
         }
-        let (delay, cpu, other) =
-            (DELAY_MS.to_string(), stage.place.request.to_string(), stage.place.batch.to_string());
-        let words = ["plant", planted.name, "--delay-ms", &delay, "--cpu", &cpu, "--other-cpu", &other, "--dir"];
+        let (cpu, other) = (stage.place.request.to_string(), stage.place.batch.to_string());
+        let words = ["plant", planted.name, "--delay-ms", DELAY_MS, "--cpu", &cpu, "--other-cpu", &other, "--dir"];
         let words = words.into_iter().map(OsString::from).chain([stage.options.cache.clone().into()]);
         Ok(Self::Lab(stage.lab.start(words)?))
     }

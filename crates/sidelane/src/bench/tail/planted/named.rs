@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use sidelane_tale::cause::Cause;
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
+use sidelane_tale::ending::{Ending, Unanswered};
 use sidelane_tale::record::{Kinds, Task};
 use sidelane_tale::timeline::{Span, Timeline};
 
-use super::cause::{Planted, SLOW_NS};
+use super::cause::{Claim, Planted, SLOW_NS};
 use super::truth::Asked;
 use crate::bench::tail::traced::Traced;
 
@@ -15,9 +16,9 @@ use crate::bench::tail::traced::Traced;
 pub(super) struct Named {
     pub(super) planted: &'static Planted,
     /// What was named for planted requests, and how often; nothing for a request that the trace does not have.
-    pub(super) of_planted: BTreeMap<Option<Cause>, u64>,
+    pub(super) of_planted: BTreeMap<Option<Claim>, u64>,
     /// The same for those of the others that were slow.
-    pub(super) of_others: BTreeMap<Option<Cause>, u64>,
+    pub(super) of_others: BTreeMap<Option<Claim>, u64>,
     /// Requests that were not planted ones.
     pub(super) others: u64,
     /// Requests whose spans do not sum to their latency within 1 %.
@@ -39,8 +40,7 @@ impl Named {
         let of = |planted: bool| {
             let mut named = BTreeMap::new();
             for asked in asked.iter().filter(|asked| asked.planted == planted && asked.latency_ns() > SLOW_NS) {
-                let found = whole.iter().find(|timeline| asked.is(timeline));
-                *named.entry(found.and_then(|timeline| diagnoser.claim(timeline))).or_default() += 1;
+                *named.entry(asked.claim(&whole, &traced.unanswered, &diagnoser)).or_default() += 1;
             }
             named
         };
@@ -61,13 +61,13 @@ impl Named {
 
     /// Planted requests that were slow, and those for which the cause was named.
     pub(super) fn right(&self) -> (u64, u64) {
-        let named = self.of_planted.get(&Some(self.planted.cause)).copied().unwrap_or(0);
+        let named = self.of_planted.get(&Some(self.planted.claim)).copied().unwrap_or(0);
         (self.of_planted.values().sum(), named)
     }
 
     /// Other requests for which the planted cause was named.
     pub(super) fn wrong(&self) -> u64 {
-        self.of_others.get(&Some(self.planted.cause)).copied().unwrap_or(0)
+        self.of_others.get(&Some(self.planted.claim)).copied().unwrap_or(0)
     }
 }
 
@@ -76,9 +76,20 @@ impl Asked {
         self.answered_ns - self.sent_ns
     }
 
-    /// The client asks one request at a time, so its times tell which one it was.
-    fn is(&self, timeline: &Timeline) -> bool {
-        (self.sent_ns..self.answered_ns).contains(&timeline.arrived_ns)
+    /// What the trace says of it. A client that left is said first.
+    fn claim(&self, whole: &[&Timeline], unanswered: &[Unanswered], diagnoser: &Diagnoser) -> Option<Claim> {
+        let is_left = |request: &Unanswered| request.ending == Ending::Abandoned && self.is(request.arrived_ns);
+        if unanswered.iter().any(is_left) {
+            return Some(Claim::Abandoned);
+        }
+        let its =
+            whole.iter().filter(|timeline| self.is(timeline.arrived_ns)).min_by_key(|timeline| timeline.arrived_ns);
+        its.and_then(|timeline| diagnoser.claim(timeline)).map(Claim::Cause)
+    }
+
+    /// The client asks one request at a time, or a twin later, so of those that may be it the first one is.
+    fn is(&self, arrived_ns: u64) -> bool {
+        (self.sent_ns..self.answered_ns).contains(&arrived_ns)
     }
 }
 

@@ -2,27 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cause::{Claim, Planted};
+use super::named::Named;
 use sidelane_host::median::median;
 use sidelane_report::chart::{BarRow, Bars, Quantity};
 use sidelane_report::{Row, Unit};
-use sidelane_tale::cause::Cause;
 
-use super::cause::Planted;
-use super::named::Named;
-
-type Counts = BTreeMap<Option<Cause>, u64>;
+type Counts = BTreeMap<Option<Claim>, u64>;
 
 /// A row for each cause that was planted; after them, another one with what was named for it.
 pub(super) fn of(seen: &[Named]) -> Vec<Row> {
     let planted = || Planted::ALL.iter().map(|planted| (planted, of_cause(seen, planted)));
     let summaries = planted().filter_map(|(planted, runs)| row(planted, &runs));
-    let causes: BTreeSet<Option<Cause>> = seen.iter().flat_map(|run| run.of_planted.keys().copied()).collect();
+    let causes: BTreeSet<Option<Claim>> = seen.iter().flat_map(|run| run.of_planted.keys().copied()).collect();
     let named = planted().filter(|(_, runs)| !runs.is_empty()).map(|(planted, runs)| named(planted, &runs, &causes));
     summaries.chain(named).collect()
 }
 
 /// A line of the table of confusion, with a column for each of `causes`.
-fn named(planted: &Planted, runs: &[&Named], causes: &BTreeSet<Option<Cause>>) -> Row {
+fn named(planted: &Planted, runs: &[&Named], causes: &BTreeSet<Option<Claim>>) -> Row {
     let mut row = Row::new(format!("named/{}", planted.name));
     let counts = counts(runs);
     for cause in causes {
@@ -59,8 +57,12 @@ fn counts(runs: &[&Named]) -> Counts {
 }
 
 /// `run_queue`, as in results.
-fn key(named: Option<Cause>) -> String {
-    let Some(cause) = named else { return "nothing".to_owned() };
+fn key(named: Option<Claim>) -> String {
+    let cause = match named {
+        None => return "nothing".to_owned(),
+        Some(Claim::Abandoned) => return "abandoned".to_owned(),
+        Some(Claim::Cause(cause)) => cause,
+    };
     let text = serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(str::to_owned));
     text.unwrap_or_default().replace('-', "_")
 }
@@ -68,9 +70,9 @@ fn key(named: Option<Cause>) -> String {
 /// Of a hundred slow requests with a planted cause: what was named for them.
 pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
     let runs = |planted: &Planted| of_cause(seen, planted);
-    let named: BTreeSet<Option<Cause>> =
-        seen.iter().flat_map(|run| run.of_planted.keys().copied().chain([Some(run.planted.cause)])).collect();
-    let percent = |counts: &Counts, cause: &Option<Cause>| {
+    let named: BTreeSet<Option<Claim>> =
+        seen.iter().flat_map(|run| run.of_planted.keys().copied().chain([Some(run.planted.claim)])).collect();
+    let percent = |counts: &Counts, cause: &Option<Claim>| {
         let all: u64 = counts.values().sum();
         (all > 0).then(|| counts.get(cause).copied().unwrap_or(0) as f64 * 100.0 / all as f64)
     };
@@ -88,6 +90,6 @@ pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
     Some(bars).filter(|bars| !bars.rows.is_empty())
 }
 
-fn words(named: Option<Cause>) -> &'static str {
-    named.map_or("nothing", Cause::words)
+fn words(named: Option<Claim>) -> &'static str {
+    named.map_or("nothing", Claim::words)
 }

@@ -1,0 +1,64 @@
+//! The service as an event loop of one thread: planted requests wait for a timer, several at once.
+
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Context, Result};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::{Args, answer, next_request};
+use crate::clock::{Nanos, now_ns, timespec};
+use crate::plant::way::spin;
+
+/// Marks events of the listening socket; a client's have its number.
+const DOOR: u64 = u64::MAX;
+
+/// Serves until killed.
+pub fn serve(door: &TcpListener, args: &Args) -> Result<()> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll instance")?;
+    epoll::add(&epoll, door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN)?;
+    let mut clients: Vec<Option<TcpStream>> = Vec::new();
+    // All wait for as long, so the first that came is the first that is due.
+    let mut timers: VecDeque<(Nanos, usize)> = VecDeque::new();
+    let mut events = Vec::with_capacity(8);
+    loop {
+        let timeout = timers.front().map(|(due_ns, _)| timespec(due_ns.saturating_sub(now_ns())));
+        match epoll::wait(&epoll, spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for events"),
+        }
+        for event in events.drain(..) {
+            let number = event.data.u64();
+            if number == DOOR {
+                let (client, _) = door.accept().context("cannot accept a connection")?;
+                client.set_nodelay(true)?;
+                let data = epoll::EventData::new_u64(clients.len() as u64);
+                epoll::add(&epoll, &client, data, epoll::EventFlags::IN)?;
+                clients.push(Some(client));
+            } else if let Some(due_ns) = take(&mut clients[number as usize], args) {
+                timers.push_back((due_ns, number as usize));
+            }
+        }
+        while let Some((_, number)) = timers.front().copied().filter(|(due_ns, _)| *due_ns <= now_ns()) {
+            timers.pop_front();
+            let _ = clients[number].as_mut().map(|client| answer(client, false, 0));
+        }
+    }
+}
+
+/// Answers a client's plain request, or says when a planted one is to be answered. A client that is gone is forgotten.
+fn take(client: &mut Option<TcpStream>, args: &Args) -> Option<Nanos> {
+    let stream = client.as_mut()?;
+    let Some(is_planted) = next_request(stream) else {
+        *client = None;
+        return None;
+    };
+    spin(args.work_us * 1000);
+    if is_planted {
+        return Some(now_ns() + args.delay_ns());
+    }
+    let _ = answer(stream, false, 0);
+    None
+}

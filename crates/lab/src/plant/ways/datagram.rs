@@ -1,0 +1,78 @@
+//! A second service, asked by UDP as a resolver is.
+
+use std::net::{Ipv4Addr, UdpSocket};
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::clock::{Nanos, now_ns, sleep_until, timespec};
+use crate::place;
+use crate::plant::accomplice::Accomplice;
+use crate::plant::way::{Args, Way};
+
+const QUESTION: &[u8] = b"name?";
+
+/// A socket that asks, and one that is asked.
+fn sockets() -> Result<(UdpSocket, UdpSocket)> {
+    let open = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot open a UDP socket on 127.0.0.1");
+    let (asking, asked) = (open()?, open()?);
+    asking.connect(asked.local_addr()?)?;
+    Ok((asking, asked))
+}
+
+/// A service that does not answer.
+pub struct Silent {
+    socket: UdpSocket,
+    timeout_ns: Nanos,
+    /// Questions stay in it, and those that have no room are dropped.
+    _asked: UdpSocket,
+}
+
+impl Silent {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let (socket, asked) = sockets()?;
+        Ok(Self { socket, timeout_ns: args.delay_ns(), _asked: asked })
+    }
+}
+
+impl Way for Silent {
+    fn strike(&mut self) -> Result<()> {
+        self.socket.send(QUESTION)?;
+        let mut answers = [PollFd::new(&self.socket, PollFlags::IN)];
+        let answered = poll(&mut answers, Some(&timespec(self.timeout_ns)))?;
+        ensure!(answered == 0, "a socket that is not read has answered");
+        Ok(())
+    }
+}
+
+/// A service that takes its time.
+pub struct Late {
+    socket: UdpSocket,
+    process: Accomplice,
+}
+
+impl Late {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let ((socket, asked), cpu, length_ns) = (sockets()?, args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            Ok(move || {
+                let mut question = [0; QUESTION.len()];
+                let (_, client) = asked.recv_from(&mut question)?;
+                sleep_until(now_ns() + length_ns)?;
+                asked.send_to(&question, client)?;
+                Ok(())
+            })
+        };
+        Ok(Self { socket, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl Way for Late {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        self.socket.send(QUESTION)?;
+        self.socket.recv(&mut [0; QUESTION.len()])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! Causes in another process of this machine, which is asked, is to read, or holds a lock.
+
+use std::fs::File;
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::mem::replace;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::clock::{now_ns, sleep_until};
+use crate::place;
+use crate::plant::accomplice::Accomplice;
+use crate::plant::way::{Args, Way};
+
+/// A process that is asked at a Unix socket, on a connection of its own for each question.
+pub struct Socket {
+    address: SocketAddr,
+    process: Accomplice,
+}
+
+impl Socket {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let address = SocketAddr::from_abstract_name(format!("sidelane-plant-{}", std::process::id()))?;
+        let (its_address, cpu, length_ns) = (address.clone(), args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            // Here, since the kernel names the process that listened.
+            let door = UnixListener::bind_addr(&its_address).context("cannot listen at a Unix socket")?;
+            let mut is_known = false;
+            Ok(move || {
+                if !replace(&mut is_known, true) {
+                    return Ok(());
+                }
+                let (mut client, _) = door.accept()?;
+                client.read_exact(&mut [0])?;
+                sleep_until(now_ns() + length_ns)?;
+                Ok(client.write_all(&[1])?)
+            })
+        };
+        let mut process = Accomplice::start(prepare, || ())?;
+        process.strike().context("nobody listens at the Unix socket")?;
+        Ok(Self { address, process })
+    }
+}
+
+impl Way for Socket {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        let mut connection = UnixStream::connect_addr(&self.address)?;
+        connection.write_all(&[1])?;
+        connection.read_exact(&mut [0]).context("the process at the Unix socket is gone")
+    }
+}
+
+/// More than any pipe takes that was not made larger.
+const FULL_BYTES: usize = 68 << 10;
+
+/// A pipe that a process reads late.
+pub struct Pipe {
+    end: PipeWriter,
+    process: Accomplice,
+}
+
+impl Pipe {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let ((mut read, end), cpu, length_ns) =
+            (pipe().context("cannot make a pipe")?, args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            Ok(move || {
+                sleep_until(now_ns() + length_ns)?;
+                Ok(read.read_exact(&mut [0; FULL_BYTES])?)
+            })
+        };
+        Ok(Self { end, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl Way for Pipe {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        self.end.write_all(&[1; FULL_BYTES]).context("the process that reads from the pipe is gone")
+    }
+}
+
+/// A file that a process has locked.
+pub struct Lock {
+    file: File,
+    process: Accomplice,
+}
+
+impl Lock {
+    /// The file has no name any more when this returns.
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
+        // A lock is of the opened file, which a forked process would share.
+        let files = File::create(&path).and_then(|file| Ok((file, File::open(&path)?)));
+        let _ = std::fs::remove_file(&path);
+        let (file, its_file) =
+            files.with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()))?;
+        let (cpu, length_ns) = (args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            let mut is_held = false;
+            Ok(move || {
+                is_held = !is_held;
+                if is_held {
+                    return Ok(flock(&its_file, FlockOperation::LockExclusive)?);
+                }
+                sleep_until(now_ns() + length_ns)?;
+                Ok(flock(&its_file, FlockOperation::Unlock)?)
+            })
+        };
+        Ok(Self { file, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl Way for Lock {
+    fn strike(&mut self) -> Result<()> {
+        self.process.strike()?;
+        self.process.call()?;
+        flock(&self.file, FlockOperation::LockExclusive)?;
+        Ok(flock(&self.file, FlockOperation::Unlock)?)
+    }
+}
