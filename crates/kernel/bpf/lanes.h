@@ -86,8 +86,7 @@ struct sidelane_lane_stats {
 	uint64_t untold;          /* 192: switches that the kernel did not tell of */
 	uint64_t holder_since_ns; /* 200: start of the holder's last turn */
 	uint64_t cut_naps_lc_ns;  /* 208: of cut_naps_ns, LC threads ran on a partner lane at once */
-	uint64_t after_eviction;  /* 216: batch switched in beside a busy partner although it was evicted */
-	uint64_t alarm_ns;        /* 224: time of the last alarm (lane/alarm.h); written from several CPUs */
+	uint64_t alarm_ns;        /* 216: time of the last alarm (lane/alarm.h); written from several CPUs */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };

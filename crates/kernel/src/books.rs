@@ -49,13 +49,12 @@ pub struct LaneStats {
     untold: AtomicU64,
     holder_since_ns: AtomicU64,
     cut_naps_lc_ns: AtomicU64,
-    after_eviction: AtomicU64,
     alarm_ns: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 232 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 224 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]
@@ -99,8 +98,6 @@ pub struct LaneBooks {
     pub lent_overlap_ns: u64,
     /// Batch switched in although the lane was held.
     pub leaks: u64,
-    /// Batch switched in beside the busy service although it was evicted.
-    pub after_eviction: u64,
     /// Batch switched in on a lane that is not a batch lane.
     pub batch_strays: u64,
     /// The service switched in on a lane that is not a request lane.
@@ -430,7 +427,6 @@ impl LaneStats {
             overlap_ns: get(&self.overlap_ns) + overlap_ns,
             lent_overlap_ns: get(&self.lent_overlap_ns) + lent_ns,
             leaks: get(&self.leaks),
-            after_eviction: get(&self.after_eviction),
             batch_strays: get(&self.batch_strays),
             lc_strays: get(&self.lc_strays),
             untold: get(&self.untold),
@@ -456,7 +452,6 @@ impl LaneBooks {
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
             lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
             leaks: self.leaks - earlier.leaks,
-            after_eviction: self.after_eviction - earlier.after_eviction,
             batch_strays: self.batch_strays - earlier.batch_strays,
             lc_strays: self.lc_strays - earlier.lc_strays,
             untold: self.untold - earlier.untold,
@@ -527,7 +522,6 @@ mod tests {
             untold,
             holder_since_ns,
             cut_naps_lc_ns,
-            after_eviction,
             alarm_ns,
             off_hist,
             on_hist

@@ -149,8 +149,6 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	/* Where a lane is held from elsewhere, one that was let in just before is no leak. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
-	if (load_once(hold->state) == SIDELANE_EVICTED && busy)
-		stats->after_eviction++;
 	for_each_partner(lane, role) {
 		struct sidelane_lane_word *request = lane_word(lane);
 		if (!request)
