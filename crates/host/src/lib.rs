@@ -38,5 +38,6 @@ mod sysfs;
 pub mod thread;
 pub mod topology;
 pub mod tsc;
+pub mod turn_limit;
 pub mod units;
 pub mod wall_clock;

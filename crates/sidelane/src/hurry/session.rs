@@ -13,9 +13,10 @@ use anyhow::{Context, Result};
 use sidelane_host::clock::{self, now_ns, thread_cpu_ns};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::energy::{Energy, EnergyError};
-use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
+use sidelane_host::priority::HOLDER_PRIORITY;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::online_cpus;
+use sidelane_host::turn_limit::TurnLimit;
 
 use super::figures::{Figures, Summary};
 use super::finder::Finder;
@@ -60,6 +61,8 @@ struct Session {
     source: WorkSource,
     mapper: Mapper,
     log: Option<AuditLog>,
+    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    turns: Option<TurnLimit>,
     online: CpuSet,
     energy: Result<Energy, EnergyError>,
     began_ns: u64,
@@ -86,13 +89,15 @@ impl Session {
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
         let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
         // The service must not keep it from its work.
-        let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY);
-        let notes = urgent.err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
+        let turns = TurnLimit::for_this_thread(HOLDER_PRIORITY);
+        let notes =
+            turns.as_ref().err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
         let mut session = Self {
             settings: settings.clone(),
             source,
             mapper,
             log,
+            turns: turns.ok(),
             online: CpuSet::default(),
             energy: Energy::open(Path::new("/sys")),
             began_ns,
@@ -111,6 +116,10 @@ impl Session {
 
     fn go_on(&mut self, ends_ns: u64, until: &Until, tell: &mut impl FnMut(&Figures)) -> Result<()> {
         loop {
+            if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+                self.turns = None;
+                self.notes.push(Note::MovedLate { error: error.to_string() });
+            }
             let now_ns = now_ns();
             let next = self.look(now_ns, tell)?;
             let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));

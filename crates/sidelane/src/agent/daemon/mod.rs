@@ -36,6 +36,7 @@ use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_host::turn_limit::TurnLimit;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Actions, CpuMask, Observation, Reason};
@@ -88,6 +89,8 @@ pub struct AgentOptions {
 pub struct Agent {
     options: AgentOptions,
     config: Config,
+    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    turns: Option<TurnLimit>,
     helper: Helper,
     /// What the file names and the machine lacks, as of the helper's last report.
     lacks: Vec<Lack>,
@@ -224,6 +227,7 @@ impl Agent {
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
             let woken = self.wait(signals).context("cannot wait")?;
+            self.begin_turn();
             let caught =
                 if woken.signal { signals.wait(Duration::ZERO).context("cannot read a signal")? } else { None };
             if caught.is_some_and(|caught| !self.hear(caught)) {
@@ -287,11 +291,20 @@ impl Agent {
 
     /// Reacts if there is something to react to: called between the steps of whatever takes longer.
     fn heed(&mut self) -> Result<()> {
+        self.begin_turn();
         if self.metric.has_rung() {
             return self.react();
         }
         // A keeper that asks holds its lane no more, and batch is there still.
         if self.gates.as_ref().is_some_and(|gates| gates.book().is_asked()) { self.look() } else { Ok(()) }
+    }
+
+    /// Each step between two reactions is a turn of its own.
+    fn begin_turn(&mut self) {
+        if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+            self.turns = None;
+            self.note(Note::NotUrgent { error: error.to_string() });
+        }
     }
 
     /// Looks at the machine, asks the policy, and does what it says.

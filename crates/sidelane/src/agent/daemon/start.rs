@@ -1,15 +1,15 @@
 //! How the agent starts.
 
-use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
+use sidelane_host::priority::HOLDER_PRIORITY;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
+use sidelane_host::turn_limit::TurnLimit;
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
@@ -63,9 +63,9 @@ impl Agent {
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
-        // Neither batch nor a holder that naps must keep it from its work.
-        let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
+        let (turns, not_urgent) = come_first();
         let mut agent = Self {
+            turns,
             helper: Helper::start(&config)?,
             lacks: Vec::new(),
             birthplaces: Vec::new(),
@@ -106,7 +106,7 @@ impl Agent {
             diary: Diary::default(),
             cost: Cost::new(),
         };
-        agent.say_at_the_start(urgent);
+        agent.say_at_the_start(not_urgent);
         agent.hands.is_some().then(|| agent.follow_proxies()).transpose()?;
         Ok(agent)
     }
@@ -117,15 +117,21 @@ impl Agent {
     }
 
     /// Says what is not as it should be.
-    fn say_at_the_start(&mut self, urgent: io::Result<()>) {
-        if let Err(error) = urgent {
-            self.note(Note::NotUrgent { error: error.to_string() });
-        }
+    fn say_at_the_start(&mut self, not_urgent: Option<Note>) {
+        not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
         if !beyond.is_empty() {
             self.note(Note::CpusBeyond { cpus: beyond.to_string() });
         }
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
+    }
+}
+
+/// Puts the calling thread above batch and holders that nap, or says why that cannot be.
+fn come_first() -> (Option<TurnLimit>, Option<Note>) {
+    match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
+        Ok(turns) => (Some(turns), None),
+        Err(error) => (None, Some(Note::NotUrgent { error: error.to_string() })),
     }
 }
 

@@ -1,0 +1,165 @@
+//! A bound on how long a real-time thread keeps a CPU.
+//!
+//! The kernel spins when it looks up a file of a control group or process that is being removed, until the task that
+//! removes it is done (`shrink_dcache_parent`). A real-time thread that preempted this task on the same CPU spins until
+//! the task gets another one: 745 ms were measured. No lookup can be known to be safe, so a second thread, whose class
+//! is above, moves the first one to the ordinary class when a turn takes too long.
+
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use crate::priority::{ThreadClass, make_only_this_thread_fifo, make_this_thread_fifo};
+
+/// CPU time of one turn. Steps of the agent take up to 2 ms.
+const TURN_NS: i64 = 5_000_000;
+/// The signal goes to the second thread alone, which waits for it.
+const SIGNAL: libc::c_int = libc::SIGXCPU;
+
+/// Keeps the thread that made it real-time for turns of 5 ms of CPU time. The timer counts that thread's time alone, and
+/// its raw pointer keeps this from being sent to another thread.
+pub struct TurnLimit {
+    timer: libc::timer_t,
+    priority: i32,
+    /// The thread is in the ordinary class.
+    is_over: Arc<AtomicBool>,
+}
+
+impl TurnLimit {
+    /// Puts the calling thread into SCHED_FIFO. Threads that it starts begin in the ordinary class.
+    ///
+    /// # Errors
+    /// Without the right to real-time classes, or if the kernel has no timer or thread left.
+    pub fn for_this_thread(priority: i32) -> io::Result<Self> {
+        make_only_this_thread_fifo(priority)?;
+        // SAFETY: plain system call.
+        let watched = unsafe { libc::gettid() } as u32;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (tell, told) = channel();
+        let body = {
+            let is_over = Arc::clone(&is_over);
+            move || watch(watched, priority, &is_over, |ready| drop(tell.send(ready)))
+        };
+        thread::Builder::new().name("sidelane-turns".into()).spawn(body)?;
+        let watcher = told.recv().map_err(io::Error::other)??;
+        let limit = Self { timer: timer_for(watcher)?, priority, is_over };
+        limit.begin()?;
+        Ok(limit)
+    }
+
+    /// Begins a turn. A thread whose last turn was too long is real-time again.
+    ///
+    /// # Errors
+    /// If the thread has lost the right to real-time classes.
+    pub fn begin(&self) -> io::Result<()> {
+        if self.is_over.swap(false, Ordering::AcqRel) {
+            make_only_this_thread_fifo(self.priority)?;
+        }
+        // SAFETY: zeroed is a valid itimerspec, that of a timer which rings once.
+        let mut turn: libc::itimerspec = unsafe { zeroed() };
+        turn.it_value.tv_nsec = TURN_NS;
+        // SAFETY: the timer is ours, and `turn` is valid.
+        check(unsafe { libc::timer_settime(self.timer, 0, &turn, null_mut()) })
+    }
+}
+
+impl Drop for TurnLimit {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours, and is not used after this.
+        unsafe { libc::timer_delete(self.timer) };
+    }
+}
+
+/// A timer of the calling thread's CPU time that sends its signal to the thread `watcher`.
+fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
+    // SAFETY: zeroed is a valid sigevent.
+    let mut event: libc::sigevent = unsafe { zeroed() };
+    (event.sigev_notify, event.sigev_signo, event.sigev_notify_thread_id) = (libc::SIGEV_THREAD_ID, SIGNAL, watcher);
+    let mut timer = MaybeUninit::uninit();
+    // SAFETY: both are valid, and the timer is written if the call succeeds.
+    check(unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &mut event, timer.as_mut_ptr()) })?;
+    // SAFETY: the call has succeeded.
+    Ok(unsafe { timer.assume_init() })
+}
+
+/// Demotes the thread `watched` at each signal, for as long as the process lives.
+fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io::Result<libc::pid_t>)) {
+    // SAFETY: the set is initialised before it is used, and blocked in this thread alone.
+    let (set, blocked) = unsafe {
+        let mut set = zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, SIGNAL);
+        (set, libc::pthread_sigmask(libc::SIG_BLOCK, &set, null_mut()))
+    };
+    let ready =
+        if blocked == 0 { make_this_thread_fifo(priority + 1) } else { Err(io::Error::from_raw_os_error(blocked)) };
+    let fails = ready.is_err();
+    // SAFETY: plain system call.
+    tell(ready.map(|()| unsafe { libc::gettid() }));
+    if fails {
+        return;
+    }
+    loop {
+        // SAFETY: the set is valid, and nothing is asked about the signal.
+        if unsafe { libc::sigwaitinfo(&set, null::<libc::siginfo_t>().cast_mut()) } == SIGNAL
+            && ThreadClass::ORDINARY.give(watched).is_ok()
+        {
+            // After the class: a turn that begins in between has its class back a turn later, and never not at all.
+            is_over.store(true, Ordering::Release);
+        }
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn is_real_time() -> bool {
+        // SAFETY: plain system call.
+        ThreadClass::of(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
+    }
+
+    #[test]
+    fn a_thread_that_keeps_its_cpu_is_real_time_for_one_turn_alone() {
+        thread::spawn(|| {
+            let Ok(limit) = TurnLimit::for_this_thread(1) else {
+                return sidelane_skip::skip("needs the right to real-time classes");
+            };
+            for _ in 0..3 {
+                assert!(is_real_time(), "at the begin of a turn");
+                let began = Instant::now();
+                while is_real_time() {
+                    assert!(began.elapsed() < Duration::from_secs(60), "a turn does not end");
+                }
+                limit.begin().unwrap();
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn turns_that_begin_in_time_are_real_time() {
+        thread::spawn(|| {
+            let Ok(limit) = TurnLimit::for_this_thread(1) else {
+                return sidelane_skip::skip("needs the right to real-time classes");
+            };
+            for _ in 0..10_000 {
+                limit.begin().unwrap();
+            }
+            assert!(is_real_time());
+        })
+        .join()
+        .unwrap();
+    }
+}
