@@ -305,15 +305,15 @@ impl Hands {
         let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
         match &mut grip.means {
             Means::Cpuset { root, dir } => {
-                if let Some(tree) = self.trees.get_mut(root) {
-                    tree.tell(dir, cpus.clone());
-                    touched.entry(root.clone()).or_default().push(why);
-                }
-                // It must not run where it was before for even a moment.
+                let mut tree = self.trees.get_mut(root);
+                tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
                 if grip.paused {
-                    self.trees.get_mut(root).map_or(Ok(0), HeldTree::carry_out)?;
+                    // It must not run where it was before for even a moment.
+                    tree.map_or(Ok(0), HeldTree::carry_out)?;
                     let has = grip.in_effect().unwrap_or_default();
                     ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
+                } else if tree.is_some() {
+                    touched.entry(root.clone()).or_default().push(why);
                 }
             }
             Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus, &mut self.guardian)?,

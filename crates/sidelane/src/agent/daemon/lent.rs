@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{pin_thread, put_first};
 use sidelane_host::run_times::affinity;
@@ -22,6 +24,9 @@ use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::Watchdog;
 
 use crate::own_threads::{Fixed, this_tid};
+
+/// Pause after a failed wait, so that this real-time thread does not spin.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The watchdog of all lanes of the agent.
 pub(super) struct LentLanes {
@@ -80,7 +85,10 @@ impl Listener {
         // Without the right to it, an alarm is answered some milliseconds later.
         let _ = put_first(0);
         loop {
-            let _ = poll(&mut [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN)], None);
+            let waited = poll(&mut [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN)], None);
+            if waited.is_err_and(|error| error != Errno::INTR) {
+                thread::sleep(PAUSE);
+            }
             let _ = self.alarms.take();
             self.make_way();
             // Fails only when the counter is full, and then the bell rings already.

@@ -22,6 +22,13 @@ const LOOK_EVERY_NS: Nanos = 500_000_000;
 /// Batch chooses the names of its threads, so notes that have one are bounded.
 const NAMES_MAX: usize = 8;
 
+/// A thread of batch on a lent lane that would run before the lane's holder.
+pub(super) struct Outranking {
+    pid: u32,
+    pub(super) tid: u32,
+    class: ThreadClass,
+}
+
 /// The threads that are in another class than they were found in.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
@@ -30,14 +37,14 @@ pub(super) struct Demoted {
 }
 
 impl Demoted {
-    /// Puts the threads of containers on lent lanes into the ordinary class if they outrank a holder. Returns their
-    /// names.
-    fn put_down(&mut self, on_lanes: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<Vec<String>> {
+    /// Puts these threads into the ordinary class. Returns their names.
+    fn put_down(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for (pid, tid) in on_lanes.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
-            // What a deadline comes with could not be given back. The kernel gives none to threads with a list of CPUs.
-            let outranks = |class: &ThreadClass| class.outranks(HOLDER_PRIORITY) && !class.is_deadline();
-            let Some(class) = ThreadClass::of(tid).filter(outranks) else { continue };
+        for &Outranking { pid, tid, class } in outranking {
+            // The parameters of a deadline cannot be restored. The kernel gives none to threads with a list of CPUs.
+            if class.is_deadline() {
+                continue;
+            }
             let Some(thread) = Thread::of(tid) else { continue };
             if !self.threads.contains_key(&thread) {
                 let ticket = guardian.add([Undo::Class { thread, class }])?.pop();
@@ -86,10 +93,9 @@ impl Agent {
     }
 
     /// Demotes threads of batch on lent lanes that outrank a holder.
-    pub(super) fn put_down_ranks(&mut self) {
-        let (on_lanes, _) = self.batch_on_lanes();
+    pub(super) fn put_down_ranks(&mut self, outranking: &[Outranking]) {
         let Some(hands) = &mut self.hands else { return };
-        let put_down = self.demoted.put_down(&on_lanes, hands.guardian());
+        let put_down = self.demoted.put_down(outranking, hands.guardian());
         let raised = |note: &&Note| matches!(note, Note::BatchRaised { .. });
         for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
             if self.diary.notes.keys().filter(raised).count() < NAMES_MAX {
@@ -111,10 +117,14 @@ impl Agent {
         (on_lanes, batch)
     }
 
-    /// Threads of batch on lent lanes that outrank a holder, each with its process.
-    pub(super) fn outranking_batch(&self) -> impl Iterator<Item = (u32, u32)> {
+    /// Threads of batch on lent lanes that outrank a holder.
+    pub(super) fn outranking_batch(&self) -> Vec<Outranking> {
         let all =
             self.batch_on_lanes().0.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
-        all.filter(|(_, tid)| ThreadClass::of(*tid).is_some_and(|class| class.outranks(HOLDER_PRIORITY)))
+        let outranking = |(pid, tid)| {
+            let class = ThreadClass::of(tid).filter(|class| class.outranks(HOLDER_PRIORITY))?;
+            Some(Outranking { pid, tid, class })
+        };
+        all.filter_map(outranking).collect()
     }
 }

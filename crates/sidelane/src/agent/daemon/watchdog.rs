@@ -10,6 +10,7 @@ use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::{Situation, Step};
 
 use super::Agent;
+use super::ranks::Outranking;
 use crate::lane::watchdog::stayed;
 use crate::note::Note;
 
@@ -22,22 +23,21 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
         let longest = lanes.filter_map(|lane| stayed(&memory, lane)).max();
-        let situation = Situation {
-            outranks: self.outranking_batch().next().is_some(),
-            stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns),
-        };
+        let outranking = self.outranking_batch();
+        let situation =
+            Situation { outranks: !outranking.is_empty(), stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns) };
         let Some(lent) = &mut self.lent else { return };
         let step = lent.watchdog.look(now_ns, situation);
         lent.due_ns = lent.watchdog.next_look(now_ns, situation).unwrap_or(Nanos::MAX);
-        self.take_step(step, longest, now_ns);
+        self.take_step(step, longest, &outranking, now_ns);
     }
 
-    fn take_step(&mut self, step: Step, longest: Option<(Nanos, u32, u32)>, now_ns: Nanos) {
+    fn take_step(&mut self, step: Step, longest: Option<(Nanos, u32, u32)>, outranking: &[Outranking], now_ns: Nanos) {
         let named = |(_, lane, tid): (Nanos, u32, u32)| (command_name(tid).unwrap_or_default(), lane);
         let stays = longest.map(named);
         match step {
             Step::Wait => {}
-            Step::Demote => self.put_down_ranks(),
+            Step::Demote => self.put_down_ranks(outranking),
             Step::PutBack => {
                 if let Some((thread, lane)) = stays {
                     self.note(Note::BatchStayed { thread, lane });
@@ -46,9 +46,9 @@ impl Agent {
                 self.times.look_ns = now_ns;
             }
             Step::Stop => {
-                let raised = || self.outranking_batch().find_map(|(_, tid)| command_name(tid));
+                let raised = || outranking.iter().find_map(|thread| command_name(thread.tid));
                 let thread = stays.map(|(thread, _)| thread).or_else(raised).unwrap_or_default();
-                self.put_down_ranks();
+                self.put_down_ranks(outranking);
                 self.withhold(self.kept_cpus(), now_ns);
                 self.note(Note::LanesWithheld { thread });
             }
