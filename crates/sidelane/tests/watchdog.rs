@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{policy, wants_cpu};
-use common::{Footprint, Run, Running, SPIN, Service, TIMEOUT, Words, lanes_to_ourselves, wait_until};
+use common::{
+    Footprint, Run, Running, SPIN, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, wait_until,
+};
 use serde_json::Value;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::freezer::Freezer;
@@ -137,13 +139,23 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     before.must_come_back();
 }
 
-/// The kernel fills the memory before it returns, and no freeze interrupts that (MAP_POPULATE).
-const IN_A_LONG_SYSTEM_CALL: &str = r#"
-import mmap, os
-print(os.getpid(), flush=True)
-while True:
-    mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()
-"#;
+/// Batch that is in the kernel nearly all the time, in calls that no freeze interrupts.
+const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
+    // MAP_POPULATE: the kernel fills the memory before it returns.
+    (
+        "mmap",
+        "import mmap\nwhile True:\n    mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()",
+    ),
+    (
+        "write",
+        "import os\nzeros = bytes(1 << 26)\nto = os.memfd_create('zeros')\nwhile True:\n    os.pwrite(to, zeros, 0)",
+    ),
+    // The child's memory is freed while it exits.
+    (
+        "exit",
+        "import mmap, os\nwhile True:\n    if os.fork() == 0:\n        mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)\n        os._exit(0)\n    os.wait()",
+    ),
+];
 
 /// The freezer of the group that a batch command is in.
 fn freezer_of(batch: u32) -> Option<Freezer> {
@@ -158,28 +170,45 @@ fn freezer_of(batch: u32) -> Option<Freezer> {
 fn a_lane_is_held_until_a_long_system_call_is_frozen() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
-    let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start(&["python3", "-c", IN_A_LONG_SYSTEM_CALL]);
-    let batch = run.batch_pid();
-    let lane = Words::of(&mut run);
-    let freezer = freezer_of(batch).expect("batch has a group that can be frozen");
-    let mut was_held_again = false;
-    while !was_held_again {
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
-        service.work();
+    for (call, program) in IN_LONG_SYSTEM_CALLS {
+        let mut service = Service::on_command();
+        let mut run = Run::beside(service.target()).start(&[
+            "python3",
+            "-c",
+            &format!("import os\nprint(os.getpid(), flush=True)\n{program}"),
+        ]);
+        let freezer = freezer_of(run.batch_pid()).expect("batch has a group that can be frozen");
+        let lane = Words::of(&mut run);
         let deadline = Instant::now() + TIMEOUT;
-        let mut goes_on = false;
-        // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
-        while !(lane.state() == HoldState::Evicted && freezer.has_taken_effect()) {
-            assert!(Instant::now() < deadline, "batch was not evicted");
-            match lane.state() {
-                HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
-                HoldState::Held => was_held_again |= goes_on,
-                _ => {}
-            }
+        while !is_held_again_before_it_is_evicted(&mut run, &mut service, &lane, &freezer) {
+            assert!(Instant::now() < deadline, "batch in {call} was never found awake after an eviction");
         }
-        service.rest();
+        end(run);
     }
-    end(run);
     before.must_come_back();
+}
+
+/// Has the service work until batch is evicted. Returns whether batch went on after an eviction, and the lane was held
+/// again for that.
+fn is_held_again_before_it_is_evicted(
+    run: &mut Running,
+    service: &mut ServiceOnCommand,
+    lane: &Words,
+    freezer: &Freezer,
+) -> bool {
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    service.work();
+    let deadline = Instant::now() + TIMEOUT;
+    let (mut goes_on, mut is_held_again) = (false, false);
+    // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
+    while !(lane.state() == HoldState::Evicted && freezer.has_taken_effect()) {
+        assert!(Instant::now() < deadline, "batch was not evicted");
+        match lane.state() {
+            HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
+            HoldState::Held => is_held_again |= goes_on,
+            _ => {}
+        }
+    }
+    service.rest();
+    is_held_again
 }
