@@ -62,6 +62,8 @@ pub struct Limits {
     pub pipeline_bytes: usize,
     /// Bytes that all clients of Redis keep together. While there are more, only a client that keeps none is read from.
     pub memory_bytes: usize,
+    /// A client that has closed its direction is taken for gone, though it could still read.
+    pub abort_on_close: bool,
     /// From the begin of the end until what is in flight is cut.
     pub drain: Duration,
     /// Clients at once; nothing: as many as open files allow.
@@ -82,6 +84,7 @@ impl Default for Limits {
             pipeline: 1024,
             pipeline_bytes: 2 << 20,
             memory_bytes: 256 << 20,
+            abort_on_close: false,
             drain: Duration::from_secs(30),
             clients: None,
         }

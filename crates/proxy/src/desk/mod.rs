@@ -236,6 +236,13 @@ impl<O: Clone> Desk<O> {
         }
     }
 
+    /// The client of the request may be gone: no server is asked for its sake alone.
+    pub fn stop_hedging(&mut self, ticket: Ticket) {
+        if let Some(record) = self.table.get_mut(ticket) {
+            record.is_worth_hedging = false;
+        }
+    }
+
     /// The owner has sent nothing of the copy to this server, and will not.
     pub fn not_sent(&mut self, ticket: Ticket, to: Server) {
         self.lose(ticket, to, Loss::NotSent);

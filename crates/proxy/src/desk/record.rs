@@ -166,6 +166,8 @@ pub struct Record {
     pub is_failure: bool,
     /// How it ended, and when.
     pub ended: Option<(End, Nanos)>,
+    /// The client is there to get the answer, as far as is known.
+    pub(super) is_worth_hedging: bool,
     /// It must not leave the server that it was sent to at first.
     pub(super) stays: bool,
     first: Server,
@@ -184,6 +186,7 @@ impl Record {
             answered: None,
             is_failure: false,
             ended: None,
+            is_worth_hedging: true,
             stays: false,
             first: to,
             hedge: None,
@@ -228,7 +231,7 @@ impl Record {
     /// Whether a hedge may be sent there.
     pub(super) fn may_be_hedged(&self, to: Server) -> bool {
         let is_waiting = self.is_out(to.other()) && !self.is_answered() && self.ended.is_none();
-        self.is_repeatable && is_waiting && self.copies[to.index()].state == CopyState::None
+        self.is_repeatable && self.is_worth_hedging && is_waiting && self.copies[to.index()].state == CopyState::None
     }
 
     pub(super) fn send(&mut self, now: Nanos, to: Server, why: Why) {

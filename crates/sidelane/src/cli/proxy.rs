@@ -72,6 +72,9 @@ pub struct ProxyArgs {
     /// How long servers may take to begin an answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub answer_time: Duration,
+    /// A client that closes its direction gets no answer: the request is ended at its servers
+    #[arg(long)]
+    pub abort_on_close: bool,
     /// How long requests in flight and tied connections may go on after SIGTERM or Ctrl-C; a second one ends them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub drain: Duration,
@@ -109,6 +112,7 @@ impl From<ProxyArgs> for ProxyOptions {
             head_time: args.head_time,
             idle_time: args.idle_time,
             answer_time: args.answer_time,
+            abort_on_close: args.abort_on_close,
             drain: args.drain,
             clients: args.clients,
             ..Limits::default()

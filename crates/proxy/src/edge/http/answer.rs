@@ -13,6 +13,7 @@ use super::super::link::{KEPT, Link};
 use super::super::shared::{Shared, now};
 use super::super::tunnel;
 use super::client::Client;
+use super::departure::departure;
 use super::outcome::{After, Failure, MALFORMED, quality};
 use crate::config::Limits;
 use crate::desk::{End, Quality, Ticket};
@@ -88,7 +89,16 @@ async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limi
             return Ok(true);
         }
         client.patience.start(limits.idle_time);
-        let Ok(ready) = client.patience.wait(link.stream.readable()).await else { return Ok(false) };
+        let Client { stream, patience, is_half_closed, .. } = &mut *client;
+        let ready = tokio::select! {
+            biased;
+            ready = patience.wait(link.stream.readable()) => ready,
+            departure = departure(stream, *is_half_closed) => match client.is_left(departure, limits) {
+                true => return Err(Failure::Gone),
+                false => continue,
+            },
+        };
+        let Ok(ready) = ready else { return Ok(false) };
         match ready.and_then(|()| link.input.fill(&link.stream)) {
             Ok(0) => return Ok(body == Body::UntilClose),
             Ok(_) => {}

@@ -33,13 +33,16 @@ pub(super) struct Client {
     /// The request as the server sees it.
     pub(super) request: Vec<u8>,
     pub(super) mailbox: Owner,
+    /// It sends nothing any more.
+    pub(super) is_half_closed: bool,
 }
 
 impl Client {
     pub(super) fn new(stream: TcpStream, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
         let patience = Patience::new(limits);
-        Self { stream, input: Buffer::default(), patience, out, request, mailbox: Owner::default() }
+        let (input, mailbox) = (Buffer::default(), Owner::default());
+        Self { stream, input, patience, out, request, mailbox, is_half_closed: false }
     }
 }
 

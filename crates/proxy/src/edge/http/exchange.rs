@@ -13,6 +13,7 @@ use super::super::link::Link;
 use super::super::shared::{Shared, now};
 use super::answer::{Answered, Passage, drop_answer, relay};
 use super::client::Client;
+use super::departure::{Departure, departure};
 use super::outcome::{After, Failure, LATE, LOST, MALFORMED, quality};
 use super::upload;
 use crate::desk::{Class, End, Loss, Next, Quality, Ticket, Verdict};
@@ -47,6 +48,7 @@ enum Event {
     Connected(Server, Option<Link>),
     Readable(Server),
     Broken(Server),
+    Departed(Departure),
     Late,
 }
 
@@ -57,6 +59,9 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
     let wanted = Wanted { number: shared.number(ticket.id), is_head: head.is_head, is_old: head.is_old, keeps_alive };
     let is_repeatable = class.is_repeatable;
     let mut exchange = Exchange { shared, client, ticket, wanted, is_repeatable, copies: [None, None] };
+    if exchange.client.is_half_closed {
+        shared.desk.borrow_mut().stop_hedging(ticket);
+    }
     let outcome = exchange.run(head, to).await;
     exchange.drop_copies();
     let (end, after) = match outcome {
@@ -122,7 +127,7 @@ impl Exchange<'_> {
     /// Waits for the first answer, and does meanwhile what the desk says.
     async fn first_answer(&mut self) -> Result<Answered, Failure> {
         loop {
-            let answer = match std::future::poll_fn(|cx| self.poll_event(cx)).await {
+            let answer = match self.event().await {
                 Event::Order(ticket, to) => {
                     if ticket == self.ticket {
                         self.start(to);
@@ -136,6 +141,10 @@ impl Exchange<'_> {
                 Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
                 Event::Broken(server) => self.lose_link(server)?,
                 Event::Readable(server) => self.read(server).await?,
+                Event::Departed(departure) => {
+                    self.departed(departure)?;
+                    None
+                }
                 Event::Late => Some(self.late()?),
             };
             if let Some(answer) = answer {
@@ -160,17 +169,33 @@ impl Exchange<'_> {
         Some(Answered { by: server, link, head, is_asked: sent == self.client.request.len() })
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some((ticket, to)) = self.client.mailbox.next(cx) {
-            return Poll::Ready(Event::Order(ticket, to));
-        }
-        for server in Server::BOTH {
-            let Some(copy) = &mut self.copies[server.index()] else { continue };
-            if let Poll::Ready(event) = poll_copy(copy, server, &self.client.request, cx) {
-                return Poll::Ready(event);
+    async fn event(&mut self) -> Event {
+        let Client { stream, mailbox, patience, request, is_half_closed, .. } = &mut *self.client;
+        let mut departs = std::pin::pin!(departure(stream, *is_half_closed));
+        std::future::poll_fn(|cx| {
+            if let Some((ticket, to)) = mailbox.next(cx) {
+                return Poll::Ready(Event::Order(ticket, to));
             }
+            for (server, copy) in Server::BOTH.into_iter().zip(&mut self.copies) {
+                if let Some(Poll::Ready(event)) = copy.as_mut().map(|copy| poll_copy(copy, server, request, cx)) {
+                    return Poll::Ready(event);
+                }
+            }
+            if let Poll::Ready(departure) = departs.as_mut().poll(cx) {
+                return Poll::Ready(Event::Departed(departure));
+            }
+            patience.poll_over(cx).map(|()| Event::Late)
+        })
+        .await
+    }
+
+    /// A client that may be gone costs no hedge; one that is gone costs nothing more.
+    pub(super) fn departed(&mut self, departure: Departure) -> Result<(), Failure> {
+        if self.client.is_left(departure, &self.shared.config.limits) {
+            return Err(Failure::Gone);
         }
-        self.client.patience.poll_over(cx).map(|()| Event::Late)
+        self.shared.desk.borrow_mut().stop_hedging(self.ticket);
+        Ok(())
     }
 
     /// Reads what has come from this server: an answer, if its head is whole.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client;
+mod departure;
 mod exchange;
 mod outcome;
 mod own;

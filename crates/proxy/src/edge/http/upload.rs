@@ -1,5 +1,6 @@
 //! Requests with bodies that have not come whole, or are too long to be kept: sent once, as they come.
 
+use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
@@ -9,6 +10,8 @@ use sidelane_policy::hedge::Server;
 use super::super::link::Link;
 use super::super::shared::now;
 use super::answer::Answered;
+use super::client::Client;
+use super::departure::{Departure, departure};
 use super::exchange::Exchange;
 use super::outcome::{Failure, LATE, LOST, MALFORMED, quality};
 use crate::desk::{Loss, Next};
@@ -22,6 +25,7 @@ enum Event {
     FromClient,
     FromServer,
     Writable,
+    Departed(Departure),
     Late,
 }
 
@@ -61,6 +65,7 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
                 }
                 Ok(0) | Err(_) => return Err(lost(exchange, to)),
             },
+            Event::Departed(departure) => exchange.departed(departure)?,
             Event::Late => {
                 exchange.shared.desk.borrow_mut().dropped(now(), exchange.ticket, to);
                 return Err(LATE);
@@ -99,9 +104,11 @@ async fn linked_or_other(
 }
 
 async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: Way) -> Event {
-    let client = &mut *exchange.client;
-    let wants_more = !body.is_over() && client.request.len() < AHEAD_MAX;
-    let has_some = way != Way::Broken && !client.request.is_empty();
+    let Client { stream, request, patience, is_half_closed, .. } = &mut *exchange.client;
+    let wants_more = !body.is_over() && request.len() < AHEAD_MAX;
+    let has_some = way != Way::Broken && !request.is_empty();
+    // A body that has not been read whole may be followed by the end of the client's direction.
+    let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
     std::future::poll_fn(|cx| {
         if link.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromServer);
@@ -109,10 +116,13 @@ async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: 
         if has_some && link.stream.poll_write_ready(cx).is_ready() {
             return Poll::Ready(Event::Writable);
         }
-        if wants_more && client.stream.poll_read_ready(cx).is_ready() {
+        if wants_more && stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromClient);
         }
-        client.patience.poll_over(cx).map(|()| Event::Late)
+        if let Poll::Ready(departure) = departs.as_mut().poll(cx) {
+            return Poll::Ready(Event::Departed(departure));
+        }
+        patience.poll_over(cx).map(|()| Event::Late)
     })
     .await
 }

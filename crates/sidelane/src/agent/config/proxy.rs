@@ -97,6 +97,12 @@ fn limits(reader: &Reader, usual: Limits) -> Limits {
         head_time: reader.setting("head_time", read("head_time"), usual.head_time, time),
         idle_time: reader.setting("idle_time", read("idle_time"), usual.idle_time, time),
         answer_time: reader.setting("answer_time", read("answer_time"), usual.answer_time, time),
+        abort_on_close: reader.setting(
+            "abort_on_close",
+            reader.flag("abort_on_close"),
+            usual.abort_on_close,
+            bool::to_string,
+        ),
         drain: reader.setting("drain", reader.time("drain", Duration::ZERO), usual.drain, time),
         clients: reader.setting("clients", clients.map(Some), usual.clients, |clients| {
             clients.map_or("as many as open files allow".to_owned(), |clients| clients.to_string())

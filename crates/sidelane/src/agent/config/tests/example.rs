@@ -15,7 +15,7 @@ fn what_the_example_leaves_out_is_right() {
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose";
     const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
-    const PROXY: [&str; 18] = [
+    const PROXY: [&str; 19] = [
         "[[proxy]]",
         "listen = ",
         "active = ",
@@ -32,6 +32,7 @@ fn what_the_example_leaves_out_is_right() {
         "head_time = ",
         "idle_time = ",
         "answer_time = ",
+        "abort_on_close = ",
         "drain = ",
         "clients = ",
     ];
