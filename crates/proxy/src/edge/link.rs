@@ -61,9 +61,15 @@ impl Link {
         })
     }
 
+    /// It is idle from now on.
+    pub(super) fn rest(&mut self) {
+        self.idle_since = Instant::now();
+        self.is_reused = true;
+    }
+
     /// Whether it is young enough, open as far as the kernel knows, and silent. The kernel is asked: an end that the
     /// event loop has not looked at yet counts.
-    fn is_fit(&self, age_max: Duration) -> bool {
+    pub(super) fn is_fit(&self, age_max: Duration) -> bool {
         let is_young = self.idle_since.elapsed() < self.kept.min(age_max);
         let is_silent = || recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         self.input.is_empty() && is_young && is_silent().is_err_and(|error| error == Errno::AGAIN)
@@ -90,11 +96,10 @@ impl Pool {
         None
     }
 
-    /// Keeps it, unless there are enough or the server said more than it was asked.
+    /// Keeps it, unless there are enough.
     pub(super) fn put(&mut self, mut link: Link) {
-        link.idle_since = Instant::now();
-        link.is_reused = true;
-        if self.0.len() < IDLE_MAX && link.input.is_empty() {
+        link.rest();
+        if self.0.len() < IDLE_MAX {
             self.0.push(link);
         }
     }

@@ -5,6 +5,7 @@ mod clock;
 mod drain;
 mod http;
 mod lack;
+mod line;
 mod link;
 mod listen;
 mod mailbox;

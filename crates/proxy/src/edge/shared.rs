@@ -1,6 +1,6 @@
 //! What all tasks of a proxy share. They run on one thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,9 +10,12 @@ use std::time::Duration;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::Instant;
 
 use super::drain::Drain;
 use super::lack::is_own_lack;
+use super::line::{Failed, Line};
 use super::link::{JUST_USED, Link, Pool};
 use super::mailbox::Owner;
 use super::memory::Memory;
@@ -38,6 +41,7 @@ pub(super) struct Shared {
     pub(super) witness: Witness,
     pub(super) desk: RefCell<Desk<Owner>>,
     pools: [RefCell<Pool>; 2],
+    lines: [RefCell<Line>; 2],
     /// Of the marks of requests' numbers.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
@@ -81,6 +85,7 @@ impl Shared {
             witness,
             desk,
             pools: Default::default(),
+            lines: Default::default(),
             secret: RandomState::new(),
             samples: RefCell::default(),
             sampled: Notify::new(),
@@ -163,19 +168,71 @@ impl Shared {
         self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
-    /// A new connection. The desk is told whether it can be made, unless what is missing is on our side.
-    pub(super) async fn new_link(self: Rc<Self>, server: Server) -> Option<Link> {
-        let link = Link::open(self.address(server), self.config.limits.connect_time).await;
-        match &link {
-            Ok(_) => self.seen(Seen::Reached(server)),
-            Err(error) if is_own_lack(error) => self.without_link.set(self.without_link.get() + 1),
-            Err(_) => self.seen(Seen::Unreachable(server)),
-        }
-        link.ok()
+    /// Stands in line for a connection: one that is made, or that becomes idle before.
+    pub(super) async fn next_link(self: Rc<Self>, server: Server) -> Option<Link> {
+        let link = self.line(server).join();
+        self.begin_connects(server);
+        link.await.ok().flatten()
     }
 
-    pub(super) fn keep_link(&self, server: Server, link: Link) {
-        self.pools[server.index()].borrow_mut().put(link);
+    fn line(&self, server: Server) -> RefMut<'_, Line> {
+        self.lines[server.index()].borrow_mut()
+    }
+
+    fn begin_connects(self: &Rc<Self>, server: Server) {
+        while self.line(server).begins_connect() {
+            let shared = Rc::clone(self);
+            drop(spawn_local(async move {
+                shared.connect(server).await;
+                shared.line(server).end_connect();
+                shared.begin_connects(server);
+            }));
+        }
+    }
+
+    /// Makes a connection for the first in line, or for the pool. The desk is told whether it can be made, unless what is
+    /// missing is on our side.
+    pub(super) async fn connect(self: &Rc<Self>, server: Server) {
+        let (began, within) = (Instant::now(), self.config.limits.connect_time);
+        match Link::open(self.address(server), within).await {
+            Ok(link) => {
+                self.seen(Seen::Reached(server));
+                self.offer(server, link);
+            }
+            Err(error) if is_own_lack(&error) => {
+                self.without_link.set(self.without_link.get() + 1);
+                self.line(server).turn_first_away();
+            }
+            Err(error) => {
+                let failed = self.line(server).failed(began, &error);
+                match failed {
+                    Failed::Unreachable => {
+                        self.seen(Seen::Unreachable(server));
+                        self.line(server).turn_away(Duration::ZERO);
+                    }
+                    Failed::Silent => self.line(server).turn_away(within),
+                    // Those in line have their turn.
+                    Failed::Busy => {}
+                }
+            }
+        }
+    }
+
+    /// Takes back a connection that owes nothing, unless the server said more than it was asked.
+    pub(super) fn keep_link(&self, server: Server, mut link: Link) {
+        link.rest();
+        if link.input.is_empty() {
+            self.offer(server, link);
+        }
+    }
+
+    /// Gives the connection to the first in line, or keeps it.
+    fn offer(&self, server: Server, link: Link) {
+        let mut line = self.line(server);
+        line.is_alive();
+        if let Some(link) = line.give(link) {
+            self.pools[server.index()].borrow_mut().put(link);
+        }
     }
 
     pub(super) fn sweep(&self) {

@@ -25,9 +25,7 @@ pub(super) const HELPERS: Helpers = Helpers {
 
 /// Looks whether a connection can be made; the desk is told.
 async fn probe(shared: Rc<Shared>, server: Server) {
-    if let Some(link) = Rc::clone(&shared).new_link(server).await {
-        shared.keep_link(server, link);
-    }
+    shared.connect(server).await;
 }
 
 /// Asks without a client that waits for the answer.
@@ -86,7 +84,7 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Quality> {
     let link = match shared.idle_link(server) {
         Some(link) => link,
-        None => Rc::clone(shared).new_link(server).await?,
+        None => Rc::clone(shared).next_link(server).await?,
     };
     write(&link, request).await?;
     let limits = &shared.config.limits;

@@ -9,3 +9,4 @@ mod drain;
 mod http;
 mod redis;
 mod scene;
+mod swaps;

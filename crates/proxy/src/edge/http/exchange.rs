@@ -115,7 +115,7 @@ impl Exchange<'_> {
     }
 
     fn connect(&mut self, to: Server) {
-        let connecting = Rc::clone(self.shared).new_link(to);
+        let connecting = Rc::clone(self.shared).next_link(to);
         self.copies[to.index()] = Some(Copy::Connecting(Box::pin(connecting)));
     }
 

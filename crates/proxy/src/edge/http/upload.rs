@@ -60,7 +60,7 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // The server closed an idle connection before it got anything of the request.
                 Ok(0) | Err(_) if way == Way::Unused && link.is_reused => {
-                    let new = Rc::clone(exchange.shared).new_link(to).await;
+                    let new = Rc::clone(exchange.shared).next_link(to).await;
                     (to, link) = linked_or_other(exchange, to, new).await?;
                 }
                 Ok(0) | Err(_) => return Err(lost(exchange, to)),
@@ -78,7 +78,7 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
     let link = match exchange.shared.just_used_link(to) {
         Some(link) => Some(link),
-        None => Rc::clone(exchange.shared).new_link(to).await,
+        None => Rc::clone(exchange.shared).next_link(to).await,
     };
     linked_or_other(exchange, to, link).await
 }
@@ -99,7 +99,7 @@ async fn linked_or_other(
             Next::Send(other) => to = other,
             Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
         }
-        link = Rc::clone(exchange.shared).new_link(to).await;
+        link = Rc::clone(exchange.shared).next_link(to).await;
     }
 }
 

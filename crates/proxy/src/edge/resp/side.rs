@@ -48,7 +48,7 @@ impl Side {
         if matches!(self.way, Way::None) {
             self.way = match shared.idle_link(server) {
                 Some(link) => Way::There(link),
-                None => Way::Connecting(Box::pin(Rc::clone(shared).new_link(server))),
+                None => Way::Connecting(Box::pin(Rc::clone(shared).next_link(server))),
             };
         }
     }

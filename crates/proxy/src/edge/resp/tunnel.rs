@@ -31,7 +31,7 @@ pub(super) async fn pass(
 ) {
     let link = match link {
         Some(link) => Some(link),
-        None => Rc::clone(shared).new_link(to).await,
+        None => Rc::clone(shared).next_link(to).await,
     };
     let Some(mut link) = link else {
         // A client that is gone need not be told.

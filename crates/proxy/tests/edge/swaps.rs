@@ -1,0 +1,85 @@
+//! A swap to a server that accepts slowly.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use sidelane_policy::hedge::{Hazard, Server};
+
+use crate::scene::{Proxy, TIMEOUT, http};
+use crate::scripted::{nowhere, read_until, say, telling_server};
+
+/// A server whose accept queue holds three connections, of which it takes one every 50 ms.
+fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 2).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                while matches!(stream.peek(&mut [0]), Ok(1..)) {
+                    read_until(&mut stream, "\r\n\r\n");
+                    if !answer(&mut stream) {
+                        return;
+                    }
+                }
+            });
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    address
+}
+
+/// All clients wait at the active server when it gets a hazard: the other one answers them.
+fn must_be_answered(clients: usize, backup: SocketAddr) {
+    let (active, requests) = telling_server(|_, _| {
+        thread::park();
+        true
+    });
+    let mut config = http(active, Some(backup));
+    config.desk.budget.burst = clients as u64;
+    let proxy = Proxy::start(config);
+    let mut clients: Vec<TcpStream> = (0..clients).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        requests.recv_timeout(TIMEOUT).expect("the active server gets it");
+    }
+    proxy.tell(Server::First, [Hazard::JvmGc]);
+    for client in &mut clients {
+        let answer = read_until(client, "backup");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let counts = proxy.finish().counts;
+    assert_eq!(counts.answered, clients.len() as u64, "{counts:?}");
+    let swaps = [Hazard::JvmGc, Hazard::Unreachable].map(|hazard| counts.swaps[hazard as usize]);
+    assert_eq!(swaps, [1, 0], "{counts:?}");
+}
+
+#[test]
+fn a_burst_of_requests_is_no_burst_of_connects() {
+    must_be_answered(300, slow_to_accept(|stream| say(stream, "backup")));
+}
+
+#[test]
+fn a_server_that_needs_a_connection_for_each_request_has_them_one_after_the_other() {
+    let closes = |stream: &mut TcpStream| {
+        let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 6\r\n\r\nbackup";
+        stream.write_all(answer).unwrap();
+        false
+    };
+    must_be_answered(12, slow_to_accept(closes));
+}
+
+#[test]
+fn requests_in_line_go_elsewhere_when_nobody_listens() {
+    const CLIENTS: usize = 100;
+    let (well, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start(http(nowhere(), Some(well)));
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap());
+    for client in &mut clients {
+        assert!(read_until(client, "well").starts_with("HTTP/1.1 200 "));
+    }
+    assert_eq!(proxy.finish().counts.swaps[Hazard::Unreachable as usize], 1);
+}
