@@ -1,10 +1,12 @@
 //! Connections to servers, which are kept and used again.
 
+use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
@@ -12,6 +14,8 @@ use tokio::time::{Instant, timeout};
 
 use super::buffer::Buffer;
 
+/// Asks for the bytes that were written and are not acknowledged.
+const SIOCOUTQ: Opcode = 0x5411;
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
 /// Age of an idle connection at which it is closed, unless its server said how long it keeps it. Shorter than the 5 s of
@@ -59,6 +63,15 @@ impl Link {
             kept: KEPT,
             idle_since: Instant::now(),
         })
+    }
+
+    /// Whether the server, which has ended its direction in order, got nothing of the last `sent` bytes: its end
+    /// acknowledges all that had come before. It cannot have read any of them.
+    pub(super) fn ended_before(&self, sent: usize) -> bool {
+        // SAFETY: SIOCOUTQ writes one int.
+        let unacknowledged = unsafe { ioctl(&self.stream, Getter::<SIOCOUTQ, c_int>::new()) };
+        let is_none = unacknowledged.is_ok_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes >= sent));
+        self.is_reused && self.input.is_empty() && is_none
     }
 
     /// It is idle from now on.
@@ -112,11 +125,49 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
+
+    /// A used connection, and the server's end of it.
+    async fn used() -> (Link, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut link = Link::open(listener.local_addr().unwrap(), Duration::from_secs(10)).await.unwrap();
+        let mut server = listener.accept().unwrap().0;
+        link.stream.write_all(b"first").await.unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        link.rest();
+        (link, server)
+    }
+
+    async fn end(link: &mut Link) -> io::Result<usize> {
+        link.stream.readable().await?;
+        link.input.fill(&link.stream)
+    }
+
+    #[test]
+    fn a_server_that_closed_before_a_request_came_did_not_get_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut link, server) = used().await;
+            drop(server);
+            link.stream.write_all(b"request").await.unwrap();
+            assert_eq!(end(&mut link).await.unwrap(), 0);
+            assert!(link.ended_before(7));
+            assert!(!link.ended_before(8), "what was sent before had come");
+
+            let (mut link, mut server) = used().await;
+            link.stream.write_all(b"request").await.unwrap();
+            server.read_exact(&mut [0; 7]).unwrap();
+            drop(server);
+            assert_eq!(end(&mut link).await.unwrap(), 0);
+            assert!(!link.ended_before(7), "it may have carried the request out");
+        });
+    }
 
     #[test]
     fn a_connection_to_itself_is_refused_and_leaves_the_port_free() {

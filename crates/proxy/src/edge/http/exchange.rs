@@ -203,7 +203,7 @@ impl Exchange<'_> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match link.input.fill(&link.stream) {
-            Ok(0) => return self.lose_link(server),
+            Ok(0) => return self.end_link(server),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(_) => return self.lose_link(server),
@@ -254,6 +254,17 @@ impl Exchange<'_> {
             self.client.out.clear();
         }
         Ok(self.client.write_out(&self.shared.config.limits).await?)
+    }
+
+    /// The server has ended the connection in order.
+    fn end_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
+        match &self.copies[server.index()] {
+            Some(Copy::There(link, sent)) if link.ended_before(*sent) => {
+                self.connect(server);
+                Ok(None)
+            }
+            _ => self.lose_link(server),
+        }
     }
 
     fn lose_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
