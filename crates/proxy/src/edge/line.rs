@@ -56,7 +56,9 @@ impl Line {
 
     /// Whether one more connect is to begin, which is counted.
     pub(super) fn begins_connect(&mut self) -> bool {
-        self.waiters.retain(|waiter| !waiter.taker.is_closed());
+        while self.waiters.front().is_some_and(|waiter| waiter.taker.is_closed()) {
+            self.waiters.pop_front();
+        }
         let begins = self.connects < self.waiters.len().min(CONNECTS_MAX);
         self.connects += usize::from(begins);
         begins

@@ -36,6 +36,6 @@ pub fn drain(
 /// What was in flight at a proxy's end, in words.
 pub fn cut_in_words(state: &State) -> Option<String> {
     let State { in_flight, tunnels, .. } = state;
-    let what = "requests in flight and connections that are one server's";
-    (in_flight + tunnels > 0).then(|| format!("{in_flight} and {tunnels} ({what}): they were not over in time"))
+    (in_flight + tunnels > 0)
+        .then(|| format!("{in_flight} requests and {tunnels} tied connections that were not over in time"))
 }

@@ -13,8 +13,8 @@ mod traced;
 mod watch;
 
 use std::net::SocketAddr;
-use std::slice;
 use std::time::{Duration, Instant};
+use std::{mem, slice};
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -64,8 +64,28 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
         }
         tell(&mut proxy);
     }
-    drain(slice::from_mut(&mut proxy), &signals, |proxies| proxies.iter_mut().for_each(tell))?;
+    let mut is_said = false;
+    drain(slice::from_mut(&mut proxy), &signals, |proxies| {
+        for proxy in proxies {
+            if !mem::replace(&mut is_said, true) {
+                say_what_goes_on(proxy);
+            }
+            tell(proxy);
+        }
+    })?;
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
+}
+
+/// A user who does not wait has to know how to end it.
+fn say_what_goes_on(proxy: &mut RunningProxy) {
+    proxy.look();
+    let Some(state) = proxy.state() else { return };
+    let (requests, tunnels) = (state.in_flight, state.tunnels);
+    let limit = proxy.options().limits.drain;
+    eprint_fitted(&format!(
+        "sidelane: the proxy takes no more clients; {requests} requests in flight and {tunnels} tied connections go on \
+         for {limit:?} at most; a second signal ends them"
+    ));
 }
 
 fn exposition(proxy: &mut RunningProxy) -> Exposition {
