@@ -2,6 +2,29 @@
 
 use super::*;
 
+/// Lines of a `[[proxy]]`.
+const PROXY: [&str; 19] = [
+    "[[proxy]]",
+    "listen = ",
+    "active = ",
+    "backup = ",
+    "protocol = ",
+    "hazard = ",
+    "hedge = ",
+    "repeat = ",
+    "once_to = ",
+    "budget = \"10%\"",
+    "burst = ",
+    "warm_up = ",
+    "poll = \"200us\"",
+    "head_time = ",
+    "idle_time = ",
+    "answer_time = ",
+    "abort_on_close = ",
+    "drain = ",
+    "clients = ",
+];
+
 #[test]
 fn the_example_is_right() {
     let config = read(EXAMPLE);
@@ -15,27 +38,6 @@ fn what_the_example_leaves_out_is_right() {
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose";
     const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
-    const PROXY: [&str; 19] = [
-        "[[proxy]]",
-        "listen = ",
-        "active = ",
-        "backup = ",
-        "protocol = ",
-        "hazard = ",
-        "hedge = ",
-        "repeat = ",
-        "once_to = ",
-        "budget = \"10%\"",
-        "burst = ",
-        "warm_up = ",
-        "poll = \"200us\"",
-        "head_time = ",
-        "idle_time = ",
-        "answer_time = ",
-        "abort_on_close = ",
-        "drain = ",
-        "clients = ",
-    ];
     let variants: [(&[&str], &[&str]); 16] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
