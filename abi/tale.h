@@ -126,6 +126,7 @@ enum sidelane_tale_hold {
 	SIDELANE_TALE_HOLD_PACED = 64,     /* TCP's pacing sends the next segment later */
 	SIDELANE_TALE_HOLD_LOSS = 128,     /* segments are lost */
 	SIDELANE_TALE_HOLD_ROOM = 256,     /* all was sent, and the sender waits for room in the send buffer */
+	SIDELANE_TALE_HOLD_TWICE = 1024,   /* the peer has got twice what was sent again: it was not lost (of ACKNOWLEDGED) */
 	SIDELANE_TALE_HOLD_KNOWN = 512,    /* this was looked at: nothing unsent means that TCP has sent all */
 };
 

@@ -91,6 +91,24 @@ fn named(link: &str) -> Option<(&str, &str)> {
     Some((kind, inode.strip_suffix(']')?))
 }
 
+/// The path of the Unix socket at which a process listens, if it is one.
+pub fn unix_path_of(pid: u32) -> Option<String> {
+    const LISTENS: &str = "00010000";
+    let sockets = fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;
+    // Num RefCount Protocol Flags Type St Inode Path
+    let listening = sockets.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (*fields.get(3)? == LISTENS).then_some((*fields.get(6)?, *fields.get(7)?))
+    });
+    let listening: BTreeMap<&str, &str> = listening.collect();
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let links: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+    let inodes = links.iter().filter_map(|link| named(link.to_str()?)).filter(|(kind, _)| *kind == "socket");
+    let paths: BTreeSet<&str> = inodes.filter_map(|(_, inode)| listening.get(inode).copied()).collect();
+    let mut paths = paths.into_iter();
+    paths.next().filter(|_| paths.next().is_none()).map(str::to_owned)
+}
+
 /// The path of an open file of a process.
 pub fn path_of(pid: u32, number: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
@@ -103,6 +121,14 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn the_path_at_which_a_process_listens_is_found() {
+        let path = std::env::temp_dir().join(format!("sidelane-owners-{}", std::process::id()));
+        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(unix_path_of(std::process::id()).as_deref(), path.to_str());
+        fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn who_gets_what_is_sent_to_an_address_is_found() {

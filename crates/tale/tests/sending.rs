@@ -107,3 +107,23 @@ fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
         assert!(told.iter().all(|(_, _, told, _)| *told == cause), "{told:?}");
     }
 }
+
+/// The client acknowledges late, so that TCP probes for a loss, and says that it has got the segment twice.
+#[test]
+fn what_the_client_has_got_twice_was_not_lost() {
+    const TWICE: u32 = 1_024;
+    let again = |trace: &mut Trace, us: u64| {
+        trace.add(us, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+    };
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 300, 1).sleeps(320, 1);
+    again(&mut trace, 9_000);
+    assert_eq!((trace.first().ended_ns, trace.first().of_cause_ns(Retransmission)), (at(9_000), 8_700_000));
+    let mut lost_before = trace.clone();
+    acknowledged(&mut trace, 9_050, 10, TWICE, 0);
+    assert_eq!((trace.first().ended_ns, trace.first().of_cause_ns(Retransmission)), (at(300), 0));
+    // One that was lost before stays lost.
+    again(&mut lost_before, 20_000);
+    acknowledged(&mut lost_before, 20_050, 10, TWICE, 0);
+    assert_eq!(lost_before.first().ended_ns, at(9_000));
+}

@@ -6,7 +6,7 @@ use common::*;
 use sidelane_tale::cause::BY_OWN;
 use sidelane_tale::cause::Cause::{self, *};
 use sidelane_tale::record::{Kind, leave};
-use sidelane_tale::timeline::Span;
+use sidelane_tale::timeline::{Span, Timeline};
 use sidelane_tale::wait::{Doing, Ended, Object, Peer, UDP, call};
 
 const FUTEX_WAIT: u32 = 128;
@@ -423,4 +423,42 @@ fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
         let times = [Inside, Lock, HandOver, Timer].map(|cause| timelines[0].of_cause_ns(cause));
         assert_eq!(times, [8_790_000, 0, 0, 0], "{number}");
     }
+}
+
+/// An event loop asks at 200 µs, waits until `answer`, if there is one, and then for a timeout.
+fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Timeline {
+    let mut trace = Trace::new();
+    if has_answered_before {
+        trace.ready(10, 8, 20).received(20, 1, 8, 20, 2).started(20, 1, 8, 2, 10).asks(30, 1, 19, port, UDP);
+        trace.in_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, NOBODY, 1).comes(42, 1);
+        trace.elsewhere(45, Kind::Received, 1, 19);
+        trace.transmitted(50, 8, 30).sent(50, 1, 8, 30, 2).finished(50, 1, 8, 2, 20).sleeps(60, 1);
+    }
+    trace.records.extend(request_is_taken_up().records.split_off(if has_answered_before { 3 } else { 0 }));
+    trace.asks(200, 1, 9, port, UDP);
+    if connects {
+        trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    }
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    // Other events wake the loop.
+    trace.woken(300, NOBODY, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
+    trace.ready(4_000, 18, 10).woken(4_000, NOBODY, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
+    trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
+    trace.finished(4_030, 1, 18, 3, 4_020).in_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    trace.first()
+}
+
+#[test]
+fn a_question_on_an_event_loop_that_is_never_answered_is_no_answer() {
+    for (port, connects, has_answered_before) in [(8_080, true, false), (53, false, false), (5_399, false, true)] {
+        let timeline = asked_on_a_loop(port, connects, has_answered_before);
+        let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((wait.object, wait.connects), (local(port, UDP), connects));
+        assert!(timeline.of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
+    }
+    // Not each peer answers: one that takes statistics does not.
+    assert_eq!(asked_on_a_loop(8_125, false, false).of_cause_ns(NoAnswer), 0);
 }

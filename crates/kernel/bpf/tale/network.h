@@ -118,19 +118,50 @@ int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb
 	return 0;
 }
 
-/* A segment from the peer, before TCP takes it in. It matters where data waits in the socket, or for what was lost: if it
- * acknowledges more, or if the peer's window held the data back, which this segment may have opened. */
+/* Part of TCP: options as Linux and others lay them out, each four bytes. A time stamp takes three such words. */
+#define TCP_HEADER_BYTES 20
+#define OPTION_TIMES 0x0101080au
+#define OPTION_SACK 0x01010500u
+#define OPTION_SACK_MASK 0xffffff00u
+
+/* Whether the peer says that it has got something twice: a block of SACK below what is acknowledged. */
+static __always_inline bool got_twice(const struct sk_buff *skb, uint32_t acknowledged)
+{
+	struct tcphdr *tcp = bpf_rdonly_cast(skb->data, bpf_core_type_id_kernel(struct tcphdr));
+	uint32_t words[5] = {}, bytes = BPF_CORE_READ_BITFIELD(tcp, doff) * 4;
+
+	if (bytes < TCP_HEADER_BYTES + 12)
+		return false;
+	bpf_probe_read_kernel(words, sizeof(words), skb->data + TCP_HEADER_BYTES);
+	if (words[0] == bpf_htonl(OPTION_TIMES)) {
+		if (bytes < TCP_HEADER_BYTES + 24)
+			return false;
+		words[0] = words[3];
+		words[1] = words[4];
+	}
+	return (bpf_ntohl(words[0]) & OPTION_SACK_MASK) == OPTION_SACK && (int)(acknowledged - bpf_ntohl(words[1])) > 0;
+}
+
+/* A segment from the peer, before TCP takes it in. It matters where data waits in the socket, or for what was lost or sent
+ * as a probe: if it acknowledges more, if the peer's window held the data back, which this segment may have opened, or if
+ * nothing was lost. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {
 	struct tcp_sock *tcp = is_a_services(sock) ? tcp_of(sock) : 0;
 
-	if (!tcp || (tcp->snd_nxt == tcp->write_seq && !tcp->retrans_out && !waits_for_room(tcp)))
+	if (!tcp)
+		return 0;
+	bool again = tcp->retrans_out || tcp->tlp_high_seq;
+	if (tcp->snd_nxt == tcp->write_seq && !again && !waits_for_room(tcp))
 		return 0;
 	struct tcp_skb_cb *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
 	control = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
 	uint32_t holds = what_holds(sock, tcp, segment_came_ns(tcp));
-	if ((int)(control->ack_seq - tcp->snd_una) > 0 || holds & SIDELANE_TALE_HOLD_WINDOW)
+	if (again && got_twice(skb, control->ack_seq))
+		holds |= SIDELANE_TALE_HOLD_TWICE;
+	if ((int)(control->ack_seq - tcp->snd_una) > 0 ||
+	    holds & (SIDELANE_TALE_HOLD_WINDOW | SIDELANE_TALE_HOLD_TWICE))
 		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, control->ack_seq, 0, holds, tcp->write_seq - tcp->snd_nxt);
 	return 0;
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::owners::{Protocol, Wanted, owners, path_of, sockets_at};
+use sidelane_host::owners::{Protocol, Wanted, owners, path_of, sockets_at, unix_path_of};
 use sidelane_tale::record::{Kind, Record};
 use sidelane_tale::wait::{Peer, Purpose, UDP};
 
@@ -26,6 +26,9 @@ pub struct Objects {
     /// The path of a file.
     #[serde(default)]
     paths: BTreeMap<u32, String>,
+    /// The path at which a process is asked, by its number.
+    #[serde(default)]
+    unix_paths: BTreeMap<u32, String>,
 }
 
 impl Objects {
@@ -42,6 +45,14 @@ impl Objects {
     /// The path of a file.
     pub fn path_of(&self, inode: u32) -> Option<&str> {
         self.paths.get(&inode).map(String::as_str)
+    }
+
+    /// The path of the Unix socket of a peer.
+    pub fn path_at(&self, peer: Peer) -> Option<&str> {
+        match peer {
+            Peer::Unix(pid) => self.unix_paths.get(&pid).map(String::as_str),
+            Peer::Address(..) => None,
+        }
     }
 
     /// The processes that were found.
@@ -76,7 +87,7 @@ impl Sightings {
                     self.pipes.insert(inode);
                 }
             }
-            Kind::SleepsIn if Purpose::of(record.detail) == Purpose::FileLock => {
+            Kind::SleepsIn if matches!(Purpose::of(record.detail), Purpose::FileLock | Purpose::Sync) => {
                 let (inode, is_known) = (record.other.tid, |inode| self.found.paths.contains_key(inode));
                 if self.files.len() < OBJECTS_MAX && !is_known(&inode) {
                     self.files.insert(inode, (record.task.pid, record.value as u32));
@@ -95,7 +106,10 @@ impl Sightings {
         let mut sockets: Vec<(Peer, String)> = Vec::new();
         for (peer, pid) in peers {
             match peer {
-                Peer::Unix(process) => self.found.peers.push((peer, process)),
+                Peer::Unix(process) => {
+                    self.found.peers.push((peer, process));
+                    self.found.unix_paths.extend(unix_path_of(process).map(|path| (process, path)));
+                }
                 Peer::Address(ip, port, protocol) => {
                     let protocol = if protocol == UDP { Protocol::Udp } else { Protocol::Tcp };
                     let inodes = sockets_at(pid, SocketAddr::new(ip, port), protocol);

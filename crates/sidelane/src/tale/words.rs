@@ -116,6 +116,10 @@ impl Known for Names {
         self.objects.process_at(peer)
     }
 
+    fn path_at(&self, peer: Peer) -> Option<String> {
+        self.objects.path_at(peer).map(str::to_owned)
+    }
+
     fn reader_of(&self, pipe: u32) -> Option<u32> {
         self.objects.reader_of(pipe)
     }

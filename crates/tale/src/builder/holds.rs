@@ -17,6 +17,8 @@ mod hold {
 
 /// The state was looked at: nothing unsent means that TCP has sent all.
 pub const KNOWN: u32 = 512;
+/// The peer has got twice what was sent again.
+pub const TWICE: u32 = 1_024;
 
 /// The cause that a socket's state tells of; [`Cause::SendBuffer`] if it tells none.
 ///

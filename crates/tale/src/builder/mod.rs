@@ -39,6 +39,7 @@ use losses::Losses;
 use order::Order;
 use path::{Place, Stretch};
 use request::Request;
+use sleep::Question;
 use tiling::{Tiling, nothing};
 use world::World;
 
@@ -46,7 +47,7 @@ use crate::cause::Cause;
 use crate::ending::Unanswered;
 use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
-use crate::wait::Wait;
+use crate::wait::{Ended, Object, Peer, Wait};
 
 /// After so many records, or so much time, what is no longer needed is forgotten.
 const SWEEP_RECORDS: u32 = 8_192;
@@ -262,11 +263,28 @@ impl Builder {
         }
     }
 
+    /// A request that waits inside the service while a question of it is not answered, and never is, waits for that. Not
+    /// each peer answers: one counts that has done so before, a connection, and a name server.
+    fn without_answer(&self, request: &Request, span: &mut Span) {
+        const NAMES: u16 = 53;
+        let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);
+        let is_waited_for = |(question, sent_ns): &&(Question, u64)| {
+            *sent_ns <= span.from_ns && (question.connects || question.peer.as_ref().is_some_and(answers))
+        };
+        let (Cause::Inside, Some(wait)) = (span.cause, span.wait) else { return };
+        if let Some((question, _)) = request.questions.iter().find(is_waited_for) {
+            let object = question.peer.map_or(wait.object, Object::Service);
+            let wait = Wait { object, connects: question.connects, timeout_ms: 0, ended: Ended::Unknown, ..wait };
+            *span = Span { cause: Cause::NoAnswer, wait: Some(wait), ..*span };
+        }
+    }
+
     /// Says what held a response back. Where it is not known which thread wakes another, a cause that depends on it is not
     /// claimed.
     fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
         let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
         let (cause, detail) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
+        spans.iter_mut().for_each(|span| self.without_answer(request, span));
         for span in &mut spans {
             // A thread that cannot write more goes on with other requests, or waits for events, until it can.
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;

@@ -1,6 +1,6 @@
 //! Records of sockets and requests.
 
-use crate::builder::holds::{KNOWN, cause_of};
+use crate::builder::holds::{KNOWN, TWICE, cause_of};
 use crate::builder::request::{Id, Link, Request};
 use crate::builder::sleep::Question;
 use crate::builder::socket::Call;
@@ -15,6 +15,8 @@ const CLOSED: u32 = 7;
 /// The flag in the value of [`Kind::SocketState`]: `SIDELANE_TALE_IN_VAIN`.
 const IN_VAIN: u64 = 0x100;
 
+/// The most services that are known to answer.
+const ANSWERING_MAX: usize = 4_096;
 /// Requests that programs emit and that are under way.
 const EMITTED_MAX: usize = 16_384;
 
@@ -85,6 +87,12 @@ impl World {
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
         socket.calls.retain(|call| self.requests.is_open(call.request));
         let peer = socket.peer;
+        if let Some(peer) = peer.filter(|_| self.answering.len() < ANSWERING_MAX) {
+            self.answering.insert(peer);
+        }
+        for call in &socket.calls {
+            self.requests.open_mut(call.request).into_iter().for_each(|request| request.is_answered(record.socket));
+        }
         for call in &mut socket.calls {
             // Where it is not recorded when the answer came, it woke the thread.
             let ready_ns = if call.ready_ns == 0 { woken_ns } else { call.ready_ns };
@@ -135,7 +143,9 @@ impl World {
             let link = Link::Called { sent_ns, from, ready_ns, taken_ns, to, peer, is_shared, connects: true };
             self.requests.link(request, link);
         }
-        self.thread(record.task).question = Some(Question { socket: record.socket, peer, connects });
+        let question = Question { socket: record.socket, peer, connects };
+        self.requests.open_mut(request).into_iter().for_each(|request| request.asks(question, at_ns));
+        self.thread(record.task).question = Some(question);
     }
 
     fn sent(&mut self, record: &Record) {
@@ -171,8 +181,11 @@ impl World {
         let held_ns = socket.held_ns(record.at_ns);
         socket.held = Some((cause, record.at_ns));
         let request = socket.first_leaving().unwrap_or(socket.request);
-        if let Some(request) = self.requests.get_mut(request) {
-            request.holds.add(cause, held_ns, record.other.pid);
+        match self.requests.get_mut(request) {
+            // What was sent again probed for a loss, and there was none.
+            Some(request) if record.other.tid & TWICE != 0 => request.again_ns = request.again_before_ns,
+            Some(request) => request.holds.add(cause, held_ns, record.other.pid),
+            None => (),
         }
     }
 
@@ -227,7 +240,7 @@ impl World {
         let socket = self.socket(record.socket);
         let (leaving, last) = (socket.first_leaving(), socket.request);
         if let Some(request) = self.requests.get_mut(leaving.unwrap_or(last)).filter(|request| !request.is_open()) {
-            request.again_ns = record.at_ns;
+            (request.again_before_ns, request.again_ns) = (request.again_ns, record.at_ns);
             request.touched_ns = record.at_ns;
         }
     }

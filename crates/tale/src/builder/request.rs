@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::builder::holds::Holds;
+use crate::builder::sleep::Question;
 use crate::wait::Peer;
 
 /// How a request came from one place on its way to the next.
@@ -38,6 +39,9 @@ impl Link {
 /// The most links that a request keeps, and that all of them keep together.
 const LINKS_MAX: usize = 64;
 const ALL_LINKS_MAX: usize = 262_144;
+
+/// The most questions of a request that are under way at once, and known.
+const QUESTIONS_MAX: usize = 8;
 
 /// Whatever is sent for so long after the first of a response is a stream, as for `sidelane requests`.
 const STREAM_NS: u64 = 100_000_000;
@@ -77,8 +81,11 @@ pub struct Request {
     pub holds: Holds,
     /// The last of its response left.
     pub left_ns: u64,
-    /// A segment was last sent again.
+    /// A segment was last sent again, and the one before that.
     pub again_ns: u64,
+    pub again_before_ns: u64,
+    /// Questions to other services that were not answered, and when each was sent.
+    pub questions: Vec<(Question, u64)>,
     /// Anything last happened to it.
     pub touched_ns: u64,
     pub links: Vec<Link>,
@@ -117,6 +124,19 @@ impl Request {
     /// Whether it seems to be a series of messages that ask for no response.
     pub fn is_one_way(&self) -> bool {
         !self.follows_response && self.pauses >= ONE_WAY_PAUSES
+    }
+
+    /// It asks another service.
+    pub fn asks(&mut self, question: Question, at_ns: u64) {
+        self.is_answered(question.socket);
+        if self.questions.len() < QUESTIONS_MAX {
+            self.questions.push((question, at_ns));
+        }
+    }
+
+    /// Something came on this socket.
+    pub fn is_answered(&mut self, socket: u64) {
+        self.questions.retain(|(question, _)| question.socket != socket);
     }
 
     /// When its time ends.

@@ -12,6 +12,7 @@ use crate::builder::socket::Socket;
 use crate::builder::thread::Thread;
 use crate::ending::{Ending, Side, Unanswered};
 use crate::record::{Kind, Record, Task};
+use crate::wait::Peer;
 
 /// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
 /// Seven eighths of a power of two: one more doubles the table.
@@ -42,6 +43,8 @@ pub struct World {
     pub requests: Requests,
     pub machine: Machine,
     pub futexes: Futexes,
+    /// Other services that have answered.
+    pub answering: FxHashSet<Peer>,
     /// Processes whose runtime moves its tasks between threads.
     pub schedulers: FxHashSet<u32>,
     /// Processes whose threads take requests up.
@@ -70,6 +73,7 @@ impl World {
             requests: Requests::default(),
             machine: Machine::default(),
             futexes: Futexes::default(),
+            answering: FxHashSet::default(),
             schedulers: FxHashSet::default(),
             services: FxHashSet::default(),
             emitted: FxHashMap::default(),
@@ -246,6 +250,7 @@ impl World {
             + self.requests.bytes()
             + self.machine.bytes()
             + self.futexes.bytes()
+            + self.answering.capacity() * size_of::<Peer>()
             + self.services.capacity() * size_of::<u32>()
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()

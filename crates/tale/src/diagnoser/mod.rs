@@ -239,10 +239,7 @@ fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
 /// What to do about a cause, with the next command to type where there is one.
 fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> String {
     let usual = advice(cause, detail);
-    match clue.and_then(|clue| waits::next_command(clue, names)) {
-        Some(command) => format!("`{command}` shows why; ask that service earlier, or a copy of it too."),
-        None => usual.to_owned(),
-    }
+    clue.and_then(|clue| waits::advice(clue, names)).unwrap_or_else(|| usual.to_owned())
 }
 
 /// The causes that cannot be told where only `kinds` are recorded, and why.

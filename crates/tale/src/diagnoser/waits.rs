@@ -6,11 +6,18 @@ use crate::diagnoser::words::{Names, time, who};
 use crate::record::Task;
 use crate::wait::{Doing, Ended, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, call, name_of};
 
+/// The port at which names are looked up.
+const NAMES: u16 = 53;
+/// Addresses from here on are the kernel's.
+const KERNEL: u64 = 1 << 63;
+
 /// A peer with its process, where it is on this machine and known.
 fn service(peer: Peer, names: Names) -> String {
+    let peer_words = if peer.port() == NAMES { format!("the name server {peer}") } else { peer.to_string() };
+    let peer_words = names.path_at(peer).unwrap_or(peer_words);
     match names.process_at(peer) {
-        Some(pid) => format!("{peer} ({})", who(Task { tid: 0, pid }, names)),
-        None => peer.to_string(),
+        Some(pid) => format!("{peer_words} ({})", who(Task { tid: 0, pid }, names)),
+        None => peer_words,
     }
 }
 
@@ -70,6 +77,7 @@ fn doing(wait: &Wait, before: &str, names: Names) -> String {
 
 fn within(wait: &Wait, longest_ns: u64) -> String {
     match wait.timeout_ms {
+        0 if wait.purpose().is_of_event_loops() => "until the program went on without".to_owned(),
         0 | TIMEOUT_UNKNOWN => format!("within {}, when the program's timeout ended", time(longest_ns)),
         ms => format!("within the {} that the program allows", time(u64::from(ms) * 1_000_000).replace(".0 ", " ")),
     }
@@ -99,6 +107,9 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
         Cause::Lock if wait.of_peer => of_peer(wait, clue.by, names),
         Cause::Lock if wait.purpose() == Purpose::FileLock => {
             format!("{by} held the lock on {}{}", file(wait, names), doing(wait, " and ", names))
+        }
+        Cause::Lock if clue.detail >= KERNEL => {
+            format!("{by} held a lock of the kernel{}{}", in_call(wait, names), doing(wait, " and ", names))
         }
         Cause::Lock if clue.detail != 0 => {
             format!("{by} held the lock at {:#x}{}", clue.detail, doing(wait, " and ", names))
@@ -169,14 +180,27 @@ fn inside(wait: &Wait, names: Names) -> String {
     format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
 }
 
-/// The command that traces the service that was waited for, if it is on this machine.
-pub fn next_command(clue: &Clue, names: Names) -> Option<String> {
-    let peer = clue.wait.as_ref().and_then(peer_of)?;
-    match peer {
-        Peer::Address(_, port, TCP) if names.process_at(peer).is_some() => {
-            Some(format!("sidelane trace --service port:{port}"))
+/// What to do about a wait for another service, with the next command to type, if it is on this machine.
+pub fn advice(clue: &Clue, names: Names) -> Option<String> {
+    let wait = clue.wait.as_ref()?;
+    let peer = peer_of(wait)?;
+    let said = match peer {
+        Peer::Unix(_) => {
+            "Look at what that process does meanwhile (its log, a profiler), or ask it earlier; requests at Unix sockets are \
+             not traced."
+                .to_owned()
         }
         // Requests are seen at TCP ports alone.
-        _ => None,
-    }
+        Peer::Address(_, port, TCP) if names.process_at(peer).is_some() => match wait.connects {
+            true => format!(
+                "`ss -ltn sport = :{port}` shows whether its accept queue is full (Recv-Q above Send-Q): let it accept \
+                 sooner, allow a longer queue, or keep connections open."
+            ),
+            false => {
+                format!("`sidelane trace --service port:{port}` shows why; ask that service earlier, or a copy of it too.")
+            }
+        },
+        _ => return None,
+    };
+    Some(said)
 }

@@ -17,6 +17,11 @@ pub trait Known {
         None
     }
 
+    /// The path of the Unix socket at which a process is asked.
+    fn path_at(&self, _peer: Peer) -> Option<String> {
+        None
+    }
+
     /// The process that reads from the pipe with this inode.
     fn reader_of(&self, _pipe: u32) -> Option<u32> {
         None
