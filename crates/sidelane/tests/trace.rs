@@ -387,3 +387,144 @@ fn a_timeout_is_no_answer_only_after_a_question() {
     };
     wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }
+
+/// What is said, however wide the terminal is.
+fn in_one_line(told: &str) -> String {
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// How often TCP has probed for the loss of a response's last segment.
+fn loss_probes() -> u64 {
+    let counters = std::fs::read_to_string("/proc/net/netstat").unwrap();
+    let mut lines = counters.lines().filter(|line| line.starts_with("TcpExt:")).map(str::split_whitespace);
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let probes = names.zip(values).find(|(name, _)| *name == "TCPLossProbes");
+    probes.map_or(0, |(_, value)| value.parse().unwrap())
+}
+
+/// A client that thinks acknowledges late what it has got.
+#[test]
+fn a_probe_for_a_loss_is_no_loss() {
+    const QUICK: u32 = 40;
+    const PAUSES: u32 = 40;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let answer = |stream: &mut TcpStream| {
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(b"head").unwrap();
+        stream.write_all(b"body").unwrap();
+    };
+    let (address, served) = service(QUICK * PAUSES, answer);
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
+    let mut client = TcpStream::connect(address).unwrap();
+    let before = loss_probes();
+    for _ in 0..PAUSES {
+        for _ in 0..QUICK {
+            client.write_all(b"ask").unwrap();
+            client.read_exact(&mut [0; 8]).unwrap();
+        }
+        thread::sleep(Duration::from_millis(30));
+    }
+    served.join().unwrap();
+    drop(client);
+    let told = tracing.stop();
+    if loss_probes() == before {
+        return sidelane_skip::skip("needs a TCP that probes for losses");
+    }
+    assert!(!in_one_line(&told).contains("segment sent again"), "{told}");
+}
+
+const EVENT_LOOP: &str = "
+import asyncio, sys
+async def serve(reader, writer):
+    while await reader.read(3):
+        await asyncio.gather(asyncio.sleep(0.03), asyncio.sleep(0.02))
+        writer.write(b'.')
+async def main():
+    server = await asyncio.start_server(serve, '127.0.0.1', 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+";
+
+#[test]
+fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let server = Command::new("python3").args(["-c", EVENT_LOOP]).stdout(Stdio::piped()).spawn();
+    let Ok(mut server) = server else { return sidelane_skip::skip("needs python3") };
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", port.trim()), &options);
+    let connect = || TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().unwrap())).unwrap();
+    let mut clients = [connect(), connect()];
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| client.write_all(b"ask").unwrap());
+        clients.iter_mut().for_each(|client| client.read_exact(&mut [0]).unwrap());
+    }
+    drop(clients);
+    let told = tracing.stop();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(json_of(&json)["tale"]["found"][0]["cause"], "inside", "{told}");
+    let said = in_one_line(&told);
+    assert!(said.contains("no thread had it") && said.contains("coroutines is not seen"), "{told}");
+}
+
+/// Two threads, each with a connection of its own, take turns at a permit, as at a pool of connections. Its futex is that of
+/// a condition variable.
+#[test]
+fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
+    const REQUESTS: usize = 3;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pool = std::sync::Arc::new((std::sync::Mutex::new(true), std::sync::Condvar::new()));
+    let serve = move |holds: Duration, name: &str| {
+        let client = TcpStream::connect(address).unwrap();
+        let ((mut stream, _), pool) = (listener.accept().unwrap(), pool.clone());
+        let serves = move || {
+            while stream.read_exact(&mut [0; 3]).is_ok() {
+                let (permit, given_back) = &*pool;
+                drop(given_back.wait_while(permit.lock().unwrap(), |free| !std::mem::take(free)).unwrap());
+                thread::sleep(holds);
+                *permit.lock().unwrap() = true;
+                given_back.notify_one();
+                stream.write_all(b".").unwrap();
+            }
+        };
+        (thread::Builder::new().name(name.to_owned()).spawn(serves).unwrap(), client)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
+    let (holder, mut first) = serve(Duration::from_millis(40), "holder");
+    let (waiter, mut second) = serve(Duration::ZERO, "waiter");
+    for _ in 0..REQUESTS {
+        first.write_all(b"ask").unwrap();
+        thread::sleep(Duration::from_millis(10));
+        second.write_all(b"ask").unwrap();
+        [&mut first, &mut second].into_iter().for_each(|client| client.read_exact(&mut [0]).unwrap());
+    }
+    drop((first, second));
+    [holder, waiter].into_iter().for_each(|thread| thread.join().unwrap());
+    let told = tracing.stop();
+    let found = json_of(&json)["tale"]["found"].clone();
+    let lock = found.as_array().unwrap().iter().find(|found| found["cause"] == "lock").expect("a lock");
+    let evidence = lock["evidence"].to_string();
+    assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
+}

@@ -462,3 +462,13 @@ fn a_question_on_an_event_loop_that_is_never_answered_is_no_answer() {
     // Not each peer answers: one that takes statistics does not.
     assert_eq!(asked_on_a_loop(8_125, false, false).of_cause_ns(NoAnswer), 0);
 }
+
+#[test]
+fn a_timeout_of_an_event_loop_may_be_of_any_request() {
+    let mut trace = two_on_a_loop(call::EPOLL_WAIT, true);
+    trace.ready(10_000, 18, 10).received(10_010, 1, 18, 10, 3).started(10_010, 1, 18, 3, 10_000);
+    trace.in_call(10_020, 1, call::EPOLL_WAIT, 4).sleeps(10_020, 1).woken_by_timer(19_000, 1).comes(19_010, 1);
+    trace.transmitted(19_100, 18, 30).sent(19_100, 1, 18, 30, 3).finished(19_100, 1, 18, 3, 10_010);
+    let span = longest_of(&trace, 3);
+    assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(Ended::Timer)));
+}
