@@ -478,7 +478,7 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
     server.wait().unwrap();
     assert_eq!(json_of(&json)["tale"]["found"][0]["cause"], "inside", "{told}");
     let said = in_one_line(&told);
-    assert!(said.contains("no thread had it") && said.contains("coroutines is not seen"), "{told}");
+    assert!(said.contains("no thread had it") && said.contains("coroutines or callbacks is not seen"), "{told}");
 }
 
 /// Two threads, each with a connection of its own, take turns at a permit, as at a pool of connections. Its futex is that of

@@ -472,3 +472,14 @@ fn a_timeout_of_an_event_loop_may_be_of_any_request() {
     let span = longest_of(&trace, 3);
     assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(Ended::Timer)));
 }
+
+#[test]
+fn a_wait_for_a_cpu_names_the_thread_that_had_it_for_longest() {
+    let mut trace = Trace::new();
+    trace.comes(10, 901).ready(90, 7, 10).woken(91, NOBODY, 1);
+    trace.switched(3_900, 901, 960, leave::PREEMPTED).switched(3_950, 960, 1, leave::SLEEPS);
+    trace.records.last_mut().expect("a record").task.pid = 960;
+    trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+    answered(&mut trace, 4_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (RunQueue, 901));
+}

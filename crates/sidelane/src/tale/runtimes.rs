@@ -48,7 +48,7 @@ impl Runtime {
             Self::Go => ("Go", "goroutines"),
             Self::Tokio => ("tokio", "tasks"),
             Self::VirtualThreads => ("Java's virtual threads", "virtual threads"),
-            Self::Asyncio => ("Python with an event loop", "coroutines"),
+            Self::Asyncio => ("Python with an event loop", "coroutines or callbacks"),
             Self::Node => ("Node.js", "callbacks and promises"),
         }
     }

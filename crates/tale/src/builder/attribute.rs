@@ -154,7 +154,7 @@ impl View<'_> {
             }
             State::Asleep => self.asleep(state, span),
             State::Ready if state.cause == Cause::Lock => self.between_turns(state, span),
-            State::Ready => self.of_own(span),
+            State::Ready if state.cause == Cause::RunQueue => self.of_own(self.behind(state, span)),
             _ => span,
         }
     }
@@ -207,7 +207,16 @@ impl View<'_> {
         let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
         match self.thread.wait_of(&turn).filter(|wait| self.is_lock(state, wait)) {
             Some(wait) => Span { wait: Some(Wait { doing: Doing::Ran, ended: Ended::Unknown, ..wait }), ..span },
-            None => self.of_own(Span { cause: Cause::RunQueue, detail: 0, ..span }),
+            None => self.of_own(self.behind(state, Span { cause: Cause::RunQueue, detail: 0, ..span })),
+        }
+    }
+
+    /// Names the thread that had the CPU for most of the wait. The one that had it last may have had it for a moment.
+    fn behind(&self, state: &Fact, span: Span) -> Span {
+        let cpu = self.world.machine.cpu(state.cpu);
+        match cpu.and_then(|cpu| cpu.occupant(state.from_ns, state.to_ns)) {
+            Some(by) if by.pid != self.world.tracer_pid => Span { by_tid: by.tid, by_pid: by.pid, ..span },
+            _ => span,
         }
     }
 

@@ -6,12 +6,17 @@ use rustc_hash::FxHashMap;
 
 use crate::builder::fact::{Fact, Track};
 use crate::cause::Cause;
-use crate::record::{Kind, Record, pause};
+use crate::record::{Kind, Record, Task, pause};
 
 /// Segments that a CPU has taken in and that have not come to their sockets.
 const SEGMENTS: usize = 32;
 /// A segment comes to its socket this soon, or was not for it.
 const SEGMENT_AT_MOST_NS: u64 = 10_000_000;
+
+/// A turn of a thread on a CPU that matters to whoever waits for that.
+const LONG_TURN_NS: u64 = 100_000;
+/// Turns within one wait that are looked at.
+const TURNS_MAX: usize = 256;
 
 /// One CPU.
 #[derive(Debug, Default)]
@@ -24,6 +29,8 @@ pub struct Cpu {
     pub stolen: Track,
     /// Time in which threads of the tracer had it, as far as a thread of a service waited for it.
     pub tracer: Track,
+    /// Long turns of threads, of those that are recorded.
+    turns: Track,
     /// A thread of the tracer has it since then.
     tracer_since_ns: Option<u64>,
     /// Another thread had it since then, as far as that is recorded: while a thread of a service waits, all is.
@@ -57,12 +64,30 @@ impl Cpu {
     /// Another thread has it.
     pub fn switches(&mut self, record: &Record, tracer_pid: u32) {
         let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
-        if record.task.pid == tracer_pid {
-            let fact = Fact::of(Cause::Tracer, since_ns, record.at_ns, 0);
-            self.tracer.push(Fact { by: record.task, ..fact });
+        let turn = |cause, since_ns| Fact { by: record.task, ..Fact::of(cause, since_ns, record.at_ns, 0) };
+        if tracer_pid != 0 && record.task.pid == tracer_pid {
+            self.tracer.push(turn(Cause::Tracer, since_ns));
         }
-        self.tracer_since_ns = (record.other.pid == tracer_pid).then_some(record.at_ns);
+        if record.task.tid != 0 && self.switched_ns != 0 && record.at_ns >= self.switched_ns + LONG_TURN_NS {
+            self.turns.push(turn(Cause::RunQueue, self.switched_ns));
+        }
+        self.tracer_since_ns = (tracer_pid != 0 && record.other.pid == tracer_pid).then_some(record.at_ns);
         self.switched_ns = record.at_ns;
+    }
+
+    /// The thread that had it for most of this time, by its process, as far as long turns tell.
+    pub fn occupant(&self, from_ns: u64, to_ns: u64) -> Option<Task> {
+        let first = self.turns.first_after(from_ns);
+        let turns = (first..first + TURNS_MAX).map_while(|index| self.turns.get(index));
+        let mut sums: Vec<(Task, u64)> = Vec::new();
+        for turn in turns.take_while(|turn| turn.from_ns < to_ns) {
+            let length_ns = turn.to_ns.min(to_ns) - turn.from_ns.max(from_ns);
+            match sums.iter_mut().find(|(task, _)| task.pid == turn.by.pid) {
+                Some((_, sum_ns)) => *sum_ns += length_ns,
+                None => sums.push((turn.by, length_ns)),
+            }
+        }
+        sums.into_iter().max_by_key(|(_, sum_ns)| *sum_ns).map(|(task, _)| task)
     }
 
     fn segment(&mut self, at_ns: u64, end_seq: u32) {
@@ -83,7 +108,7 @@ impl Cpu {
 
     /// How many facts it has.
     pub fn facts(&self) -> usize {
-        self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len()
+        self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len() + self.turns.len()
     }
 
     /// Bytes that it takes beside itself.
@@ -92,6 +117,7 @@ impl Cpu {
             + self.idle.bytes()
             + self.stolen.bytes()
             + self.tracer.bytes()
+            + self.turns.bytes()
             + self.segments.capacity() * size_of::<(u64, u32)>()
     }
 
@@ -101,6 +127,7 @@ impl Cpu {
         self.idle.forget(floor_ns);
         self.stolen.forget(floor_ns);
         self.tracer.forget(floor_ns);
+        self.turns.forget(floor_ns);
     }
 }
 

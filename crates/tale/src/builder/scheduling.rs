@@ -25,9 +25,7 @@ impl World {
     }
 
     fn switched(&mut self, record: &Record) {
-        if self.tracer_pid != 0 {
-            self.machine.cpu_mut(record.cpu).switches(record, self.tracer_pid);
-        }
+        self.machine.cpu_mut(record.cpu).switches(record, self.tracer_pid);
         if record.task.tid != 0 {
             let thread = self.thread(record.task);
             thread.acts(record.at_ns, record.cpu);
