@@ -5,7 +5,6 @@ import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScriptOutputType;
 import io.lettuce.core.api.async.RedisAsyncCommands;
 import io.lettuce.core.api.sync.RedisCommands;
-import io.lettuce.core.protocol.ProtocolVersion;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -110,7 +109,7 @@ public final class Client {
     static void lettuce() throws Exception {
         RedisClient client = RedisClient.create(RedisURI.builder().withHost(host).withPort(port).withTimeout(PATIENCE).build());
         // A client that sends a command again after a lost connection would hide the loss.
-        client.setOptions(ClientOptions.builder().protocolVersion(ProtocolVersion.RESP2).autoReconnect(false).build());
+        client.setOptions(ClientOptions.builder().autoReconnect(false).build());
         RedisAsyncCommands<String, String> reader = client.connect().async();
         RedisCommands<String, String> writer = client.connect().sync();
         String script = writer.scriptLoad(SCRIPT);

@@ -86,7 +86,7 @@ func work(loops ...func(number int)) {
 func goRedis() {
 	forever := context.Background()
 	connect := func(connections int) *redis.Client {
-		return redis.NewClient(&redis.Options{Addr: address, Protocol: 2, PoolSize: connections, ReadTimeout: patience,
+		return redis.NewClient(&redis.Options{Addr: address, PoolSize: connections, ReadTimeout: patience,
 			MaxRetries: -1, ContextTimeoutEnabled: true})
 	}
 	reader := connect(2)

@@ -73,7 +73,7 @@ def redis_py():
     import redis
 
     def connect(timeout=PATIENCE, **options):
-        return redis.Redis(host=host, port=int(port), protocol=2, socket_timeout=timeout, retry=None, **options)
+        return redis.Redis(host=host, port=int(port), socket_timeout=timeout, retry=None, **options)
 
     reader, hasty = connect(), connect(0.1)
     # A client reads what it has written on the same connection, so each thread that writes has one alone.

@@ -117,7 +117,7 @@ pub enum Kind {
 pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
     let name = command.name();
     match effect_of(name) {
-        _ if marks_connection(command) || is_greeting(command) => Kind::Once,
+        _ if marks_connection(command) || asks_for_resp2(command) => Kind::Once,
         Some(Effect::Ties | Effect::Blocks) => Kind::Tied,
         _ if blocks(command) || is_debugging(command) => Kind::Tied,
         _ if repeatable.contains(name) => Kind::Repeatable,
@@ -150,7 +150,7 @@ pub fn loads_script(command: &Command) -> bool {
 }
 
 /// Whether the command leaves nothing behind on its connection that replies to commands depend on: a name (CLIENT SETINFO),
-/// or a wish for notifications, which only RESP3 can carry (CLIENT MAINT_NOTIFICATIONS). All later commands may go to
+/// or a wish for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later commands may go to
 /// either server, but no other client gets the connection.
 pub fn marks_connection(command: &Command) -> bool {
     let mut words = command.arguments();
@@ -158,12 +158,19 @@ pub fn marks_connection(command: &Command) -> bool {
         && words.next().is_some_and(|word| is_one_of(word, &["SETINFO", "MAINT_NOTIFICATIONS"]))
 }
 
-/// HELLO that changes nothing: each connection of the proxy speaks RESP2.
-fn is_greeting(command: &Command) -> bool {
-    let mut words = command.arguments();
-    words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"HELLO"))
-        && words.next().is_none_or(|version| version == b"2")
-        && words.next().is_none()
+/// Whether the command is HELLO for RESP2: it changes nothing, unless its client has asked for RESP3 before.
+pub fn asks_for_resp2(command: &Command) -> bool {
+    is_hello(command) && command.arguments().nth(1).is_none_or(|version| version == b"2")
+}
+
+/// Whether the command changes its connection to RESP3, and does nothing else.
+pub fn asks_for_resp3(command: &Command) -> bool {
+    is_hello(command) && command.arguments().nth(1).is_some_and(|version| version == b"3")
+}
+
+/// HELLO without a password and a name.
+fn is_hello(command: &Command) -> bool {
+    command.name().eq_ignore_ascii_case(b"HELLO") && command.arguments().nth(2).is_none()
 }
 
 /// Whether the answer is about what was written on the same connection before.
@@ -225,6 +232,7 @@ mod tests {
         for line in ["HELLO", "hello 2", "CLIENT MAINT_NOTIFICATIONS on moving-endpoint-type none"] {
             assert_eq!(kind(line), Kind::Once, "{line}");
         }
+        assert!(asks_for_resp3(&command("hello 3")) && !asks_for_resp3(&command("HELLO 3 SETNAME a")));
         for line in ["HELLO 3", "HELLO 2 AUTH a b", "HELLO 2 SETNAME a", "HELLO x", "HELLO 02", "CLIENT SETNAME a"] {
             assert_eq!(kind(line), Kind::Tied, "{line}");
         }

@@ -5,7 +5,10 @@ mod frame;
 mod lineup;
 mod reader;
 
-pub use command::{Kind, Repeatable, asks_of_writes, blocks, kind_of, loads_script, marks_connection, may_write};
+pub use command::{
+    Kind, Repeatable, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of, loads_script, marks_connection,
+    may_write,
+};
 pub use frame::{BadFrame, Scanner};
 pub use lineup::{Lineup, Reply};
 pub use reader::{Command, CommandReader};

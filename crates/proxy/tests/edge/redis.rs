@@ -500,3 +500,54 @@ fn a_failure_is_heard_in_time_though_a_command_after_it_is_waited_for_without_a_
     proxy.wait_until("the first answer", |state| state.counts.answered == 1);
     assert_eq!((proxy.finish().in_flight), 1);
 }
+
+/// A server that greets, and says with each other reply which command its connection began with.
+fn server_that_greets(name: &'static str) -> SocketAddr {
+    server(move |mut stream| {
+        let Some(first) = read_command(&mut stream) else { return };
+        let mut next = Some(first.clone());
+        while let Some(command) = next {
+            let reply = match &*command {
+                "HELLO 3" => "%1\r\n+proto\r\n:3\r\n".to_owned(),
+                "GET slow" if name == "active" => String::new(),
+                _ => format!(">2\r\n+MOVING\r\n:1\r\n+{name} after {first}\r\n"),
+            };
+            let _ = stream.write_all(reply.as_bytes());
+            next = read_command(&mut stream);
+        }
+    })
+}
+
+#[test]
+fn a_client_of_resp3_is_hedged_and_each_of_its_connections_speaks_it() {
+    let (first, second) = (server_that_greets("active"), server_that_greets("backup"));
+    let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
+    let mut client = proxy.connect();
+    client.write_all(b"HELLO 3\r\n").unwrap();
+    (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));
+    client.write_all(b"CLIENT MAINT_NOTIFICATIONS on\r\n").unwrap();
+    assert_eq!(read_until(&mut client, "\r\n"), "+active after HELLO 3\r\n");
+    client.write_all(b"GET slow\r\n").unwrap();
+    assert_eq!(read_until(&mut client, "\r\n"), "+backup after HELLO 3\r\n");
+    drop(client);
+    proxy.wait_until("its end", |state| state.clients == 0);
+    assert_eq!(ask(&proxy, "GET slow"), "+backup after GET slow\r\n", "no other client gets its connections");
+    assert_eq!(proxy.finish().counts.tied, 0);
+}
+
+#[test]
+fn a_client_of_resp3_is_tied_to_a_connection_that_speaks_it() {
+    for command in ["SUBSCRIBE a", "HELLO 2"] {
+        let (first, second) = (server_that_greets("active"), server_that_greets("backup"));
+        let proxy = Proxy::start(redis(first, Some(second)));
+        let mut client = proxy.connect();
+        client.write_all(b"HELLO 3\r\n").unwrap();
+        (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));
+        proxy.tell(Server::First, [Hazard::Stopped]);
+        proxy.wait_until("the swap", |state| state.active == second);
+        client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        // All that the server says comes to a client that is tied, but the answer to the greeting.
+        let lines: Vec<String> = (0..4).map(|_| read_until(&mut client, "\r\n")).collect();
+        assert_eq!(lines.concat(), ">2\r\n+MOVING\r\n:1\r\n+backup after HELLO 3\r\n", "{command}");
+    }
+}

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sidelane_policy::hedge::Server;
+use tokio::io::AsyncWriteExt;
 
 use super::super::buffer::Buffer;
 use super::super::link::Link;
 use super::super::shared::Shared;
+use super::quality::swallow;
 use crate::desk::Loss;
 use crate::resp::{BadFrame, Scanner};
 
@@ -31,6 +33,8 @@ pub(super) struct Side {
     scanner: Scanner,
     /// Its connection is no other client's after this one.
     is_marked: bool,
+    /// Each new connection begins with this command, whose reply the client does not get.
+    greeting: Option<Rc<[u8]>>,
 }
 
 /// What happened.
@@ -46,11 +50,26 @@ impl Side {
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
         self.unsent.push(command);
         if matches!(self.way, Way::None) {
-            self.way = match shared.idle_link(server) {
+            self.way = match shared.idle_link(server).filter(|_| !self.has_greeting()) {
                 Some(link) => Way::There(link),
-                None => Way::Connecting(Box::pin(Rc::clone(shared).next_link(server))),
+                None => Way::Connecting(Box::pin(open(Rc::clone(shared), server, self.greeting.clone()))),
             };
         }
+    }
+
+    /// Whether it has no connection, and has had none.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.way, Way::None) && !self.has_greeting()
+    }
+
+    /// Whether its connections begin with a command.
+    pub(super) fn has_greeting(&self) -> bool {
+        self.greeting.is_some()
+    }
+
+    /// Each connection that is made from now on begins with this command, and is no other client's.
+    pub(super) fn greet(&mut self, greeting: Rc<[u8]>) {
+        self.greeting = Some(greeting);
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
@@ -128,7 +147,7 @@ impl Side {
     }
 
     pub(super) fn is_marked(&self) -> bool {
-        self.is_marked
+        self.is_marked || self.has_greeting()
     }
 
     /// The connection.
@@ -141,7 +160,15 @@ impl Side {
 
     /// The connection is given up.
     pub(super) fn close(&mut self) {
-        *self = Self::default();
+        *self = Self { greeting: self.greeting.take(), ..Self::default() };
+    }
+
+    /// Takes the connection away, or makes one.
+    pub(super) async fn take_or_open_link(&mut self, shared: &Rc<Shared>, server: Server) -> Option<Link> {
+        match self.take_link() {
+            Some(link) => Some(link),
+            None => open(Rc::clone(shared), server, self.greeting.clone()).await,
+        }
     }
 
     /// Takes the connection away, if nothing is on its way.
@@ -151,4 +178,12 @@ impl Side {
             _ => None,
         }
     }
+}
+
+/// Makes a connection, and greets the server there. An error is its answer at the other server, too.
+async fn open(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<Link> {
+    let mut link = Rc::clone(&shared).next_link(server).await?;
+    let Some(greeting) = greeting else { return Some(link) };
+    link.stream.write_all(&greeting).await.ok()?;
+    swallow(link, &shared.config.limits).await?.1
 }

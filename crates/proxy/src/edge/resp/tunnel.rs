@@ -1,10 +1,7 @@
 //! A connection with a state of its own: it belongs to one server until it ends.
 
-use std::rc::Rc;
-
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -22,17 +19,7 @@ pub(super) struct First<'a> {
 }
 
 /// Passes bytes on, beginning with those that have come, until both sides have ended.
-pub(super) async fn pass(
-    shared: &Rc<Shared>,
-    client: &mut TcpStream,
-    to: Server,
-    first: First<'_>,
-    link: Option<Link>,
-) {
-    let link = match link {
-        Some(link) => Some(link),
-        None => Rc::clone(shared).next_link(to).await,
-    };
+pub(super) async fn pass(shared: &Shared, client: &mut TcpStream, link: Option<Link>, first: First<'_>) {
     let Some(mut link) = link else {
         // A client that is gone need not be told.
         let _ = client.write_all(NO_SERVER).await;

@@ -21,7 +21,8 @@ use super::side::{Side, SideEvent};
 use super::tunnel;
 use crate::desk::{Class, End, Label, Ticket};
 use crate::resp::{
-    Command, CommandReader, Kind, Lineup, asks_of_writes, blocks, kind_of, loads_script, marks_connection, may_write,
+    Command, CommandReader, Kind, Lineup, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of,
+    loads_script, marks_connection, may_write,
 };
 use replies::Fate;
 
@@ -295,6 +296,8 @@ impl Session {
         let kind = match kind_of(&command, &self.shared.config.repeatable) {
             // It is kept until it is answered, whatever it is; but no second server gets so much.
             Kind::Repeatable if command.bytes().len() > limits.copy_bytes => Kind::Once,
+            Kind::Tied if asks_for_resp3(&command) && self.may_greet() => Kind::Once,
+            Kind::Once if asks_for_resp2(&command) && self.sides.iter().any(Side::has_greeting) => Kind::Tied,
             kind => kind,
         };
         if kind == Kind::Tied {
@@ -323,10 +326,19 @@ impl Session {
         if is_repeatable {
             self.shared.note_sample(command.bytes());
         }
+        if asks_for_resp3(&command) {
+            let greeting: Rc<[u8]> = command.bytes().into();
+            self.sides.iter_mut().for_each(|side| side.greet(Rc::clone(&greeting)));
+        }
         if loads_script(&command) {
             self.shared.tell_too(to.other(), command.bytes());
         }
         self.lineup.ask(ticket, to, command.into_bytes(), is_repeatable);
+    }
+
+    /// Whether the client has asked for nothing yet, so that all its connections can begin with what it asks for now.
+    fn may_greet(&self) -> bool {
+        self.lineup.waiting() == 0 && self.sides.iter().all(Side::is_new)
     }
 
     /// The desk wants a copy there.
@@ -417,12 +429,12 @@ impl Session {
             _ if self.shared.config.desk.unsafe_stay => Server::First,
             _ => active,
         };
-        let link = self.sides[to.index()].take_link();
+        let link = self.sides[to.index()].take_or_open_link(&self.shared, to).await;
         let mut came = command.bytes().to_vec();
         came.extend_from_slice(self.input.data());
         let first = tunnel::First { bytes: &came, blocks: blocks(&command) };
         if let Some(client) = Rc::get_mut(&mut self.stream) {
-            tunnel::pass(&self.shared, client, to, first, link).await;
+            tunnel::pass(&self.shared, client, link, first).await;
         }
     }
 

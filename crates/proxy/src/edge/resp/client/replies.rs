@@ -5,7 +5,7 @@ use std::io;
 use sidelane_policy::hedge::Server;
 
 use super::super::super::shared::now;
-use super::super::quality_of;
+use super::super::quality::quality_of;
 use super::super::side::SideEvent;
 use super::{Over, Session};
 use crate::desk::{End, Loss, Next, Quality, Ticket, Verdict};
@@ -13,6 +13,8 @@ use crate::desk::{End, Loss, Next, Quality, Ticket, Verdict};
 /// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
 const WHOLE_MAX: usize = 64 << 10;
 const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
+/// Begin of what a server says unasked.
+const PUSH: &[u8] = b">";
 const TOO_LONG: &[u8] =
     b"-ERR sidelane: the reply is longer than the proxy keeps: ask for parts, or the server itself\r\n";
 
@@ -59,6 +61,13 @@ impl Session {
             Err(_) => return Err(io::ErrorKind::InvalidData.into()),
         };
         let count = came.len();
+        if self.replies[at].is_none() && came.starts_with(PUSH) {
+            // A notification to an untied client is about the server's address, which is the proxy's business.
+            if is_whole {
+                self.sides[at].take(count);
+            }
+            return Ok(is_whole);
+        }
         // No command waits for this, so it is no reply.
         let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
         let is_next = self.lineup.is_next(ticket);
