@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::desk::DeskConfig;
+use crate::http::Forwarded;
 use crate::resp::Repeatable;
 
 /// What clients and servers speak.
@@ -32,6 +33,8 @@ pub struct Config {
     pub limits: Limits,
     /// So many requests warm a server up.
     pub warm_up_requests: u32,
+    /// What servers are told of clients.
+    pub forwarded: Forwarded,
 }
 
 /// The methods of HTTP that are safe to repeat unless the user says otherwise.

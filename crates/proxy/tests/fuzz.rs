@@ -2,7 +2,7 @@
 //!
 //! The corpora are `tests/fuzz/http` and `tests/fuzz/resp` at the root of the sources.
 
-use sidelane_proxy::http::{Body, Number, Wanted, read_request, read_response};
+use sidelane_proxy::http::{Body, Forwarded, Number, Peer, Wanted, read_request, read_response};
 use sidelane_proxy::resp::{CommandReader, Scanner};
 
 #[path = "redis_model/mod.rs"]
@@ -10,18 +10,30 @@ mod redis_model;
 
 const LIMIT: usize = 4096;
 
+fn peer(mode: Forwarded) -> Peer {
+    Peer::new(mode, [192, 0, 2, 1].into())
+}
+
 /// How many bytes of a message belong to it, as far as it has come, read all at once.
 fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, bool)> {
     out.clear();
     let (head, mut body) = if is_request {
-        let head = read_request(bytes, LIMIT, out).ok()??;
+        let head = read_request(bytes, LIMIT, &peer(Forwarded::Set), out).ok()??;
         // What goes to a server is read by it as it was meant.
         let mut again = Vec::new();
-        let second = read_request(out, 2 * LIMIT, &mut again).expect("what we write is right").expect("and whole");
+        let second = read_request(out, 2 * LIMIT, &peer(Forwarded::Off), &mut again)
+            .expect("what we write is right")
+            .expect("and whole");
         assert_eq!((second.body, second.is_old, &again), (head.body, head.is_old, &*out));
         (head.bytes, head.body)
     } else {
-        let wanted = Wanted { number: Number { id: 1, mark: 2 }, is_head: false, is_old: false, keeps_alive: true };
+        let wanted = Wanted {
+            number: Number { id: 1, mark: 2 },
+            is_head: false,
+            is_old: false,
+            keeps_alive: true,
+            has_via: true,
+        };
         let head = read_response(bytes, LIMIT, wanted, out).ok()??;
         (head.bytes, head.body)
     };
@@ -35,7 +47,7 @@ fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, 
 
 fn body_of(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
     out.clear();
-    Some(read_request(bytes, LIMIT, out).ok()??.body)
+    Some(read_request(bytes, LIMIT, &peer(Forwarded::Add), out).ok()??.body)
 }
 
 /// As [`Body::take`], a byte at a time.

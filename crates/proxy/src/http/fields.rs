@@ -127,22 +127,47 @@ fn number(value: &[u8]) -> Option<u64> {
     is_number.then(|| value.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// Writes all fields that the other side is to see.
-pub(super) fn write(fields: &[httparse::Header<'_>], said: &Said, keep_upgrade: bool, out: &mut Vec<u8>) {
-    let nominates = fields.iter().any(|header| field(header.name) == Field::Connection && names_others(header.value));
-    for header in fields {
-        let is_for_us = match field(header.name) {
-            Field::Connection | Field::KeepAlive | Field::HopByHop => true,
-            Field::Upgrade => !keep_upgrade,
-            Field::ContentLength | Field::TransferEncoding | Field::Host | Field::Expect => false,
-            Field::Other => nominates && is_nominated(fields, header.name),
-        };
-        if !is_for_us {
-            line(header.name.as_bytes(), header.value, out);
+/// All fields of a head.
+pub(super) struct FieldList<'a> {
+    fields: &'a [httparse::Header<'a>],
+    /// A `Connection` field names others.
+    nominates: bool,
+}
+
+impl<'a> FieldList<'a> {
+    pub(super) fn new(fields: &'a [httparse::Header<'a>]) -> Self {
+        let names =
+            |header: &httparse::Header<'_>| field(header.name) == Field::Connection && names_others(header.value);
+        Self { fields, nominates: fields.iter().any(names) }
+    }
+
+    /// Values of the fields of this name that are not for this connection alone.
+    pub(super) fn passed_on(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let named = self.fields.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.filter(|header| !self.is_nominated(header.name)).map(|header| header.value)
+    }
+
+    /// Writes all fields that the other side is to see and that `keeps` does not refuse.
+    pub(super) fn write(&self, keep_upgrade: bool, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
+        for header in self.fields {
+            let is_for_us = match field(header.name) {
+                Field::Connection | Field::KeepAlive | Field::HopByHop => true,
+                Field::Upgrade => !keep_upgrade,
+                Field::ContentLength | Field::TransferEncoding | Field::Expect => false,
+                Field::Host => !keeps(header.name),
+                Field::Other => self.is_nominated(header.name) || !keeps(header.name),
+            };
+            if !is_for_us {
+                line(header.name.as_bytes(), header.value, out);
+            }
         }
     }
-    if keep_upgrade && said.upgrades {
-        line(b"Connection", b"upgrade", out);
+
+    /// Whether `Connection` names the field as one for this connection alone.
+    fn is_nominated(&self, name: &str) -> bool {
+        let connections = self.fields.iter().filter(|header| field(header.name) == Field::Connection);
+        let mut named = connections.flat_map(|header| options(header.value));
+        self.nominates && named.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
@@ -157,11 +182,4 @@ pub(super) fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 fn names_others(connection: &[u8]) -> bool {
     let ours: [&[u8]; 3] = [b"close", b"keep-alive", b"upgrade"];
     options(connection).any(|option| !ours.iter().any(|own| option.eq_ignore_ascii_case(own)))
-}
-
-/// Whether `Connection` names the field as one for this connection alone.
-fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
-    let connections = fields.iter().filter(|header| field(header.name) == Field::Connection);
-    let mut named = connections.flat_map(|header| options(header.value));
-    named.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
 }

@@ -5,11 +5,14 @@
 
 mod body;
 mod fields;
+mod forwarded;
 mod number;
 mod request;
 mod response;
+mod target;
 
 pub use body::{BadBody, Body};
+pub use forwarded::{Forwarded, Peer};
 pub use number::Number;
 pub use request::{Refused, RequestHead, read_request};
 pub(crate) use response::client_goes_on;

@@ -4,7 +4,9 @@ use std::mem::MaybeUninit;
 
 use super::FIELDS_MAX;
 use super::body::Body;
-use super::fields::{self, Said, Wrong};
+use super::fields::{self, FieldList, Said, Wrong};
+use super::forwarded::Peer;
+use super::target::Target;
 
 /// A head that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub struct RequestHead {
     pub bytes: usize,
     /// The bytes of the method, among them.
     pub method: (usize, usize),
-    /// The bytes of the target, among them.
+    /// The bytes of the target, among them, without scheme and host.
     pub target: (usize, usize),
     /// Whether it is HTTP/1.0.
     pub is_old: bool,
@@ -65,9 +67,14 @@ impl From<Wrong> for Refused {
     }
 }
 
-/// Reads the head at the start of `bytes` and writes to `out` what the server is to see. `None`: it has not come
-/// whole, and `limit` bytes is the most that it may have.
-pub fn read_request(bytes: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<Option<RequestHead>, Refused> {
+/// Reads the head at the start of `bytes`, which `peer` sent, and writes to `out` what the server is to see. `None`: it
+/// has not come whole, and `limit` bytes is the most that it may have.
+pub fn read_request(
+    bytes: &[u8],
+    limit: usize,
+    peer: &Peer,
+    out: &mut Vec<u8>,
+) -> Result<Option<RequestHead>, Refused> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut []);
     let length = match request.parse_with_uninit_headers(bytes, &mut fields) {
@@ -76,18 +83,27 @@ pub fn read_request(bytes: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<Opt
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refused::TooLarge),
         Err(error) => return Err(Refused::Malformed(words(error))),
     };
-    let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    let method = request.method.unwrap_or_default();
     let is_old = request.version == Some(0);
     let said = fields::take_in(request.headers)?;
     check(method, is_old, &said)?;
+    let target = Target::read(request.path.unwrap_or_default()).map_err(Refused::Malformed)?;
     let upgrades = said.upgrades && said.has_upgrade && !is_old;
-    write(method, target, is_old, out);
-    fields::write(request.headers, &said, upgrades, out);
+    write(method, &target, is_old, out);
+    let fields = FieldList::new(request.headers);
+    // A host in the target goes before that of the field: one reader could use this one, another one that (RFC 9112, 3.2.2).
+    let keeps = |name: &str| (target.host.is_none() || !name.eq_ignore_ascii_case("Host")) && peer.keeps(name);
+    fields.write(upgrades, keeps, out);
+    let host = target.host.map(str::as_bytes).or_else(|| fields.passed_on("Host").next());
+    peer.write(&fields, host, is_old, out);
+    if upgrades {
+        fields::line(b"Connection", b"upgrade", out);
+    }
     out.extend_from_slice(b"\r\n");
     Ok(Some(RequestHead {
         bytes: length,
         method: place(bytes, method),
-        target: place(bytes, target),
+        target: place(bytes, target.path),
         is_old,
         body: body(&said),
         expects_continue: said.expects_continue && !is_old,
@@ -111,12 +127,15 @@ fn body(said: &Said) -> Body {
 }
 
 /// A server that is asked in HTTP/1.0 answers so, which is all that such a client reads.
-fn write(method: &str, target: &str, is_old: bool, out: &mut Vec<u8>) {
+fn write(method: &str, target: &Target<'_>, is_old: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
-    out.extend_from_slice(target.as_bytes());
+    target.write(method, out);
     out.extend_from_slice(if is_old { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
+    if let Some(host) = target.host {
+        fields::line(b"Host", host.as_bytes(), out);
+    }
 }
 
 /// Where a part of the bytes lies in them.
@@ -139,13 +158,18 @@ fn words(error: httparse::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::forwarded::Forwarded;
     use super::*;
 
     const LIMIT: usize = 200;
 
     fn read(text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
+        read_from("192.0.2.1", Forwarded::Off, text)
+    }
+
+    fn read_from(client: &str, mode: Forwarded, text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
         let mut out = Vec::new();
-        let head = read_request(text.as_bytes(), LIMIT, &mut out)?;
+        let head = read_request(text.as_bytes(), LIMIT, &Peer::new(mode, client.parse().unwrap()), &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
     }
 
@@ -167,7 +191,8 @@ mod tests {
         let whole = format!("{long}\r\n\r\n");
         assert_eq!(read(&whole), Err(Refused::TooLarge));
         let many = format!("GET / HTTP/1.1\r\n{}", "a:b\r\n".repeat(FIELDS_MAX + 1));
-        assert_eq!(read_request(many.as_bytes(), 1 << 20, &mut Vec::new()), Err(Refused::TooLarge));
+        let peer = Peer::new(Forwarded::Off, [192, 0, 2, 1].into());
+        assert_eq!(read_request(many.as_bytes(), 1 << 20, &peer, &mut Vec::new()), Err(Refused::TooLarge));
     }
 
     #[test]
@@ -224,5 +249,64 @@ mod tests {
         assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         assert!(keeps("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
         assert!(!keeps("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    }
+
+    /// What the server gets behind its first line.
+    fn told(client: &str, mode: Forwarded, fields: &str) -> String {
+        let (_, out) = read_from(client, mode, &format!("GET / HTTP/1.1\r\n{fields}\r\n")).unwrap().unwrap();
+        out.strip_prefix("GET / HTTP/1.1\r\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_client_cannot_say_who_it_is() {
+        let spoofed = "Host: h\r\nX-Forwarded-For: 127.0.0.1\r\nX_Forwarded_For: 127.0.0.1\r\nx-real-ip: 127.0.0.1\r\n\
+            FORWARDED: for=127.0.0.1\r\nX-Forwarded-Prefix: /a\r\nConnection: X-Real-IP\r\nX-Real: 1\r\n";
+        let own = "Via: 1.1 sidelane\r\nX-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1;host=h;proto=http\r\n\
+            X-Real-IP: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n\r\n";
+        assert_eq!(told("192.0.2.1", Forwarded::Set, spoofed), format!("Host: h\r\nX-Real: 1\r\n{own}"));
+        assert_eq!(told("::ffff:192.0.2.1", Forwarded::Set, "Host: h\r\n"), format!("Host: h\r\n{own}"));
+    }
+
+    #[test]
+    fn an_address_of_ipv6_and_a_host_with_a_port_are_quoted() {
+        let out = told("2001:db8::1", Forwarded::Set, "Host: h:80\r\n");
+        assert!(out.contains("\r\nForwarded: for=\"[2001:db8::1]\";host=\"h:80\";proto=http\r\n"), "{out}");
+        assert!(out.contains("\r\nX-Forwarded-For: 2001:db8::1\r\n"), "{out}");
+        let out = told("::1", Forwarded::Set, "Host: a\"b\\\r\n");
+        assert!(out.contains(r#";host="a\"b\\";"#), "{out}");
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_said_stays_and_is_added_to() {
+        let said = "Host: h\r\nX-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 2.2.2.2\r\nX-Forwarded-Proto: https\r\n";
+        let out = told("3.3.3.3", Forwarded::Add, said);
+        assert!(out.contains("\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3\r\n"), "{out}");
+        assert!(out.contains("\r\nForwarded: for=3.3.3.3;host=h;proto=http\r\n"), "{out}");
+        assert_eq!((out.matches("X-Forwarded-For").count(), out.matches("X-Forwarded-Proto: https").count()), (1, 1));
+        assert!(!out.contains("X-Forwarded-Proto: http\r"), "{out}");
+        assert_eq!(told("3.3.3.3", Forwarded::Off, said), format!("{said}\r\n"));
+    }
+
+    #[test]
+    fn a_host_in_the_target_goes_before_the_field() {
+        let sent = |target: &str| {
+            let text = format!("GET {target} HTTP/1.1\r\nHost: other\r\n\r\n");
+            read(&text).map(|head| head.unwrap().1)
+        };
+        let wanted = |path: &str, host: &str| Ok(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(sent("/"), wanted("/", "other"));
+        assert_eq!(sent("http://a/b?c"), wanted("/b?c", "a"));
+        assert_eq!(sent("HTTP://a:80?c"), wanted("/?c", "a:80"));
+        assert_eq!(sent("https://[::1]:8080"), wanted("/", "[::1]:8080"));
+        for wrong in ["http://", "http:///a", "http://user@a/", "ftp://a/", "a", "a:80", "http:/a", "http://a\"b/"] {
+            assert!(matches!(sent(wrong), Err(Refused::Malformed(_))), "{wrong}: {:?}", sent(wrong));
+        }
+        let text = "OPTIONS http://a HTTP/1.1\r\nHost: b\r\n\r\n";
+        let (head, out) = read_from("::1", Forwarded::Set, text).unwrap().unwrap();
+        assert!(
+            out.starts_with("OPTIONS * HTTP/1.1\r\nHost: a\r\nVia: ") && out.contains("X-Forwarded-Host: a\r\n"),
+            "{out}"
+        );
+        assert_eq!(&text[head.method.0..head.target.1], "OPTIONS http://a");
     }
 }

@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 
 use super::FIELDS_MAX;
 use super::body::Body;
-use super::fields::{self, Said};
+use super::fields::{self, FieldList, Said};
+use super::forwarded::write_via;
 use super::number::Number;
 
 /// The field in which a client finds its request's number, for `/.sidelane/tale/NUMBER`.
@@ -49,6 +50,8 @@ pub struct Wanted {
     pub is_old: bool,
     /// The connection to the client is kept if the answer allows it.
     pub keeps_alive: bool,
+    /// The client is told that the answer came through a proxy.
+    pub has_via: bool,
 }
 
 /// What the server sent is no answer.
@@ -80,7 +83,10 @@ pub fn read_response(
     let keeps_alive = keeps_alive && body != Body::UntilClose;
     let head = ResponseHead { bytes: length, status, body, keeps_alive, keep_alive_s: said.keep_alive_s };
     write_status(status, response.reason.unwrap_or_default(), wanted.is_old, out);
-    fields::write(response.headers, &said, head.is_switch(), out);
+    FieldList::new(response.headers).write(head.is_switch(), |_| true, out);
+    if wanted.has_via && !head.is_interim() {
+        write_via(is_old, out);
+    }
     finish(&head, wanted, out);
     Ok(Some(head))
 }
@@ -114,8 +120,9 @@ fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
         out.extend_from_slice(NUMBER);
         wanted.number.write(out);
         out.extend_from_slice(b"\r\n");
-        if !head.is_switch() {
-            write_connection(client_goes_on(head, wanted), wanted.is_old, out);
+        match head.is_switch() {
+            true => fields::line(b"Connection", b"upgrade", out),
+            false => write_connection(client_goes_on(head, wanted), wanted.is_old, out),
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -152,8 +159,13 @@ pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted =
-        Wanted { number: Number { id: 17, mark: 0xfe }, is_head: false, is_old: false, keeps_alive: true };
+    const WANTED: Wanted = Wanted {
+        number: Number { id: 17, mark: 0xfe },
+        is_head: false,
+        is_old: false,
+        keeps_alive: true,
+        has_via: false,
+    };
 
     fn read(text: &str, wanted: Wanted) -> Result<Option<(ResponseHead, String)>, BadResponse> {
         let mut out = Vec::new();
@@ -167,6 +179,13 @@ mod tests {
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
+    }
+
+    #[test]
+    fn an_answer_says_through_what_it_came() {
+        let wanted = Wanted { has_via: true, ..WANTED };
+        let (_, out) = read("HTTP/1.0 200 OK\r\nVia: 1.1 other\r\nContent-Length: 0\r\n\r\n", wanted).unwrap().unwrap();
+        assert!(out.contains("\r\nVia: 1.1 other\r\n") && out.contains("\r\nVia: 1.0 sidelane\r\n"), "{out}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
 use sidelane_proxy::desk::DeskConfig;
 use sidelane_proxy::edge::{self, State, View};
+use sidelane_proxy::http::Forwarded;
 use sidelane_proxy::page::HazardPage;
 use sidelane_proxy::resp::Repeatable;
 use sidelane_proxy::witness::Asked;
@@ -32,6 +33,7 @@ pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
         desk: DeskConfig { roles, ..DeskConfig::default() },
         limits: Limits::default(),
         warm_up_requests: 0,
+        forwarded: Forwarded::Off,
     }
 }
 

@@ -10,7 +10,7 @@ use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
 use crate::proxy::Wanted;
-use crate::proxy::options::{Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
+use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
@@ -48,6 +48,10 @@ pub struct ProxyArgs {
     /// Where requests go that are not safe to repeat: the active server, or always the first, as for a replica
     #[arg(long, value_name = "WHERE", default_value = "active", value_parser = names(ONCE_TO))]
     pub once_to: String,
+    /// What servers are told of clients, for http: set (X-Forwarded-For, Forwarded and the like are the proxy's alone), add
+    /// (clients are trusted proxies: theirs stay), off
+    #[arg(long, value_name = "HOW", default_value = "set", value_parser = names(FORWARDED))]
+    pub forwarded: String,
     /// How many more requests servers get in the long run, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
     pub budget: f64,
@@ -126,6 +130,7 @@ impl From<ProxyArgs> for ProxyOptions {
             hedge: args.hedge,
             repeat: args.repeat,
             unsafe_stay: named(&args.once_to, &ONCE_TO),
+            forwarded: named(&args.forwarded, &FORWARDED),
             budget_percent: args.budget,
             burst: args.burst,
             warm_up: args.warm_up,

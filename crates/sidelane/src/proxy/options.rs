@@ -9,6 +9,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
 use sidelane_proxy::desk::DeskConfig;
+use sidelane_proxy::http::Forwarded;
 use sidelane_proxy::resp::Repeatable;
 use thiserror::Error;
 
@@ -146,6 +147,10 @@ pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis"
 /// Where requests go that are not safe to repeat, by name, and whether they stay at the first server.
 pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
 
+/// What servers are told of clients, by name.
+pub const FORWARDED: [(&str, Forwarded); 3] =
+    [("set", Forwarded::Set), ("add", Forwarded::Add), ("off", Forwarded::Off)];
+
 /// What a proxy is to be: options of `sidelane proxy`, or a `[[proxy]]` of the agent's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
@@ -165,6 +170,8 @@ pub struct ProxyOptions {
     pub repeat: Vec<String>,
     /// Requests that are not safe to repeat stay at the server that was named as active.
     pub unsafe_stay: bool,
+    /// What servers are told of clients.
+    pub forwarded: Forwarded,
     /// Of the requests, in percent.
     pub budget_percent: f64,
     /// Hedges at once.
@@ -191,6 +198,7 @@ impl ProxyOptions {
             hedge: Hedge(Mode::Hazard),
             repeat: Vec::new(),
             unsafe_stay: false,
+            forwarded: Forwarded::Set,
             budget_percent: 10.0,
             burst: 100,
             warm_up: 200,
@@ -233,6 +241,7 @@ impl ProxyOptions {
             desk: DeskConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..DeskConfig::default() },
             limits: self.limits,
             warm_up_requests: self.warm_up,
+            forwarded: self.forwarded,
         }
     }
 

@@ -141,7 +141,7 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, tick
 /// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body; nothing if it breaks off before. Its quality, and the connection if it can be used
 /// again.
 pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Quality, Option<Link>)> {
-    let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true };
+    let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true, has_via: false };
     let mut unused = Vec::new();
     let answer = loop {
         let answer = read_response(link.input.data(), limits.head_bytes, wanted, &mut unused).ok()?;

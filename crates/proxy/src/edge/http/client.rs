@@ -13,7 +13,7 @@ use super::super::shared::Shared;
 use super::own;
 use crate::config::Limits;
 use crate::desk::{Class, Label};
-use crate::http::{Body, Refused, RequestHead, read_request, write_error};
+use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
 
 /// The start of a target that the proxy answers itself.
 const OWN: &[u8] = b"/.sidelane/";
@@ -26,6 +26,7 @@ const UPLOAD_LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(3
 /// A client's connection.
 pub(super) struct Client {
     pub(super) stream: TcpStream,
+    peer: Peer,
     pub(super) input: Buffer,
     pub(super) patience: Patience,
     /// What is written next; kept, so that its memory is used again.
@@ -38,11 +39,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(stream: TcpStream, limits: &Limits) -> Self {
+    pub(super) fn new(stream: TcpStream, peer: Peer, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
         let patience = Patience::new(limits);
         let (input, mailbox) = (Buffer::default(), Owner::default());
-        Self { stream, input, patience, out, request, mailbox, is_half_closed: false }
+        Self { stream, peer, input, patience, out, request, mailbox, is_half_closed: false }
     }
 }
 
@@ -98,7 +99,9 @@ impl Client {
             // A client that sends byte by byte is not read anew at each of them.
             let is_worth_it =
                 self.input.data()[looked..].contains(&b'\n') || self.input.data().len() >= limits.head_bytes;
-            if is_worth_it && let Some(head) = read_request(self.input.data(), limits.head_bytes, &mut self.request)? {
+            if is_worth_it
+                && let Some(head) = read_request(self.input.data(), limits.head_bytes, &self.peer, &mut self.request)?
+            {
                 return Ok(head);
             }
             looked = self.input.data().len();

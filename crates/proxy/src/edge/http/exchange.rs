@@ -17,7 +17,7 @@ use super::departure::{Departure, departure};
 use super::outcome::{After, Failure, LATE, LOST, MALFORMED, quality};
 use super::upload;
 use crate::desk::{Class, End, Loss, Next, Quality, Ticket, Verdict};
-use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
+use crate::http::{Forwarded, RequestHead, ResponseHead, Wanted, read_response};
 
 /// Later answers that are waited for, so that their connections can be used again.
 const DROPPING_MAX: usize = 32;
@@ -56,7 +56,13 @@ enum Event {
 pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
     let (ticket, to) = shared.admit(class, &client.mailbox);
     let keeps_alive = head.keeps_alive;
-    let wanted = Wanted { number: shared.number(ticket.id), is_head: head.is_head, is_old: head.is_old, keeps_alive };
+    let wanted = Wanted {
+        number: shared.number(ticket.id),
+        is_head: head.is_head,
+        is_old: head.is_old,
+        keeps_alive,
+        has_via: shared.config.forwarded != Forwarded::Off,
+    };
     let is_repeatable = class.is_repeatable;
     let mut exchange = Exchange { shared, client, ticket, wanted, is_repeatable, copies: [None, None] };
     if exchange.client.is_half_closed {

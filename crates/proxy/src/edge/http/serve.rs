@@ -8,10 +8,14 @@ use super::super::shared::Shared;
 use super::client::{Client, Nothing, linger};
 use super::exchange::exchange;
 use super::outcome::After;
+use crate::http::Peer;
 
 /// Serves a client until one of both is done.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
-    let mut client = Client::new(stream, &shared.config.limits);
+    // Without an address it is gone already.
+    let Ok(address) = stream.peer_addr() else { return };
+    let peer = Peer::new(shared.config.forwarded, address.ip());
+    let mut client = Client::new(stream, peer, &shared.config.limits);
     for number in 0_u64.. {
         match client.next_request(&shared, number > 0).await {
             Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {

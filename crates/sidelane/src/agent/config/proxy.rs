@@ -8,7 +8,7 @@ use sidelane_proxy::config::Limits;
 
 use super::policy::{quoted, time};
 use super::reader::Reader;
-use crate::proxy::options::{Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
+use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
 
 const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
@@ -62,6 +62,7 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let hazards = reader.parsed("hazard", |text| text.parse::<Watched>().map_err(|_| "is no list of hazards"), HAZARDS);
     let hedge = reader.parsed("hedge", |text| text.parse::<Hedge>().map_err(|_| "is no way to hedge"), HEDGE);
     let once_to = reader.choice("once_to", &ONCE_TO);
+    let forwarded = reader.choice("forwarded", &FORWARDED);
     let budget = reader.percent("budget", 0.0..=100.0, "10%");
     let burst = whole(reader, "burst").map(|burst| burst as u64);
     let warm_up = whole(reader, "warm_up").map(|requests| requests as u32);
@@ -72,6 +73,7 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
         hedge: reader.setting("hedge", hedge, usual.hedge, in_quotes),
         repeat: repeat(reader),
         unsafe_stay: reader.setting("once_to", once_to, usual.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
+        forwarded: reader.setting("forwarded", forwarded, usual.forwarded, |how| word(name_of(how, &FORWARDED))),
         budget_percent: reader.setting("budget", budget, usual.budget_percent, |percent| word(&format!("{percent}%"))),
         burst: reader.setting("burst", burst, usual.burst, u64::to_string),
         warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a `[[proxy]]`.
-const PROXY: [&str; 19] = [
+const PROXY: [&str; 20] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
@@ -13,6 +13,7 @@ const PROXY: [&str; 19] = [
     "hedge = ",
     "repeat = ",
     "once_to = ",
+    "forwarded = ",
     "budget = \"10%\"",
     "burst = ",
     "warm_up = ",

@@ -1,0 +1,132 @@
+//! Fields by which servers learn who the client is: Forwarded (RFC 7239) and the X-Forwarded family; and Via (RFC 9110,
+//! 7.6.3).
+//!
+//! A server that trusts the proxy's address believes these fields. So by default those of the client are dropped, and
+//! the proxy's own written.
+
+use std::net::IpAddr;
+
+use super::fields::{self, FieldList};
+
+/// The name of this proxy in `Via`.
+const VIA: &[u8] = b" sidelane";
+
+/// What becomes of fields that say who the client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarded {
+    /// The client's are dropped, and the proxy's written.
+    #[default]
+    Set,
+    /// The client is a trusted proxy: its own are kept, and the proxy's written behind them.
+    Add,
+    /// The client's are passed on, and none written.
+    Off,
+}
+
+/// A client, as servers are told of it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    mode: Forwarded,
+    address: String,
+    is_v6: bool,
+}
+
+impl Peer {
+    /// A client with this address. An IPv4 address that a socket of IPv6 wraps is told as IPv4.
+    pub fn new(mode: Forwarded, address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { mode, address: address.to_string(), is_v6: address.is_ipv6() }
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether the client's own field goes on to the server as it is.
+    pub(super) fn keeps(&self, name: &str) -> bool {
+        match self.mode {
+            Forwarded::Off => true,
+            // They are lists, which are written as one field each.
+            Forwarded::Add => !["X-Forwarded-For", "Forwarded"].iter().any(|list| name.eq_ignore_ascii_case(list)),
+            Forwarded::Set => !says_who_the_client_is(name),
+        }
+    }
+
+    /// Writes the proxy's own fields.
+    pub(super) fn write(&self, fields: &FieldList<'_>, host: Option<&[u8]>, is_old: bool, out: &mut Vec<u8>) {
+        if self.mode == Forwarded::Off {
+            return;
+        }
+        write_via(is_old, out);
+        self.write_list("X-Forwarded-For", fields, out, |out| out.extend_from_slice(self.address.as_bytes()));
+        self.write_list("Forwarded", fields, out, |out| self.write_element(host, out));
+        let host = host.map(|host| ("X-Forwarded-Host", host));
+        let single = [Some(("X-Real-IP", self.address.as_bytes())), Some(("X-Forwarded-Proto", b"http")), host];
+        for (name, value) in single.into_iter().flatten() {
+            if self.mode == Forwarded::Set || fields.passed_on(name).next().is_none() {
+                fields::line(name.as_bytes(), value, out);
+            }
+        }
+    }
+
+    /// Writes a field that is a list, with what came before.
+    fn write_list(&self, name: &str, fields: &FieldList<'_>, out: &mut Vec<u8>, own: impl FnOnce(&mut Vec<u8>)) {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        if self.mode == Forwarded::Add {
+            for value in fields.passed_on(name).filter(|value| !value.is_empty()) {
+                out.extend_from_slice(value);
+                out.extend_from_slice(b", ");
+            }
+        }
+        own(out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes the element of `Forwarded`: a colon, as IPv6 and ports have, needs quotes.
+    fn write_element(&self, host: Option<&[u8]>, out: &mut Vec<u8>) {
+        let brackets = if self.is_v6 { ("\"[", "]\"") } else { ("", "") };
+        for part in ["for=", brackets.0, &self.address, brackets.1] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        if let Some(host) = host.filter(|host| !host.is_empty()) {
+            out.extend_from_slice(b";host=");
+            write_value(host, out);
+        }
+        out.extend_from_slice(b";proto=http");
+    }
+}
+
+/// Writes the version in which a message came to this proxy.
+pub(super) fn write_via(is_old: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if is_old { b"Via: 1.0" } else { b"Via: 1.1" });
+    out.extend_from_slice(VIA);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether servers take a field of this name for what a proxy says of the client. Some read `_` as `-`.
+fn says_who_the_client_is(name: &str) -> bool {
+    let is = |byte: u8, wanted: u8| byte.eq_ignore_ascii_case(&wanted) || (byte == b'_' && wanted == b'-');
+    let begins = |start: &str| {
+        name.len() >= start.len() && name.bytes().zip(start.bytes()).all(|(byte, wanted)| is(byte, wanted))
+    };
+    let whole = |wanted: &str| name.len() == wanted.len() && begins(wanted);
+    whole("forwarded") || whole("x-real-ip") || begins("x-forwarded")
+}
+
+/// Writes a token as it is, and anything else as a quoted string.
+fn write_value(value: &[u8], out: &mut Vec<u8>) {
+    let is_token = value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    if is_token {
+        return out.extend_from_slice(value);
+    }
+    out.push(b'"');
+    for byte in value {
+        if b"\"\\".contains(byte) {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    out.push(b'"');
+}
