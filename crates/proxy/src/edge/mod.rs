@@ -32,6 +32,7 @@ use crate::desk::Counts;
 use crate::page::HazardPage;
 use crate::witness::Witness;
 use listen::Entrance;
+pub use listen::listen;
 use shared::Shared;
 
 /// A proxy that listens.
@@ -70,12 +71,7 @@ pub struct State {
 }
 
 impl Proxy {
-    /// Listens: clients may come from now on, and wait until a proxy serves them.
-    pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
-        listen::open(at)
-    }
-
-    /// Takes the clients that come to `listener`, which [`Proxy::listen`] made. To be called, as all that follows, within
+    /// Takes the clients that come to `listener`, which [`listen`] made. To be called, as all that follows, within
     /// a tokio runtime of one thread, in a `LocalSet`.
     pub fn open(
         listener: std::net::TcpListener,
@@ -83,6 +79,7 @@ impl Proxy {
         page: Arc<HazardPage>,
         witness: Witness,
     ) -> io::Result<Self> {
+        listen::raise_open_files();
         let listener = TcpListener::from_std(listener)?;
         Ok(Self { shared: Shared::new(config, page, witness, warm_up::HELPERS), listener })
     }

@@ -60,7 +60,7 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn start(config: Config) -> Self {
-        let listener = edge::Proxy::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = edge::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
         let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));

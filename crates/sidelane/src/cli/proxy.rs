@@ -10,7 +10,7 @@ use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
 use crate::proxy::Wanted;
-use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
+use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server};
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
@@ -25,13 +25,13 @@ repeat are sent to the new active server, too. The first answer that is no failu
 an answer's field Sidelane-Request, tells what became of a request. Exit code: 0 after SIGTERM or SIGINT.")]
 pub struct ProxyArgs {
     /// Where clients come: ADDRESS:PORT, or :PORT for every address of this machine
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     pub listen: SocketAddr,
     /// The server that is asked at first
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub active: SocketAddr,
     /// The server that takes its place [default: none: hazards are only counted]
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub backup: Option<SocketAddr>,
     /// What clients and servers speak
     #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
@@ -86,7 +86,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "NUMBER")]
     pub clients: Option<usize>,
     /// Where Prometheus reads
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     pub metrics: Option<SocketAddr>,
     /// For how long [default: until it is ended]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_agents_file() {
         let line = Line::parse_from(["proxy", "--listen", ":1", "--active", "127.0.0.1:2"]);
-        let [listen, active] = [":1", "127.0.0.1:2"].map(|text| parse_address(text).unwrap());
+        let (listen, active) = (parse_listen(":1").unwrap(), parse_server("127.0.0.1:2").unwrap());
         assert_eq!(ProxyOptions::from(line.args), ProxyOptions::new(listen, active));
     }
 }

@@ -1,7 +1,7 @@
 //! What a user asks a proxy for.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,11 +16,14 @@ use thiserror::Error;
 /// Text on the command line that cannot be understood.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
-    /// Not an address.
+    /// Not an address to listen at.
     #[error(
         "`{0}` is no address: write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
     )]
-    Address(String),
+    Listen(String),
+    /// Not an address of a server.
+    #[error("`{0}` is no address of a server: write ADDRESS:PORT, as in 127.0.0.1:9001")]
+    Server(String),
     /// Not a hazard.
     #[error(
         "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
@@ -48,13 +51,18 @@ pub struct Twice {
     pub second: &'static str,
 }
 
-/// Where the proxy listens: `:8080` is every address of this machine.
-pub fn parse_address(text: &str) -> Result<SocketAddr, OptionError> {
+/// Where the proxy listens: `:8080` is every address of this machine, of IPv6 and IPv4.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, OptionError> {
     let parsed = match text.strip_prefix(':') {
-        Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+        Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
         None => text.parse().ok(),
     };
-    parsed.ok_or_else(|| OptionError::Address(text.to_owned()))
+    parsed.ok_or_else(|| OptionError::Listen(text.to_owned()))
+}
+
+/// Where a server is.
+pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
+    text.parse().map_err(|_| OptionError::Server(text.to_owned()))
 }
 
 /// Which hazards are watched for.
@@ -260,10 +268,12 @@ mod tests {
 
     #[test]
     fn addresses_need_a_port() {
-        assert_eq!(parse_address(":8080").unwrap().to_string(), "0.0.0.0:8080");
-        assert_eq!(parse_address("[::1]:80").unwrap().to_string(), "[::1]:80");
+        assert_eq!(parse_listen(":8080").unwrap().to_string(), "[::]:8080");
+        assert_eq!(parse_listen("[::1]:80").unwrap().to_string(), "[::1]:80");
+        assert!(parse_server("127.0.0.1:80").is_ok() && parse_server(":80").is_err());
         for wrong in ["", "8080", "localhost", ":", ":70000", "1.2.3.4"] {
-            assert!(parse_address(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+            assert!(parse_listen(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+            assert!(parse_server(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use sidelane_policy::hedge::Server;
 use sidelane_proxy::config::Config;
-use sidelane_proxy::edge::{Proxy, State, View};
+use sidelane_proxy::edge::{self, Proxy, State, View};
 use sidelane_proxy::page::HazardPage;
 use sidelane_proxy::witness::Witness;
 use tokio::sync::Notify;
@@ -43,7 +43,7 @@ impl ReadyProxy {
     /// If the address is taken, or a hazard that was named cannot be seen.
     pub fn new(options: ProxyOptions) -> Result<Self> {
         let listen = options.listen;
-        let listener = Proxy::listen(listen).with_context(|| {
+        let listener = edge::listen(listen).with_context(|| {
             format!("cannot listen at {listen}: choose another address for it, or see who does with ss -ltnp")
         })?;
         Self::at(listener, options)

@@ -79,7 +79,7 @@ fn a_silent_server_is_504_and_one_that_is_not_there_502() {
 fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
     const FILES: u64 = 128;
     let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
-    let proxy = Proxy::start_with_files(address, None, &QUIET, Some(FILES));
+    let proxy = Proxy::start_with_files(address, None, &QUIET, Some((FILES, FILES)));
     let mut flood: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     let told = read_to_end(&mut flood[60]);
     assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
@@ -90,6 +90,18 @@ fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
     wait_until("the flood is over", || proxy.get("/").ends_with("well"));
     let summary = proxy.finish();
     assert!(summary["turned_away"].as_u64() > Some(100), "{summary}");
+}
+
+#[test]
+fn as_many_files_are_opened_as_the_proxy_may_allow_itself() {
+    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start_with_files(address, None, &QUIET, Some((128, 1024)));
+    let mut clients: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        assert!(read_to_end(client).ends_with("well"));
+    }
+    assert_eq!(proxy.finish()["turned_away"], json!(0));
 }
 
 #[test]

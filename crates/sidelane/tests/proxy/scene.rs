@@ -26,20 +26,20 @@ impl Proxy {
         Self::start_with_files(active, backup, options, None)
     }
 
-    /// The same, with so many open files.
+    /// The same, with so many open files at first, and so many at most.
     pub fn start_with_files(
         active: SocketAddr,
         backup: Option<SocketAddr>,
         options: &[&str],
-        files: Option<u64>,
+        files: Option<(u64, u64)>,
     ) -> Self {
         let json = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane"));
         command.args(["proxy", "--listen", "127.0.0.1:0", "--active", &active.to_string()]);
         command.args(backup.iter().flat_map(|backup| ["--backup".to_owned(), backup.to_string()]));
         command.args(options).arg("--json").arg(&json).stderr(Stdio::piped()).stdout(Stdio::null());
-        if let Some(files) = files {
-            let limit = rustix::process::Rlimit { current: Some(files), maximum: Some(files) };
+        if let Some((current, maximum)) = files {
+            let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(maximum) };
             // SAFETY: one async-signal-safe system call between fork and exec.
             unsafe {
                 command.pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?))

@@ -8,9 +8,10 @@ use sidelane_proxy::config::Limits;
 
 use super::policy::{quoted, time};
 use super::reader::Reader;
-use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
+use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server};
 
-const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
 const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
@@ -20,9 +21,12 @@ const SHORTEST: Duration = Duration::from_micros(1);
 
 /// A `[[proxy]]`; `None` if it cannot be one.
 pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
-    let (listen, active) = (address(&reader, "listen"), address(&reader, "active"));
-    for key in ["listen", "active"].into_iter().filter(|key| !reader.has(key)) {
-        reader.wrong(key, "is missing", ADDRESS);
+    const NO_ADDRESS: &str = "is not an address with a port";
+    let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
+    let server = |reader: &Reader, key| reader.parsed(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
+    let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
+    for (key, remedy) in [("listen", LISTEN), ("active", SERVER)].into_iter().filter(|(key, _)| !reader.has(key)) {
+        reader.wrong(key, "is missing", remedy);
     }
     let reader = match listen {
         Some(listen) => reader.one_of(listen),
@@ -30,8 +34,13 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     };
     let is_whole = listen.is_some() && active.is_some();
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let in_words = |backup: &Option<SocketAddr>| match backup {
+        Some(backup) => in_quotes(backup),
+        None => "none: hazards are only counted".to_owned(),
+    };
     let active = reader.setting("active", active, nowhere, in_quotes);
-    let proxy = options(&reader, ProxyOptions::new(listen.unwrap_or(nowhere), active));
+    let backup = reader.setting("backup", backup.map(Some), None, in_words);
+    let proxy = options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
     if let Some(twice) = proxy.twice().filter(|_| is_whole) {
         let problem = format!("is \"{}\", as `proxy.{}` is", twice.address, twice.first);
         reader.wrong(twice.second, problem, "a proxy needs another address for each");
@@ -47,16 +56,9 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     is_whole.then_some(proxy)
 }
 
-fn address(reader: &Reader, key: &'static str) -> Option<SocketAddr> {
-    reader.parsed(key, |text| parse_address(text).map_err(|_| "is not an address with a port"), ADDRESS)
-}
-
 /// All that has a default.
 fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let word = |text: &str| quoted(text);
-    let backup = reader.setting("backup", address(reader, "backup").map(Some), usual.backup, |backup| {
-        backup.map_or("none: hazards are only counted".to_owned(), |backup| word(&backup.to_string()))
-    });
     let protocol = reader.choice("protocol", &PROTOCOLS);
     let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
     let hazards = reader.parsed("hazard", |text| text.parse::<Watched>().map_err(|_| "is no list of hazards"), HAZARDS);
@@ -67,7 +69,6 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let burst = whole(reader, "burst").map(|burst| burst as u64);
     let warm_up = whole(reader, "warm_up").map(|requests| requests as u32);
     ProxyOptions {
-        backup,
         protocol,
         hazards: reader.setting("hazard", hazards, usual.hazards, in_quotes),
         hedge: reader.setting("hedge", hedge, usual.hedge, in_quotes),

@@ -52,8 +52,8 @@ pub struct Listener {
 impl Listener {
     /// Listens there.
     pub fn open(at: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at} ([metrics] listen)"))?;
-        listener.set_nonblocking(true)?;
+        let listener =
+            sidelane_proxy::edge::listen(at).with_context(|| format!("cannot listen at {at} ([metrics] listen)"))?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (asks, asked) = channel();
         let ends = Arc::new(Notify::new());

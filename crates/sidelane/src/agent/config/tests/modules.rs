@@ -3,7 +3,7 @@
 use sidelane_policy::hurryup::{self, Learning, Looks, Threshold};
 
 use super::*;
-use crate::proxy::options::parse_address;
+use crate::proxy::options::{parse_listen, parse_server};
 
 /// The good file with a proxy, which begins in line 24.
 fn with_proxy(lines: &str) -> String {
@@ -13,18 +13,17 @@ fn with_proxy(lines: &str) -> String {
 #[test]
 fn a_proxy_has_the_defaults_of_its_verb() {
     let config = read(&with_proxy("active = \"127.0.0.1:9001\""));
-    let [listen, active] = [":8080", "127.0.0.1:9001"].map(|text| parse_address(text).unwrap());
+    let (listen, active) = (parse_listen(":8080").unwrap(), parse_server("127.0.0.1:9001").unwrap());
     assert_eq!(config.proxies, [ProxyOptions::new(listen, active)]);
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
-    assert_eq!(setting("proxy[0.0.0.0:8080].poll"), "\"200us\"");
-    assert_eq!(setting("proxy[0.0.0.0:8080].budget"), "\"10%\"");
-    assert_eq!(setting("proxy[0.0.0.0:8080].hazard"), "\"all\"");
+    assert_eq!(setting("proxy[[::]:8080].poll"), "\"200us\"");
+    assert_eq!(setting("proxy[[::]:8080].budget"), "\"10%\"");
+    assert_eq!(setting("proxy[[::]:8080].hazard"), "\"all\"");
 }
 
 #[test]
 fn proxies_that_cannot_be() {
-    const ADDRESS: &str =
-        "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+    const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
     let active = "active = \"127.0.0.1:9001\"";
     refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
     refused(
@@ -71,14 +70,14 @@ fn an_address_has_one_listener() {
         &format!("{proxy}\n[[proxy]]\nlisten = \"127.0.0.1:8080\"\nactive = \"127.0.0.1:9001\"\n"),
         &[&format!(
             "a.toml:28: `proxy.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
-             \"0.0.0.0:8080\"; {ADVICE}"
+             \"[::]:8080\"; {ADVICE}"
         )],
     );
     refused(
         &format!("{proxy}\n[metrics]\nlisten = \"127.0.0.1:8080\"\n"),
         &[&format!(
             "a.toml:29: `metrics.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
-             \"0.0.0.0:8080\"; {ADVICE}"
+             \"[::]:8080\"; {ADVICE}"
         )],
     );
     let two = proxy.replace(":8080", "127.0.0.1:8080")
