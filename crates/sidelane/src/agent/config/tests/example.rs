@@ -32,29 +32,6 @@ fn the_example_is_right() {
     assert_eq!((config.services.len(), config.batch.len()), (1, 1));
 }
 
-/// Beginnings of the lines about a proxy.
-const PROXY: [&str; 19] = [
-    "[[proxy]]",
-    "listen = ",
-    "active = ",
-    "backup = ",
-    "protocol = ",
-    "hazard = ",
-    "hedge = ",
-    "repeat = ",
-    "once_to = ",
-    "forwarded = ",
-    "budget = \"10%\"",
-    "burst = ",
-    "warm_up = ",
-    "poll = \"200us\"",
-    "head_time = ",
-    "idle_time = ",
-    "answer_time = ",
-    "drain = ",
-    "clients = ",
-];
-
 /// What is a comment in the example is right, too, in place of what it goes without.
 #[test]
 fn what_the_example_leaves_out_is_right() {

@@ -30,7 +30,7 @@ fn proxies_that_cannot_be() {
         &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
-             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `active`, `answer_time`, \
+            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `active`, `answer_time`, \
              `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, `hazard`, `head_time`, `hedge`, `idle_time`, \
              `listen`, `once_to`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
