@@ -96,8 +96,11 @@ pub fn read_request(
     fields.write(upgrades, keeps, out);
     let host = target.host.map(str::as_bytes).or_else(|| fields.passed_on("Host").next());
     peer.write(&fields, host, is_old, out);
-    if upgrades {
-        fields::line(b"Connection", b"upgrade", out);
+    match (upgrades, is_old) {
+        (true, _) => fields::line(b"Connection", b"upgrade", out),
+        // The connection to the server is used again, whatever becomes of the client's.
+        (false, true) => fields::line(b"Connection", b"keep-alive", out),
+        (false, false) => {}
     }
     out.extend_from_slice(b"\r\n");
     Ok(Some(RequestHead {
@@ -240,6 +243,13 @@ mod tests {
         assert_eq!(out, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n");
         let (head, out) = read("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n").unwrap().unwrap();
         assert!(!head.upgrades && !out.contains("websocket"), "nobody asked for it on this connection");
+    }
+
+    #[test]
+    fn the_connection_to_the_server_outlives_a_request_of_an_old_client() {
+        let sent = |text: &str| read(text).unwrap().unwrap().1;
+        let wanted = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        assert_eq!((sent("GET / HTTP/1.0\r\n\r\n").as_str(), sent(wanted).as_str()), (wanted, wanted));
     }
 
     #[test]

@@ -344,3 +344,27 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
     client_has_it.send(()).unwrap();
     ended.recv_timeout(TIMEOUT).expect("the proxy closes the connection");
 }
+
+#[test]
+fn a_request_of_http_1_0_leaves_the_connection_to_the_server_for_the_next_one() {
+    let (told, connections) = channel();
+    let address = server(move |mut stream| {
+        told.send(()).unwrap();
+        loop {
+            let head = read_until(&mut stream, "\r\n\r\n");
+            let goes_on = head.contains("Connection: keep-alive\r\n");
+            let connection = if goes_on { "keep-alive" } else { "close" };
+            let answer = format!("HTTP/1.0 200 OK\r\nConnection: {connection}\r\nContent-Length: 4\r\n\r\nwell");
+            stream.write_all(answer.as_bytes()).unwrap();
+            if !goes_on {
+                return;
+            }
+        }
+    });
+    let proxy = Proxy::start(http(address, None));
+    for _ in 0..3 {
+        let answer = proxy.send("GET / HTTP/1.0\r\n\r\n");
+        assert!(answer.contains("Connection: close\r\n") && answer.ends_with("well"), "{answer}");
+    }
+    assert_eq!(connections.try_iter().count(), 1);
+}
