@@ -10,6 +10,9 @@ use super::run::Ground;
 use super::way::Way;
 use crate::experiment::containers::Work;
 
+/// An agent loads its kernel programs, and looks at the machine, in a third of a second.
+const START: Duration = Duration::from_secs(1);
+
 /// An idle agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Idle {
@@ -24,6 +27,7 @@ pub(super) fn measure(ground: &Ground, plan: &Plan) -> Result<Idle> {
     let mut containers = ground.containers()?;
     containers.start("waits", &Work::Wait, ground.workshop())?;
     let agent = ground.agent(plan, Way::Holmes, &containers)?;
+    thread::sleep(START);
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     thread::sleep(plan.idle.max(Duration::from_millis(1)));
     let used_ns = agent.cpu_ns()? - before_ns;
