@@ -131,7 +131,8 @@ fn a_service_whose_turns_are_short_has_hardly_any_tick() {
     });
 }
 
-/// To read the counters is nearly half of what a switch costs it.
+/// To read the counters is nearly half of what a switch costs it. Where the machine stretches a turn to a window (50 µs),
+/// the next one is counted, too.
 #[test]
 fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -144,7 +145,9 @@ fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
         wait_for_windows(interference, 100);
         let (counted, took) = (interference.counted(CPU), began.elapsed());
         let turns = (counted.reads - before.reads) / 2;
-        assert!(turns <= took.as_millis() as u64 + 2, "{turns} turns in {took:?}: {counted:?}");
+        let stretched = (counted.service_ns - before.service_ns) / 50_000;
+        // There is a turn each 120 µs.
+        assert!(turns <= took.as_millis() as u64 + 2 + stretched, "{turns} turns in {took:?}: {before:?}, {counted:?}");
 
         service.ask("fault").unwrap();
         wait_for_crossing(interference, true);
