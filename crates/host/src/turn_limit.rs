@@ -105,10 +105,11 @@ fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io
     }
     loop {
         // SAFETY: the set is valid, and nothing is asked about the signal.
-        if unsafe { libc::sigwaitinfo(&set, null::<libc::siginfo_t>().cast_mut()) } == SIGNAL
-            && ThreadClass::ORDINARY.give(watched).is_ok()
-        {
-            // After the class: a turn that begins in between has its class back a turn later, and never not at all.
+        if unsafe { libc::sigwaitinfo(&set, null::<libc::siginfo_t>().cast_mut()) } == SIGNAL {
+            // Before: a thread that sees its new class gets its own back. After: so does one whose turn began in between,
+            // a turn later.
+            is_over.store(true, Ordering::Release);
+            let _ = ThreadClass::ORDINARY.give(watched);
             is_over.store(true, Ordering::Release);
         }
     }
