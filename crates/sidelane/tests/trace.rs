@@ -393,52 +393,6 @@ fn in_one_line(told: &str) -> String {
     told.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How often TCP has probed for the loss of a response's last segment.
-fn loss_probes() -> u64 {
-    let counters = std::fs::read_to_string("/proc/net/netstat").unwrap();
-    let mut lines = counters.lines().filter(|line| line.starts_with("TcpExt:")).map(str::split_whitespace);
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let probes = names.zip(values).find(|(name, _)| *name == "TCPLossProbes");
-    probes.map_or(0, |(_, value)| value.parse().unwrap())
-}
-
-/// A client that thinks acknowledges late what it has got.
-#[test]
-fn a_probe_for_a_loss_is_no_loss() {
-    const QUICK: u32 = 40;
-    const PAUSES: u32 = 40;
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
-        return;
-    }
-    let answer = |stream: &mut TcpStream| {
-        stream.set_nodelay(true).unwrap();
-        stream.write_all(b"head").unwrap();
-        stream.write_all(b"body").unwrap();
-    };
-    let (address, served) = service(QUICK * PAUSES, answer);
-    let dir = tempfile::tempdir().unwrap();
-    let json = dir.path().join("t.json");
-    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
-    let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
-    let mut client = TcpStream::connect(address).unwrap();
-    let before = loss_probes();
-    for _ in 0..PAUSES {
-        for _ in 0..QUICK {
-            client.write_all(b"ask").unwrap();
-            client.read_exact(&mut [0; 8]).unwrap();
-        }
-        thread::sleep(Duration::from_millis(30));
-    }
-    served.join().unwrap();
-    drop(client);
-    let told = tracing.stop();
-    if loss_probes() == before {
-        return sidelane_skip::skip("needs a TCP that probes for losses");
-    }
-    assert!(!in_one_line(&told).contains("segment sent again"), "{told}");
-}
-
 const EVENT_LOOP: &str = "
 import asyncio, sys
 async def serve(reader, writer):
