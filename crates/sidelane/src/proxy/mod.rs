@@ -80,12 +80,17 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
 fn say_what_goes_on(proxy: &mut RunningProxy) {
     proxy.look();
     let Some(state) = proxy.state() else { return };
-    let (requests, tunnels) = (state.in_flight, state.tunnels);
+    let all = [(state.in_flight as u64, "request"), (state.tunnels as u64, "tied connection")];
+    let some = all.into_iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> =
+        some.map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" })).collect();
     let limit = proxy.options().limits.drain;
-    eprint_fitted(&format!(
-        "sidelane: the proxy takes no more clients; {requests} requests in flight and {tunnels} tied connections go on \
-         for {limit:?} at most; a second signal ends them"
-    ));
+    if !told.is_empty() {
+        eprint_fitted(&format!(
+            "sidelane: the proxy takes no more clients, and finishes {} within {limit:?}; press Ctrl-C again to cut them",
+            told.join(" and ")
+        ));
+    }
 }
 
 fn exposition(proxy: &mut RunningProxy) -> Exposition {
