@@ -14,12 +14,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Waits until these proxies have drained, or until a second signal asks for their end. `meanwhile` is called at each
+/// Waits until these proxies have drained, or until a second signal asks for their end. `observe` is called at each
 /// look.
 pub fn drain(
     proxies: &mut [RunningProxy],
     signals: &PosixSignals,
-    mut meanwhile: impl FnMut(&mut [RunningProxy]),
+    mut observe: impl FnMut(&mut [RunningProxy]),
 ) -> io::Result<()> {
     proxies.iter_mut().for_each(RunningProxy::drain);
     let began = Instant::now();
@@ -28,14 +28,19 @@ pub fn drain(
         if is_second(signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end())) {
             break;
         }
-        meanwhile(proxies);
+        observe(proxies);
     }
     Ok(())
 }
 
-/// What was in flight at a proxy's end, in words.
-pub fn cut_in_words(state: &State) -> Option<String> {
-    let State { in_flight, tunnels, .. } = state;
-    (in_flight + tunnels > 0)
-        .then(|| format!("{in_flight} requests and {tunnels} tied connections that were not over in time"))
+/// What is in flight at a proxy, in words, if anything is.
+pub fn in_flight_in_words(state: &State) -> Option<String> {
+    let counted = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let all = [counted(state.in_flight, "request"), counted(state.tunnels, "tied connection")];
+    let told: Vec<String> = all.into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join(" and "))
 }

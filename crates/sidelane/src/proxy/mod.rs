@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::PosixSignals;
 
 use crate::agent::metrics::{Exposition, Listener};
-pub use draining::{cut_in_words, drain};
+pub use draining::{drain, in_flight_in_words};
 pub use metrics::{Counted, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
@@ -80,15 +80,11 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
 fn say_what_goes_on(proxy: &mut RunningProxy) {
     proxy.look();
     let Some(state) = proxy.state() else { return };
-    let all = [(state.in_flight as u64, "request"), (state.tunnels as u64, "tied connection")];
-    let some = all.into_iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> =
-        some.map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" })).collect();
     let limit = proxy.options().limits.drain;
-    if !told.is_empty() {
+    if let Some(told) = in_flight_in_words(state) {
         eprint_fitted(&format!(
-            "sidelane: the proxy takes no more clients, and finishes {} within {limit:?}; press Ctrl-C again to cut them",
-            told.join(" and ")
+            "sidelane: the proxy takes no more clients, and finishes {told} within {limit:?}; press Ctrl-C again to cut \
+             them"
         ));
     }
 }

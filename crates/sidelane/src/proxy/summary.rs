@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelane_proxy::edge::State;
 
-use super::draining::cut_in_words;
+use super::draining::in_flight_in_words;
 use super::options::ProxyOptions;
 
 /// What a proxy did.
@@ -91,8 +91,8 @@ impl fmt::Display for Summary {
         if self.state.turned_away > 0 {
             writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
         }
-        if let Some(cut) = cut_in_words(&self.state) {
-            writeln!(f, "cut at end {cut} (--drain)")?;
+        if let Some(cut) = in_flight_in_words(&self.state) {
+            writeln!(f, "cut at end {cut}: not over in time (--drain)")?;
         }
         writeln!(f, "active     {}: {}", self.state.active, self.state.why)
     }

@@ -8,7 +8,7 @@ use crate::agent::metrics::Family;
 use crate::agent::status::ProxyStatus;
 use crate::note::Note;
 use crate::proxy::options::ProxyOptions;
-use crate::proxy::{Counted, ReadyProxy, RunningProxy, cut_in_words, drain, families};
+use crate::proxy::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words};
 
 /// All that run.
 pub struct Proxies {
@@ -106,7 +106,8 @@ impl Proxies {
 fn end(proxy: RunningProxy) -> Result<String> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
-    let cut = cut_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut} (drain)"));
+    let cut =
+        in_flight_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut}: not over in time (drain)"));
     Ok(format!("the proxy at {address} has ended{cut}"))
 }
 
