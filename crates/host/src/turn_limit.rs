@@ -130,12 +130,18 @@ mod tests {
         ThreadClass::of(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
     }
 
+    /// Tests a real-time thread, where there may be one.
+    fn on_a_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
+        let body = || match TurnLimit::for_this_thread(1) {
+            Ok(limit) => test(limit),
+            Err(_) => sidelane_skip::skip("needs the right to real-time classes"),
+        };
+        thread::spawn(body).join().unwrap();
+    }
+
     #[test]
     fn a_thread_that_keeps_its_cpu_is_real_time_for_one_turn_alone() {
-        thread::spawn(|| {
-            let Ok(limit) = TurnLimit::for_this_thread(1) else {
-                return sidelane_skip::skip("needs the right to real-time classes");
-            };
+        on_a_real_time_thread(|limit| {
             for _ in 0..3 {
                 assert!(is_real_time(), "at the begin of a turn");
                 let began = Instant::now();
@@ -144,23 +150,16 @@ mod tests {
                 }
                 limit.begin().unwrap();
             }
-        })
-        .join()
-        .unwrap();
+        });
     }
 
     #[test]
     fn turns_that_begin_in_time_are_real_time() {
-        thread::spawn(|| {
-            let Ok(limit) = TurnLimit::for_this_thread(1) else {
-                return sidelane_skip::skip("needs the right to real-time classes");
-            };
+        on_a_real_time_thread(|limit| {
             for _ in 0..10_000 {
                 limit.begin().unwrap();
             }
             assert!(is_real_time());
-        })
-        .join()
-        .unwrap();
+        });
     }
 }
