@@ -59,7 +59,7 @@ pub struct Args {
     /// Ask each planted request on a connection of its own
     #[arg(long)]
     afresh: bool,
-    /// Close the connection so many milliseconds after a planted request, and open another one
+    /// Close the connection this many milliseconds after a planted request, and open a new one
     #[arg(long, value_name = "MS")]
     leave_after_ms: Option<u64>,
     /// File for the truth: number,planted,sent_ns,answered_ns

@@ -95,7 +95,7 @@ impl Line {
         while let Some(waiter) = self.waiters.pop_front() {
             match waiter.taker.send(Some(link)) {
                 Ok(()) => return None,
-                // It has gone meanwhile.
+                // The request ended while it stood in line.
                 Err(back) => link = back?,
             }
         }
@@ -118,7 +118,7 @@ impl Line {
     }
 }
 
-/// Whether the server or its host says that nobody is there.
+/// Whether the error proves that no server is at the address.
 fn is_certain(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let is_said = matches!(code, Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN));

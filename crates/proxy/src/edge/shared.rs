@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request to a server that nobody waits for, if there is that server and it can be asked.
+    /// Sends a request whose answer is dropped, if the server exists and can be asked.
     pub(super) fn tell_too(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
         if is_there && self.desk.borrow().can_ask(server) {

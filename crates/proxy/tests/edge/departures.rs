@@ -85,7 +85,7 @@ fn a_client_that_has_closed_its_direction_is_answered_and_not_hedged() {
     half_closed.write_all(b"GET /half HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");
-    // The proxy hears of this client's request later than of the other one's end.
+    // The proxy reads this client's request after the end of the first client.
     let mut open = proxy.connect();
     open.write_all(b"GET /open HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");

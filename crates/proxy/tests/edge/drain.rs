@@ -24,7 +24,7 @@ fn held_server() -> (std::net::SocketAddr, Sender<()>) {
         }
         say(stream, "well")
     });
-    // The server ends when nobody can be told any more.
+    // Keeps the receiver: without it the server's next send fails, and the server ends.
     std::mem::forget(seen);
     (address, tell)
 }

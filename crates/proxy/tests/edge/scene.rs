@@ -90,7 +90,7 @@ impl Proxy {
         client
     }
 
-    /// Whether nobody listens at its address.
+    /// Whether its address refuses connections.
     pub fn refuses(&self) -> bool {
         TcpStream::connect(self.address).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
