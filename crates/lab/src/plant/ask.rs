@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until};
 use crate::rng::Rng;
@@ -109,13 +111,9 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn connect(args: &'a Args) -> Result<Self> {
-        let stream = TcpStream::connect(args.target).context("cannot connect; is the service running there?")?;
+        let stream = connect(args.target, args.receive_buffer)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
-        if let Some(bytes) = args.receive_buffer {
-            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, bytes)
-                .context("cannot set the size of the receive buffer")?;
-        }
         Ok(Self { args, stream })
     }
 
@@ -195,6 +193,16 @@ impl<'a> Client<'a> {
     }
 }
 
+/// Connects. The receive buffer has its size before: the window that the first segment offers is not taken back.
+fn connect(target: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStream> {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).context("cannot open a socket")?;
+    if let Some(bytes) = receive_buffer {
+        set_socket_recv_buffer_size(&socket, bytes).context("cannot set the size of the receive buffer")?;
+    }
+    net::connect(&socket, &target).context("cannot connect; is the service running there?")?;
+    Ok(socket.into())
+}
+
 /// Whether a response has ended. It says how long it is.
 fn is_whole(received: &[u8]) -> Result<bool> {
     let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(false) };
@@ -221,7 +229,32 @@ fn set<T>(stream: &TcpStream, option: libc::c_int, value: &T) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
+
+    /// Bytes that a socket has not sent.
+    fn unsent(stream: &TcpStream) -> libc::c_int {
+        const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+        let mut bytes = 0;
+        // SAFETY: SIOCOUTQNSD writes one int.
+        let outcome = unsafe { libc::ioctl(stream.as_raw_fd(), SIOCOUTQNSD, &raw mut bytes) };
+        assert_eq!(outcome, 0);
+        bytes
+    }
+
+    #[test]
+    fn the_first_response_finds_a_small_window() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        for (receive_buffer, fits) in [(None, true), (Some(4_096), false)] {
+            let _client = connect(target, receive_buffer).unwrap();
+            let mut service = listener.accept().unwrap().0;
+            service.set_nodelay(true).unwrap();
+            service.write_all(&[0; 16 << 10]).unwrap();
+            assert_eq!(unsent(&service) == 0, fits, "{receive_buffer:?}");
+        }
+    }
 
     #[test]
     fn a_response_is_whole_at_its_last_byte() {
