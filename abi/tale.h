@@ -77,6 +77,9 @@ enum sidelane_tale_type {
 	 * SIDELANE_TALE_PROTOCOL_SHIFT | family << SIDELANE_TALE_FAMILY_SHIFT; payload[1]: the peer's address, IPv4 in its
 	 * low half, of IPv6 the first eight bytes, the others are the value; of a Unix socket the peer's process in its high half */
 	SIDELANE_TALE_CONNECTS = 35,     /* the thread begins to connect to another service */
+
+	/* ---- Runtimes again, from user space ---- */
+	SIDELANE_TALE_TASKS = 36,        /* the process runs tasks of its own, that the kernel does not see; detail: enum sidelane_tale_tasks */
 };
 
 /* The value of WOKEN if a timer did it. */
@@ -93,6 +96,12 @@ enum sidelane_tale_file {
 	SIDELANE_TALE_FILE_EVENT = 13,     /* eventfd */
 	SIDELANE_TALE_FILE_TIMER = 14,     /* timerfd */
 	SIDELANE_TALE_FILE_ANONYMOUS = 15,
+};
+
+/* Where a process runs tasks of its own. */
+enum sidelane_tale_tasks {
+	SIDELANE_TALE_TASKS_MOVE = 1, /* on any of its threads, one after the other */
+	SIDELANE_TALE_TASKS_STAY = 2, /* on the thread of an event loop */
 };
 
 #define SIDELANE_TALE_TIMEOUT_SHIFT 4

@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use common::agent::SIDELANE;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
-use rustix::event::EventfdFlags;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, epoll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use serde_json::Value;
@@ -321,6 +323,25 @@ fn nagles_algorithm_is_named_and_not_the_client() {
     assert!(told.contains("Set TCP_NODELAY"), "{told}");
 }
 
+#[test]
+fn a_rate_that_tcp_sends_at_is_told_from_a_queue() {
+    const BYTES: usize = 512 << 10;
+    const BYTES_PER_S: libc::c_uint = 5 << 20;
+    let answer = |stream: &mut TcpStream| {
+        let (bytes_per_s, length) = (BYTES_PER_S, size_of_val(&BYTES_PER_S) as libc::socklen_t);
+        let rate = (&raw const bytes_per_s).cast();
+        // SAFETY: the rate is valid for `length` bytes.
+        let set =
+            unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate, length) };
+        assert_eq!(set, 0);
+        stream.write_all(&[b'.'; BYTES]).unwrap();
+    };
+    let take = |client: &mut TcpStream| client.read_exact(&mut [0; BYTES]).unwrap();
+    let Some((found, told)) = told_of(answer, None, take) else { return };
+    assert_eq!(found, "pacing", "{told}");
+    assert!(in_one_line(&told).contains("TCP sent at a set rate"), "{told}");
+}
+
 /// A service's thread that waits so: the cause, and what is said of it.
 fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
     let answer = move |stream: &mut TcpStream| {
@@ -370,6 +391,16 @@ fn a_timerfd_is_a_timer() {
     wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
 }
 
+/// A process that waits so with one client is no event loop.
+#[test]
+fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
+    let events = epoll::create(epoll::CreateFlags::empty()).unwrap();
+    let timeout = Timespec::try_from(WAIT).unwrap();
+    let wait =
+        move || assert_eq!(epoll::wait(&events, spare_capacity(&mut Vec::with_capacity(1)), Some(&timeout)), Ok(0));
+    wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
+}
+
 /// The same socket and the same timeout: after a question, it is an answer that did not come.
 #[test]
 fn a_timeout_is_no_answer_only_after_a_question() {
@@ -386,6 +417,67 @@ fn a_timeout_is_no_answer_only_after_a_question() {
         assert!(asking.recv(&mut [0; 8]).is_err());
     };
     wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
+}
+
+/// Segments of this connection that were sent again so far, and those that are not acknowledged.
+fn sent_again(stream: &TcpStream) -> (u32, u32) {
+    // SAFETY: the kernel's structure has numbers alone.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    let place = (&raw mut info).cast();
+    // SAFETY: there is room for `length` bytes.
+    let got =
+        unsafe { libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut length) };
+    assert_eq!(got, 0);
+    (info.tcpi_total_retrans, info.tcpi_unacked)
+}
+
+/// The client has got the response, and acknowledges it late.
+#[test]
+fn what_is_sent_again_for_nothing_is_no_loss() {
+    const TRIES: u32 = 200;
+    const WANTED: u32 = 5;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
+    let mut client = TcpStream::connect(address).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_nodelay(true).unwrap();
+    let watched = stream.try_clone().unwrap();
+    let served = thread::spawn(move || {
+        while stream.read_exact(&mut [0; 3]).is_ok() {
+            [b"head", b"body"].into_iter().for_each(|part| stream.write_all(part).unwrap());
+        }
+    });
+    for _ in 0..TRIES {
+        let before = sent_again(&watched).0;
+        sockopt::set_tcp_quickack(&client, false).unwrap();
+        client.write_all(b"ask").unwrap();
+        client.peek(&mut [0]).unwrap();
+        while let (again, 1..) = sent_again(&watched)
+            && again == before
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        client.read_exact(&mut [0; 8]).unwrap();
+        if sent_again(&watched).0 >= WANTED {
+            break;
+        }
+    }
+    drop(client);
+    served.join().unwrap();
+    let told = tracing.stop();
+    if sent_again(&watched).0 < WANTED {
+        return sidelane_skip::skip("needs a TCP that probes for losses");
+    }
+    assert!(!json_of(&json)["tale"]["found"].to_string().contains("retransmission"), "{told}");
 }
 
 /// What is said, however wide the terminal is.
@@ -432,7 +524,7 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
     server.wait().unwrap();
     assert_eq!(json_of(&json)["tale"]["found"][0]["cause"], "inside", "{told}");
     let said = in_one_line(&told);
-    assert!(said.contains("no thread had it") && said.contains("coroutines or callbacks is not seen"), "{told}");
+    assert!(said.contains("no thread had it") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
 
 /// Two threads, each with a connection of its own, take turns at a permit, as at a pool of connections. Its futex is that of

@@ -1,6 +1,6 @@
 //! What to do about each cause.
 
-use crate::cause::{BY_OWN, Cause};
+use crate::cause::{BY_OWN, BY_TCP, Cause};
 use crate::record::pause;
 
 /// What to do about `cause`; `detail` is that of the spans that it had most of (`Span::detail`).
@@ -9,6 +9,10 @@ pub fn advice(cause: Cause, detail: u64) -> &'static str {
         Cause::Safepoint if detail == u64::from(pause::CLASS_LOADING) => {
             "Warm the service up before it gets requests; after a restart let a backup server answer first \
              (`sidelane proxy`); share class data (-XX:SharedArchiveFile)."
+        }
+        Cause::Pacing if detail & BY_TCP != 0 => {
+            "TCP paces itself: `ss -tiem` shows its rate. Look at the congestion control (BBR measures the rate of the path), at \
+             SO_MAX_PACING_RATE in the service, and send less."
         }
         Cause::RunQueue if detail == BY_OWN => {
             "The service's own threads had its CPUs: give it more of them, or let fewer of its threads work at once."

@@ -81,6 +81,9 @@ pub enum Cause {
 /// Detail of a wait for a CPU that a thread of the service itself had.
 pub const BY_OWN: u64 = 1;
 
+/// The flag in the detail of [`Cause::Pacing`], beside the bytes, if TCP itself sent at a set rate.
+pub const BY_TCP: u64 = 1 << 40;
+
 impl Cause {
     /// All causes.
     pub const ALL: [Cause; 33] = [

@@ -43,11 +43,12 @@ pub enum Kind {
     Program = 33,
     SleepsIn = 34,
     Connects = 35,
+    Tasks = 36,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 34] = [
         Kind::Segment,
         Kind::DataReady,
         Kind::Received,
@@ -81,11 +82,12 @@ impl Kind {
         Kind::Program,
         Kind::SleepsIn,
         Kind::Connects,
+        Kind::Tasks,
     ];
 
     /// By number. Some are of kinds that are no longer recorded.
-    const BY_NUMBER: [Option<Kind>; 36] = {
-        let (mut table, mut next) = ([None; 36], 0);
+    const BY_NUMBER: [Option<Kind>; 37] = {
+        let (mut table, mut next) = ([None; 37], 0);
         while next < Self::ALL.len() {
             table[Self::ALL[next] as usize] = Some(Self::ALL[next]);
             next += 1;
@@ -137,6 +139,17 @@ pub mod fault {
     pub const BEGINS: u32 = 1;
     pub const ENDS: u32 = 2;
     pub const BEGINS_IN_CALL: u32 = 3;
+}
+
+/// Where a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum sidelane_tale_tasks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Tasks {
+    /// On any of its threads, one after the other: a thread of it that wakes another one hands it no request, and holds no
+    /// lock for one.
+    Move = 1,
+    /// On the thread of an event loop.
+    Stay = 2,
 }
 
 /// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_tale_leave`.
@@ -248,7 +261,7 @@ mod tests {
     fn each_kind_has_a_number_and_each_number_one_kind_or_none() {
         assert!(Kind::ALL.is_sorted_by_key(|kind| *kind as u32));
         assert!(Kind::ALL.into_iter().all(|kind| Kind::of(kind as u32) == Some(kind)));
-        assert!([0, 14, 15, 36, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
+        assert!([0, 14, 15, 37, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
     }
 
     proptest! {

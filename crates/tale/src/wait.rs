@@ -15,9 +15,12 @@ pub mod call {
     pub const WRITE: u32 = 1;
     pub const POLL: u32 = 7;
     pub const PREAD: u32 = 17;
+    pub const PWRITE: u32 = 18;
     pub const READV: u32 = 19;
     pub const WRITEV: u32 = 20;
     pub const SELECT: u32 = 23;
+    pub const MSYNC: u32 = 26;
+    pub const PAUSE: u32 = 34;
     pub const NANOSLEEP: u32 = 35;
     pub const SENDFILE: u32 = 40;
     pub const CONNECT: u32 = 42;
@@ -29,6 +32,9 @@ pub mod call {
     pub const EXIT: u32 = 60;
     pub const WAIT4: u32 = 61;
     pub const KILL: u32 = 62;
+    pub const SEMOP: u32 = 65;
+    pub const MSGSND: u32 = 69;
+    pub const MSGRCV: u32 = 70;
     pub const FCNTL: u32 = 72;
     pub const FLOCK: u32 = 73;
     pub const TKILL: u32 = 200;
@@ -38,11 +44,15 @@ pub mod call {
     pub const FSYNC: u32 = 74;
     pub const FDATASYNC: u32 = 75;
     pub const SYNC: u32 = 162;
+    pub const RT_SIGTIMEDWAIT: u32 = 128;
+    pub const RT_SIGSUSPEND: u32 = 130;
     pub const SEMTIMEDOP: u32 = 220;
     pub const CLOCK_NANOSLEEP: u32 = 230;
     pub const EXIT_GROUP: u32 = 231;
     pub const EPOLL_WAIT: u32 = 232;
     pub const TGKILL: u32 = 234;
+    pub const MQ_TIMEDSEND: u32 = 242;
+    pub const MQ_TIMEDRECEIVE: u32 = 243;
     pub const WAITID: u32 = 247;
     pub const PSELECT: u32 = 270;
     pub const PPOLL: u32 = 271;
@@ -53,11 +63,41 @@ pub mod call {
     pub const RECVMMSG: u32 = 299;
     pub const SENDMMSG: u32 = 307;
     pub const SYNCFS: u32 = 306;
+    pub const PREADV: u32 = 295;
+    pub const PWRITEV: u32 = 296;
     pub const IO_PGETEVENTS: u32 = 333;
     pub const IO_URING_ENTER: u32 = 426;
     pub const EPOLL_PWAIT2: u32 = 441;
     pub const FUTEX_WAITV: u32 = 449;
     pub const FUTEX_WAIT: u32 = 455;
+
+    /// Calls that look up, make or remove names of files, or change their length.
+    pub const OF_FILE_SYSTEMS: [(u32, &str); 24] = [
+        (2, "open"),
+        (3, "close"),
+        (4, "stat"),
+        (6, "lstat"),
+        (76, "truncate"),
+        (77, "ftruncate"),
+        (82, "rename"),
+        (83, "mkdir"),
+        (84, "rmdir"),
+        (85, "creat"),
+        (86, "link"),
+        (87, "unlink"),
+        (88, "symlink"),
+        (217, "getdents"),
+        (257, "openat"),
+        (258, "mkdirat"),
+        (262, "fstatat"),
+        (263, "unlinkat"),
+        (264, "renameat"),
+        (265, "linkat"),
+        (285, "fallocate"),
+        (316, "renameat2"),
+        (332, "statx"),
+        (437, "openat2"),
+    ];
 
     /// Whether it is one that event loops alone wait in.
     pub fn is_epoll(number: u32) -> bool {
@@ -87,6 +127,8 @@ pub enum Purpose {
     Completion,
     /// It waits until a file is on its disk.
     Sync,
+    /// It changes or looks up files.
+    Files,
     /// Another one.
     Other,
 }
@@ -97,18 +139,19 @@ impl Purpose {
         match number {
             call::POLL | call::SELECT | call::PSELECT | call::PPOLL => Purpose::Poll,
             _ if call::is_epoll(number) => Purpose::Poll,
-            call::READ | call::READV | call::PREAD | call::RECVFROM | call::RECVMSG | call::RECVMMSG => {
-                Purpose::Receive
-            }
-            call::WRITE | call::WRITEV | call::SENDFILE | call::SENDTO | call::SENDMSG | call::SENDMMSG => {
-                Purpose::Send
-            }
+            call::READ | call::READV | call::PREAD | call::PREADV => Purpose::Receive,
+            call::RECVFROM | call::RECVMSG | call::RECVMMSG => Purpose::Receive,
+            call::WRITE | call::WRITEV | call::PWRITE | call::PWRITEV => Purpose::Send,
+            call::SENDFILE | call::SENDTO | call::SENDMSG | call::SENDMMSG => Purpose::Send,
             call::CONNECT => Purpose::Connect,
             call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV => Purpose::Futex,
             call::FCNTL | call::FLOCK => Purpose::FileLock,
-            call::FSYNC | call::FDATASYNC | call::SYNC | call::SYNCFS | call::SYNC_FILE_RANGE => Purpose::Sync,
+            call::FSYNC | call::FDATASYNC | call::MSYNC | call::SYNC | call::SYNCFS | call::SYNC_FILE_RANGE => {
+                Purpose::Sync
+            }
             call::NANOSLEEP | call::CLOCK_NANOSLEEP => Purpose::Sleep,
             call::IO_URING_ENTER | call::IO_GETEVENTS | call::IO_PGETEVENTS => Purpose::Completion,
+            _ if call::OF_FILE_SYSTEMS.iter().any(|(known, _)| *known == number) => Purpose::Files,
             _ => Purpose::Other,
         }
     }
@@ -121,7 +164,7 @@ impl Purpose {
 
 /// The name of a system call, where a wait in it has a purpose.
 pub fn name_of(number: u32) -> &'static str {
-    const NAMES: [(u32, &str); 40] = [
+    const NAMES: [(u32, &str); 53] = [
         (call::READ, "read"),
         (call::WRITE, "write"),
         (call::POLL, "poll"),
@@ -161,9 +204,23 @@ pub fn name_of(number: u32) -> &'static str {
         (call::IO_URING_ENTER, "io_uring_enter"),
         (call::EPOLL_PWAIT2, "epoll_wait"),
         (call::FUTEX_WAITV, "futex_waitv"),
+        (call::PWRITE, "pwrite"),
+        (call::PREADV, "preadv"),
+        (call::PWRITEV, "pwritev"),
+        (call::MSYNC, "msync"),
+        (call::PAUSE, "pause"),
+        (call::SEMOP, "semop"),
+        (call::MSGSND, "msgsnd"),
+        (call::MSGRCV, "msgrcv"),
+        (call::RT_SIGTIMEDWAIT, "sigtimedwait"),
+        (call::RT_SIGSUSPEND, "sigsuspend"),
+        (call::MQ_TIMEDSEND, "mq_timedsend"),
+        (call::MQ_TIMEDRECEIVE, "mq_timedreceive"),
+        (call::SPLICE, "splice"),
         (call::FUTEX_WAIT, "futex_wait"),
     ];
-    NAMES.iter().find(|(known, _)| *known == number).map_or("a system call", |(_, name)| name)
+    let mut known = NAMES.iter().chain(&call::OF_FILE_SYSTEMS);
+    known.find(|(known, _)| *known == number).map_or("a system call", |(_, name)| name)
 }
 
 /// The other side of a socket.

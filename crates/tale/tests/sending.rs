@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use sidelane_tale::cause::BY_TCP;
 use sidelane_tale::cause::Cause::{self, *};
 use sidelane_tale::record::{Kind, Task};
 
@@ -58,7 +59,8 @@ fn the_state_of_the_socket_tells_what_held_the_response() {
         (PACED | IN_FLIGHT, 20, Pacing),
         (0, 0, Pacing),
     ] {
-        assert_eq!(from(&held(holds, unsent), 310), [(310, 40_305, cause, 20)], "{holds:#x}");
+        let paced = if holds & PACED != 0 { BY_TCP } else { 0 };
+        assert_eq!(from(&held(holds, unsent), 310), [(310, 40_305, cause, 20 | paced)], "{holds:#x}");
     }
 }
 
@@ -126,4 +128,22 @@ fn what_the_client_has_got_twice_was_not_lost() {
     again(&mut lost_before, 20_000);
     acknowledged(&mut lost_before, 20_050, 10, TWICE, 0);
     assert_eq!(lost_before.first().ended_ns, at(9_000));
+    // Both were sent again for nothing.
+    acknowledged(&mut lost_before, 20_060, 10, TWICE, 0);
+    assert_eq!(lost_before.first().ended_ns, at(300));
+}
+
+/// Its next request comes before it says so, and is answered.
+#[test]
+fn what_the_client_has_got_twice_was_not_lost_though_it_asks_on() {
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 300, 1).sleeps(320, 1);
+    trace.add(9_000, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+    trace.ready(9_010, 7, 20).woken(9_011, NOBODY, 1).comes(9_015, 1).received(9_020, 1, 7, 20, 2);
+    trace.started(9_020, 1, 7, 2, 9_010).transmitted(9_030, 7, 20).sent(9_030, 1, 7, 20, 2);
+    trace.finished(9_030, 1, 7, 2, 9_020).sleeps(9_040, 1);
+    acknowledged(&mut trace, 60_000, 20, 1_024, 0);
+    trace.comes(90_000, 1);
+    let ended: Vec<u64> = trace.timelines().iter().map(|timeline| timeline.ended_ns).collect();
+    assert_eq!(ended, [at(300), at(9_030)]);
 }

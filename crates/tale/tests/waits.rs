@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use sidelane_tale::cause::BY_OWN;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, leave};
+use sidelane_tale::record::{Kind, Tasks, leave};
 use sidelane_tale::timeline::{Span, Timeline};
 use sidelane_tale::wait::{Doing, Ended, Object, Peer, UDP, call};
 
@@ -47,16 +47,55 @@ fn a_timeout_after_a_question_is_no_answer() {
     assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
 }
 
+/// The thread waits for 50 ms in `number`, until the timeout.
+fn slept_in(number: u32) -> Trace {
+    let mut trace = request_is_taken_up();
+    let wait = On { timeout_ms: 50, ..On::default() };
+    trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+    answered(&mut trace, 50_400, 1);
+    trace
+}
+
+const SLEEPING: [u32; 5] = [call::POLL, call::SELECT, call::RECVFROM, call::EPOLL_WAIT, call::IO_URING_ENTER];
+
 #[test]
-fn a_timeout_without_a_question_is_a_sleep_but_in_an_event_loop() {
-    for (number, cause) in
-        [(call::POLL, Timer), (call::SELECT, Timer), (call::RECVFROM, Timer), (call::EPOLL_WAIT, Inside)]
-    {
+fn a_timeout_without_a_question_is_a_sleep() {
+    for number in SLEEPING {
+        assert_eq!(longest(&slept_in(number)).cause, Timer, "{number}");
+    }
+}
+
+#[test]
+fn a_timeout_of_an_event_loop_is_no_sleep() {
+    let is_loop = |number| matches!(number, call::EPOLL_WAIT | call::IO_URING_ENTER);
+    for number in SLEEPING {
+        let cause = if is_loop(number) { Inside } else { Timer };
+        // The thread has another client, which is connected and asks for nothing; or has gone.
+        let mut other = slept_in(number);
+        other.ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
+        other.transmitted(70, 8, 30).sent(70, 1, 8, 30, 2).finished(70, 1, 8, 2, 60);
+        let mut gone = other.clone();
+        gone.add(80, Kind::SocketState, NOBODY, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
+        assert_eq!((longest(&other).cause, longest(&gone).cause), (cause, Timer), "{number}");
+        // The runtime is known.
+        let mut runtime = slept_in(number);
+        runtime.event(10, Kind::Tasks, SERVICE, Tasks::Stay as u32);
+        assert_eq!(longest(&runtime).cause, cause, "{number}");
+    }
+}
+
+#[test]
+fn a_question_that_a_timeout_ends_is_no_answer_though_another_one_followed() {
+    for number in [call::EPOLL_WAIT, call::POLL] {
         let mut trace = request_is_taken_up();
+        trace.asks(200, 1, 9, 53, UDP).asks(202, 1, 10, 6_379, 6).in_call(204, 1, number, 4).sleeps(204, 1);
+        trace.woken(206, NOBODY, 1).comes(207, 1).elsewhere(208, Kind::Received, 1, 10);
         let wait = On { timeout_ms: 50, ..On::default() };
         trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
         answered(&mut trace, 50_400, 1);
-        assert_eq!(longest(&trace).cause, cause, "{number}");
+        let span = longest(&trace);
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(53, UDP), 50), "{number}");
     }
 }
 
@@ -98,6 +137,24 @@ fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
     answered(&mut trace, 9_600, 1);
     let timeline = trace.first();
     assert_eq!((timeline.of_cause_ns(Connect), timeline.of_cause_ns(Downstream)), (8_800_000, 480_000));
+}
+
+#[test]
+fn an_event_loop_sends_for_the_request_for_which_it_connected() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 81, 6);
+    trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    // Meanwhile it takes another request.
+    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
+    trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, NOBODY, 1).comes(410, 1);
+    trace.asks(420, 1, 9, 81, 6).in_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
+    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    answered(&mut trace, 9_600, 1);
+    trace.transmitted(9_700, 8, 30).sent(9_700, 1, 8, 30, 2).finished(9_700, 1, 8, 2, 320);
+    let timeline = trace.first();
+    let times = [Connect, Downstream, NoAnswer].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [200_000, 9_080_000, 0], "{timeline:?}");
 }
 
 /// Thread 1 waits on a futex until `by` wakes it.
@@ -206,6 +263,17 @@ fn a_pipe_that_is_full_is_told_with_its_reader() {
     let span = longest(&trace);
     assert_eq!((span.cause, span.by_pid), (Full, STRANGER));
     assert_eq!(span.wait.expect("what it waited for").object, Object::Pipe(4_711));
+}
+
+#[test]
+fn what_goes_from_a_pipe_to_a_socket_waits_for_the_socket_or_for_who_writes() {
+    for (by, cause) in [(NOBODY, SendBuffer), (901, HandOver)] {
+        let mut trace = request_is_taken_up();
+        let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
+        trace.in_call_on(210, 1, call::SPLICE, on).sleeps(210, 1).woken_in(9_000, by, 1, call::WRITE).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!(longest(&trace).cause, cause, "{by}");
+    }
 }
 
 #[test]
@@ -353,11 +421,11 @@ fn a_wait_that_a_signal_interrupts_goes_on() {
     trace.woken_in(9_000, 901, 1, call::KILL).comes(9_010, 1);
     answered(&mut trace, 9_100, 1);
     let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Inside)), (8_760_000, 0));
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (8_760_000, 0));
     // Without a signal the first wait is one of its own.
     trace.records.retain(|record| record.kind != Kind::SignalDelivered);
     let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Inside)), (4_970_000, 3_790_000));
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (4_970_000, 3_790_000));
 }
 
 #[test]
@@ -370,10 +438,19 @@ fn a_sleep_whose_end_is_not_recorded_ends_with_what_the_thread_does_next() {
 }
 
 #[test]
-fn a_sync_waits_for_the_disk_whoever_wakes_it() {
-    for (number, cause) in [(call::FSYNC, Disk), (call::FDATASYNC, Disk), (call::WRITE, NotExplained)] {
+fn what_a_file_system_does_waits_for_the_disk_whoever_wakes_it() {
+    const RENAME: u32 = 82;
+    for (number, file, cause) in [
+        (call::FSYNC, REGULAR, Disk),
+        (call::FDATASYNC, REGULAR, Disk),
+        (RENAME, 0, Disk),
+        (call::WRITE, REGULAR, Disk),
+        (call::PWRITE, REGULAR, Disk),
+        (call::WRITE, SOCKET, NotExplained),
+    ] {
         let mut trace = request_is_taken_up();
-        trace.in_call(210, 1, number, 4).switched(210, 1, NOBODY, leave::BLOCKED);
+        let on = On { argument: 4, file, ..On::default() };
+        trace.in_call_on(210, 1, number, on).switched(210, 1, NOBODY, leave::BLOCKED);
         trace.woken_in(9_000, 960, 1, call::WRITE).comes(9_010, 1);
         answered(&mut trace, 9_100, 1);
         assert_eq!(longest(&trace).cause, cause, "{number}");
@@ -419,8 +496,9 @@ fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
         trace.in_call_on(210, 1, number, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
         trace.comes(9_010, 1);
         answered(&mut trace, 9_100, 1);
-        let timelines = trace.told_by(|builder| builder.has_own_scheduler(SERVICE));
-        let times = [Inside, Lock, HandOver, Timer].map(|cause| timelines[0].of_cause_ns(cause));
+        trace.event(5, Kind::Tasks, SERVICE, Tasks::Move as u32);
+        let timeline = trace.first();
+        let times = [Inside, Lock, HandOver, Timer].map(|cause| timeline.of_cause_ns(cause));
         assert_eq!(times, [8_790_000, 0, 0, 0], "{number}");
     }
 }

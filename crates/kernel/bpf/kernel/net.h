@@ -120,7 +120,7 @@ struct tcp_sock {
 	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 retrans_out;
-	__u32 tlp_high_seq;
+	__u32 total_retrans;
 	__u32 lost_out;
 	__u32 sacked_out;
 	__u32 packets_out;

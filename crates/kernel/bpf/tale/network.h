@@ -142,9 +142,9 @@ static __always_inline bool got_twice(const struct sk_buff *skb, uint32_t acknow
 	return (bpf_ntohl(words[0]) & OPTION_SACK_MASK) == OPTION_SACK && (int)(acknowledged - bpf_ntohl(words[1])) > 0;
 }
 
-/* A segment from the peer, before TCP takes it in. It matters where data waits in the socket, or for what was lost or sent
- * as a probe: if it acknowledges more, if the peer's window held the data back, which this segment may have opened, or if
- * nothing was lost. */
+/* A segment from the peer, before TCP takes it in. It matters where data waits in the socket: if it acknowledges more, or if
+ * the peer's window held the data back, which this segment may have opened. Where something was ever sent again it may say
+ * that this was not lost, also after all was acknowledged. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {
@@ -152,16 +152,16 @@ int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 
 	if (!tcp)
 		return 0;
-	bool again = tcp->retrans_out || tcp->tlp_high_seq;
-	if (tcp->snd_nxt == tcp->write_seq && !again && !waits_for_room(tcp))
+	bool waits = tcp->snd_nxt != tcp->write_seq || waits_for_room(tcp);
+	if (!waits && !tcp->total_retrans)
 		return 0;
 	struct tcp_skb_cb *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
 	control = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
-	uint32_t holds = what_holds(sock, tcp, segment_came_ns(tcp));
-	if (again && got_twice(skb, control->ack_seq))
-		holds |= SIDELANE_TALE_HOLD_TWICE;
-	if ((int)(control->ack_seq - tcp->snd_una) > 0 ||
-	    holds & (SIDELANE_TALE_HOLD_WINDOW | SIDELANE_TALE_HOLD_TWICE))
+	bool twice = tcp->total_retrans && got_twice(skb, control->ack_seq);
+	if (!waits && !twice)
+		return 0;
+	uint32_t holds = what_holds(sock, tcp, segment_came_ns(tcp)) | (twice ? SIDELANE_TALE_HOLD_TWICE : 0);
+	if ((int)(control->ack_seq - tcp->snd_una) > 0 || twice || holds & SIDELANE_TALE_HOLD_WINDOW)
 		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, control->ack_seq, 0, holds, tcp->write_seq - tcp->snd_nxt);
 	return 0;
 }

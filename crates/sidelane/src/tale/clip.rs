@@ -71,6 +71,7 @@ impl Way {
                 of_thread || self.lanes.contains(&record.cpu)
             }
             Kind::PauseBegan | Kind::PauseEnded | Kind::Throttled | Kind::Frozen => true,
+            Kind::Tasks => false,
             _ => of_thread,
         }
     }

@@ -1,9 +1,9 @@
 //! The last records of a trace, in bounded memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use sidelane_tale::builder::CPUS_MAX;
-use sidelane_tale::record::Record;
+use sidelane_tale::record::{Kind, Record};
 
 /// Records in the order of time, the oldest of which make room.
 #[derive(Debug)]
@@ -15,12 +15,24 @@ pub struct Recent {
     gone: Vec<u32>,
     /// The last record that made room is of this time.
     gone_ns: u64,
+    /// What records that made room tell of processes, which stays true.
+    tasks: BTreeMap<u32, Record>,
 }
+
+/// The most processes of which something stays known.
+const PROCESSES_MAX: usize = 4_096;
 
 impl Recent {
     /// Keeps those of the last `length_ns`, and no more than `records_max`.
     pub fn new(length_ns: u64, records_max: usize) -> Self {
-        Self { records: VecDeque::new(), records_max: records_max.max(1), length_ns, gone: Vec::new(), gone_ns: 0 }
+        Self {
+            records: VecDeque::new(),
+            records_max: records_max.max(1),
+            length_ns,
+            gone: Vec::new(),
+            gone_ns: 0,
+            tasks: BTreeMap::new(),
+        }
     }
 
     /// Adds the newest.
@@ -38,6 +50,9 @@ impl Recent {
     fn make_room(&mut self) {
         let Some(oldest) = self.records.pop_front() else { return };
         self.gone_ns = self.gone_ns.max(oldest.at_ns);
+        if oldest.kind == Kind::Tasks && self.tasks.len() < PROCESSES_MAX {
+            self.tasks.insert(oldest.task.pid, oldest);
+        }
         if oldest.seq == 0 || oldest.cpu >= CPUS_MAX {
             return;
         }
@@ -68,9 +83,11 @@ impl Recent {
         self.records.range(first..).take_while(move |record| record.at_ns <= to_ns)
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter()
+    /// All of them, after what is still known of processes from before.
+    pub fn all(&self) -> impl Iterator<Item = Record> {
+        let begin_ns = self.records.front().map_or(self.gone_ns, |first| first.at_ns);
+        let known = self.tasks.values().map(move |record| Record { at_ns: begin_ns, ..*record });
+        known.chain(self.records.iter().copied())
     }
 }
 
@@ -100,6 +117,16 @@ mod tests {
         let records = [of(10, 2, 7), of(11, 0, 4), of(12, 2, 6), of(13, 2, 0), of(14, u32::MAX, 9), of(15, 0, 5)];
         records.iter().for_each(|record| recent.push(record));
         assert_eq!((recent.gone(), recent.gone_ns()), (&[4, 0, 7][..], 13));
+    }
+
+    #[test]
+    fn what_is_known_of_a_process_makes_no_room() {
+        let mut recent = Recent::new(100, 2);
+        [(10, Kind::Tasks), (20, Kind::Woken), (30, Kind::Woken), (40, Kind::Woken)]
+            .into_iter()
+            .for_each(|(at_ns, kind)| recent.push(&record(at_ns, kind)));
+        let kinds: Vec<_> = recent.all().map(|record| (record.at_ns, record.kind)).collect();
+        assert_eq!(kinds, [(30, Kind::Tasks), (30, Kind::Woken), (40, Kind::Woken)]);
     }
 
     #[test]

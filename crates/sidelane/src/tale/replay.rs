@@ -35,7 +35,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Told> {
     let at_ns = |seconds: f64| head.begin_ns.saturating_add((seconds * 1e9) as u64);
     let (from_ns, to_ns) = (at_ns(options.from_s), options.to_s.map_or(u64::MAX, at_ns));
     let study = Study::new(head.recorded(), bound, head.begin_ns).begins(&head.written).only(from_ns, to_ns);
-    let mut study = study.traced_by(head.tracer_pid).with_schedulers(&head.schedulers);
+    let mut study = study.traced_by(head.tracer_pid);
     let mut last_ns = head.begin_ns;
     log.read_all(|record| {
         last_ns = last_ns.max(record.at_ns);

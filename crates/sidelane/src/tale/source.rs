@@ -90,11 +90,6 @@ impl Source {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
-    /// Processes of the service whose runtime moves tasks from thread to thread.
-    pub fn schedulers(&self) -> Vec<u32> {
-        self.runtimes.schedulers().collect()
-    }
-
     /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
@@ -117,6 +112,7 @@ impl Source {
         self.recorder.read(records);
         records[before..].iter().for_each(|record| self.sightings.note(record));
         self.pauses.merge(records);
+        self.runtimes.tell(records);
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
             self.look_after();

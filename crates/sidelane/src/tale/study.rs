@@ -98,12 +98,6 @@ impl Study {
         self
     }
 
-    /// The runtimes of these processes move tasks from thread to thread.
-    pub fn with_schedulers(mut self, pids: &[u32]) -> Self {
-        pids.iter().for_each(|pid| self.builder.has_own_scheduler(*pid));
-        self
-    }
-
     /// Records that are missing among those that were taken in.
     pub fn lost(&self) -> u64 {
         self.builder.counts().lost

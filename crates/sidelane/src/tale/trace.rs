@@ -22,7 +22,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
     let study = Study::new(source.recorded(), options.bound, begin_ns);
-    let study = study.traced_by(std::process::id()).with_schedulers(&source.schedulers());
+    let study = study.traced_by(std::process::id());
     let mut analyst = Analyst::start(study, log, Progress::new(options))?;
     // Whoever wants to send requests, and have them traced, waits for this.
     let (target, length) = (&options.target, options.length);
@@ -65,7 +65,6 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         begin_ns,
         written: Vec::new(),
         tracer_pid: std::process::id(),
-        schedulers: source.schedulers(),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }

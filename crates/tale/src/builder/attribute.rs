@@ -163,7 +163,7 @@ impl View<'_> {
     /// matter of the request that it received.
     fn has_own_scheduler(&self, wait: &Wait) -> bool {
         let is_idle = matches!(wait.purpose(), Purpose::Futex | Purpose::Poll | Purpose::Completion | Purpose::Sleep);
-        is_idle && self.world.schedulers.contains(&self.thread.pid)
+        is_idle && self.world.has_own_scheduler(self.thread.pid)
     }
 
     /// The span of a sleep. A thread that waits for whatever comes next works on nothing: it is busy with no request.
@@ -178,7 +178,7 @@ impl View<'_> {
                 inside(span, wait)
             }
             _ if is_others => self.queued(span),
-            Some(wait) if is_idle && (state.cause == Cause::NotExplained || is_timer_of_a_loop(state, &wait)) => {
+            Some(wait) if is_idle && (state.cause == Cause::NotExplained || self.is_timer_of_a_loop(state, &wait)) => {
                 inside(span, wait)
             }
             Some(wait) => self.explained(state, span, wait),
@@ -229,6 +229,14 @@ impl View<'_> {
     fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
         let by_use = || self.world.futexes.is_mutual(self.thread.pid, state.detail);
         is_lock_by_operation(wait).unwrap_or_else(by_use)
+    }
+
+    /// Whether an event loop waited until a timer. Which of its requests the timer is for, or whether it is for any, its
+    /// program knows alone. A thread with one client, in a process without such a loop, waits for that client's request.
+    fn is_timer_of_a_loop(&self, state: &Fact, wait: &Wait) -> bool {
+        let may_be_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
+        let is_loop = self.thread.has_clients || self.world.runtimes.contains_key(&self.thread.pid);
+        state.cause == Cause::Timer && may_be_loop && is_loop
     }
 
     fn queued(&self, span: Span) -> Span {
@@ -300,13 +308,6 @@ type Overlays<'a> = [Option<Overlay<'a>>; 15];
 fn is_of_the_request(cause: Cause) -> bool {
     use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
     matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
-}
-
-/// Whether an event loop waited until a timer. Which of its requests the timer is for, or whether it is for any, its program
-/// knows alone.
-fn is_timer_of_a_loop(state: &Fact, wait: &Wait) -> bool {
-    let is_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
-    state.cause == Cause::Timer && is_loop
 }
 
 /// Nothing is known of the request while an event loop waits: where it is, its program knows alone.

@@ -2,6 +2,11 @@
 
 use crate::cause::Cause;
 
+/// Whether TCP holds data back to send it at a set rate.
+pub fn is_paced(holds: u32) -> bool {
+    holds & hold::PACED != 0 && cause_of(holds) == Cause::Pacing
+}
+
 /// Bits of `enum sidelane_tale_hold`.
 mod hold {
     pub const WINDOW: u32 = 1;
@@ -59,6 +64,8 @@ pub struct Holds {
     times_us: [u32; CAUSES.len()],
     /// The most bytes that waited.
     pub bytes: u32,
+    /// TCP sent at a set rate.
+    pub is_paced: bool,
 }
 
 impl Holds {

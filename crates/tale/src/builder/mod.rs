@@ -43,7 +43,7 @@ use sleep::Question;
 use tiling::{Tiling, nothing};
 use world::World;
 
-use crate::cause::Cause;
+use crate::cause::{BY_TCP, Cause};
 use crate::ending::Unanswered;
 use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
@@ -95,10 +95,10 @@ impl Builder {
         self.go_on(out);
     }
 
-    /// A start that is told in hindsight may come at any time, and so may a runtime's pause. Another record that is late is
-    /// lost.
+    /// A start that is told in hindsight may come at any time, and so may what is told of a runtime. Another record that is
+    /// late is lost.
     fn came_late(&mut self, record: &Record) {
-        if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded) {
+        if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded | Kind::Tasks) {
             self.count(record, self.world.now_ns);
             self.world.handle(record);
         } else {
@@ -117,12 +117,6 @@ impl Builder {
     /// Names the process that traces: waits for its threads are told apart ([`Cause::Tracer`]).
     pub fn traced_by(&mut self, pid: u32) {
         self.world.tracer_pid = pid;
-    }
-
-    /// Names a process whose runtime moves its tasks between threads: a thread of it that wakes another one hands it no
-    /// request, and holds no lock for one.
-    pub fn has_own_scheduler(&mut self, pid: u32) {
-        self.world.schedulers.insert(pid);
     }
 
     /// Says that `cpu` had written records up to number `seq` before what is told begins: none of them is missing.
@@ -213,7 +207,9 @@ impl Builder {
 
     fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
-            let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
+            // Whether what was sent again was lost is known a round trip later.
+            let settle_ns = if request.sent_again.is_empty() { 0 } else { self.world.settings.settle_ns };
+            let until_ns = closed_ns.saturating_add(settle_ns.max(HINDSIGHT_NS));
             let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
             if self.world.now_ns < until_ns || !(has_waited || self.is_seen(until_ns)) {
                 return;
@@ -271,10 +267,16 @@ impl Builder {
         let is_waited_for = |(question, sent_ns): &&(Question, u64)| {
             *sent_ns <= span.from_ns && (question.connects || question.peer.as_ref().is_some_and(answers))
         };
-        let (Cause::Inside, Some(wait)) = (span.cause, span.wait) else { return };
+        let Some(wait) = span.wait else { return };
+        // A timer that ended it may be the timeout of the question.
+        let is_timeout = span.cause == Cause::Timer && wait.purpose().is_of_event_loops();
+        if span.cause != Cause::Inside && !is_timeout {
+            return;
+        }
         if let Some((question, _)) = request.questions.iter().find(is_waited_for) {
             let object = question.peer.map_or(wait.object, Object::Service);
-            let wait = Wait { object, connects: question.connects, timeout_ms: 0, ended: Ended::Unknown, ..wait };
+            let (timeout_ms, ended) = if is_timeout { (wait.timeout_ms, wait.ended) } else { (0, Ended::Unknown) };
+            let wait = Wait { object, connects: question.connects, timeout_ms, ended, ..wait };
             *span = Span { cause: Cause::NoAnswer, wait: Some(wait), ..*span };
         }
     }
@@ -283,7 +285,8 @@ impl Builder {
     /// claimed.
     fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
         let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
-        let (cause, detail) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
+        let (cause, bytes) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
+        let detail = if cause == Cause::Pacing && request.holds.is_paced { bytes | BY_TCP } else { bytes };
         spans.iter_mut().for_each(|span| self.without_answer(request, span));
         for span in &mut spans {
             // A thread that cannot write more goes on with other requests, or waits for events, until it can.

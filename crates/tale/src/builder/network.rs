@@ -1,6 +1,6 @@
 //! Records of sockets and requests.
 
-use crate::builder::holds::{KNOWN, TWICE, cause_of};
+use crate::builder::holds::{KNOWN, TWICE, cause_of, is_paced};
 use crate::builder::request::{Id, Link, Request};
 use crate::builder::sleep::Question;
 use crate::builder::socket::Call;
@@ -121,6 +121,8 @@ impl World {
     fn asks(&mut self, record: &Record, connects: bool) {
         if connects {
             self.acts(record);
+        } else {
+            self.is_connected(record);
         }
         let (at_ns, from) = (record.at_ns, record.task.tid);
         let thread = self.threads.get(&from);
@@ -148,6 +150,18 @@ impl World {
         self.thread(record.task).question = Some(question);
     }
 
+    /// Something is sent: so the connection is there. An event loop that works on other requests meanwhile goes on with the
+    /// one that it connected for.
+    fn is_connected(&mut self, record: &Record) {
+        let Some(socket) = self.sockets.get(&record.socket) else { return };
+        let Some(call) = socket.calls.iter().find(|call| call.connects).copied() else { return };
+        let Some(request) = self.requests.open_mut(call.request) else { return };
+        request.is_answered(record.socket);
+        if call.from == record.task.tid {
+            self.thread(record.task).works_on(record.at_ns, call.request, 0);
+        }
+    }
+
     fn sent(&mut self, record: &Record) {
         self.acts(record);
         let length = u32::try_from(record.value).unwrap_or(u32::MAX);
@@ -168,6 +182,7 @@ impl World {
         let Some(request) = self.requests.get_mut(is_of_the_one_before.unwrap_or(last)) else { return };
         request.end_seq = Some(record.detail);
         (request.unsent, request.held) = (unsent, unsent);
+        request.holds.is_paced |= is_paced(record.other.tid);
         request.touched_ns = record.at_ns;
         if is_of_the_one_before.is_some() && unsent == 0 {
             self.first_has_left(record.socket);
@@ -181,11 +196,22 @@ impl World {
         let held_ns = socket.held_ns(record.at_ns);
         socket.held = Some((cause, record.at_ns));
         let request = socket.first_leaving().unwrap_or(socket.request);
-        match self.requests.get_mut(request) {
-            // What was sent again probed for a loss, and there was none.
-            Some(request) if record.other.tid & TWICE != 0 => request.again_ns = request.again_before_ns,
-            Some(request) => request.holds.add(cause, held_ns, record.other.pid),
-            None => (),
+        if record.other.tid & TWICE != 0 {
+            return self.got_twice(record.socket, request);
+        }
+        if let Some(request) = self.requests.get_mut(request) {
+            request.holds.add(cause, held_ns, record.other.pid);
+            request.holds.is_paced |= is_paced(record.other.tid);
+        }
+    }
+
+    /// What was last sent again was not lost: TCP probed for a loss, or the acknowledgement was late. The client may have sent
+    /// its next request before it says so.
+    fn got_twice(&mut self, cookie: u64, last: Id) {
+        let is_of_last = self.requests.get_mut(last).is_some_and(Request::is_got_twice);
+        let mut before = self.closed.iter_mut().rev().filter(|(_, request)| request.socket == cookie);
+        if !is_of_last && let Some((_, request)) = before.next() {
+            request.is_got_twice();
         }
     }
 
@@ -240,7 +266,7 @@ impl World {
         let socket = self.socket(record.socket);
         let (leaving, last) = (socket.first_leaving(), socket.request);
         if let Some(request) = self.requests.get_mut(leaving.unwrap_or(last)).filter(|request| !request.is_open()) {
-            (request.again_before_ns, request.again_ns) = (request.again_ns, record.at_ns);
+            request.is_sent_again(record.at_ns);
             request.touched_ns = record.at_ns;
         }
     }
@@ -295,8 +321,18 @@ impl World {
             thread.takes_several |= has_another;
             thread.works_on(at_ns, id, 0);
             self.note_service(record.task.pid);
+            self.note_client(record);
         }
         id
+    }
+
+    /// Notes whose request a thread takes up, and whether the client before it is still connected.
+    fn note_client(&mut self, record: &Record) {
+        let before = self.thread(record.task).client;
+        let is_another = before != record.socket && self.sockets.get(&before).is_some_and(|last| last.ended.is_none());
+        let thread = self.thread(record.task);
+        thread.has_clients |= is_another;
+        thread.client = record.socket;
     }
 
     pub(super) fn request_started(&mut self, record: &Record) {

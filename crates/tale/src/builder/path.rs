@@ -49,7 +49,7 @@ impl Back<'_> {
 pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.clear();
     let mut back = Back { stretches, at_ns: request.ended_ns() };
-    back.to(request.finished_ns, Place::Response { again_ns: request.again_ns });
+    back.to(request.finished_ns, Place::Response { again_ns: request.again_ns() });
     let mut thread = request.finisher;
     // Links are in the order of time: each is looked at once.
     for link in request.links.iter().rev() {

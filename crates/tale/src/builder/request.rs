@@ -43,6 +43,9 @@ const ALL_LINKS_MAX: usize = 262_144;
 /// The most questions of a request that are under way at once, and known.
 const QUESTIONS_MAX: usize = 8;
 
+/// Segments of a response that were sent again and are known; of more, the last ones.
+const SENT_AGAIN_MAX: usize = 16;
+
 /// Whatever is sent for so long after the first of a response is a stream, as for `sidelane requests`.
 const STREAM_NS: u64 = 100_000_000;
 
@@ -81,9 +84,8 @@ pub struct Request {
     pub holds: Holds,
     /// The last of its response left.
     pub left_ns: u64,
-    /// A segment was last sent again, and the one before that.
-    pub again_ns: u64,
-    pub again_before_ns: u64,
+    /// Segments were sent again then, that were lost as far as is known.
+    pub sent_again: Vec<u64>,
     /// Questions to other services that were not answered, and when each was sent.
     pub questions: Vec<(Question, u64)>,
     /// Anything last happened to it.
@@ -139,9 +141,27 @@ impl Request {
         self.questions.retain(|(question, _)| question.socket != socket);
     }
 
+    /// When a segment was last sent again; 0 if none was.
+    pub fn again_ns(&self) -> u64 {
+        self.sent_again.last().copied().unwrap_or(0)
+    }
+
+    /// A segment is sent again.
+    pub fn is_sent_again(&mut self, at_ns: u64) {
+        if self.sent_again.len() == SENT_AGAIN_MAX {
+            self.sent_again.remove(0);
+        }
+        self.sent_again.push(at_ns);
+    }
+
+    /// The client has got something twice: what was last sent again was not lost. Whether anything was sent again.
+    pub fn is_got_twice(&mut self) -> bool {
+        self.sent_again.pop().is_some()
+    }
+
     /// When its time ends.
     pub fn ended_ns(&self) -> u64 {
-        self.finished_ns.max(self.left_ns).max(self.again_ns)
+        self.finished_ns.max(self.left_ns).max(self.again_ns())
     }
 }
 

@@ -69,7 +69,7 @@ impl World {
         {
             self.futexes.note(record.other.pid, slept_at.argument, record.other.tid, by.tid);
         }
-        let is_handed = handed != 0 && is_known && by.pid == record.other.pid && !self.schedulers.contains(&by.pid);
+        let is_handed = handed != 0 && is_known && by.pid == record.other.pid && !self.has_own_scheduler(by.pid);
         if is_handed && self.requests.is_open(handed) {
             self.hands_over(record, handed);
         }
@@ -151,6 +151,5 @@ impl World {
 
 /// Whether a thread lets others go on in this system call, and gives them nothing by it but that.
 fn releases(number: Option<u32>) -> bool {
-    const SEMOP: u32 = 65;
-    matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | SEMOP))
+    matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }

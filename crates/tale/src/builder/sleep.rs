@@ -19,6 +19,9 @@ mod operation {
 /// Kinds of files in `SLEEPS_IN`, `enum sidelane_tale_file`.
 mod file {
     pub const PIPE: u32 = 1;
+    pub const FOLDER: u32 = 4;
+    pub const DISK: u32 = 6;
+    pub const REGULAR: u32 = 8;
     pub const SOCKET: u32 = 12;
     pub const EVENT: u32 = 13;
     pub const TIMER: u32 = 14;
@@ -55,6 +58,29 @@ impl Call {
             timeout_ms: record.other.pid >> 4,
             socket: if is_futex { 0 } else { record.socket },
             expected: if is_futex { record.socket as u32 } else { 0 },
+        }
+    }
+
+    /// What it is for, as far as its first file says more than its number.
+    fn purpose(&self) -> Purpose {
+        match (self.number, self.file) {
+            (call::SPLICE, file::SOCKET) => Purpose::Receive,
+            _ => Purpose::of(self.number),
+        }
+    }
+
+    /// Whether it moves data from a pipe to another file.
+    fn empties_pipe(&self) -> bool {
+        self.number == call::SPLICE && self.file == file::PIPE
+    }
+
+    /// Whether a file system does it.
+    fn is_of_file_system(&self) -> bool {
+        let is_file = matches!(self.file, file::FOLDER | file::DISK | file::REGULAR);
+        match Purpose::of(self.number) {
+            Purpose::Sync | Purpose::Files => true,
+            Purpose::Receive | Purpose::Send => is_file,
+            _ => false,
         }
     }
 
@@ -144,7 +170,8 @@ impl Sleep {
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(Call { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
-            Some(call) if Purpose::of(call.number) == Purpose::Sync => (Cause::Disk, 0, by),
+            // Its journal is written, say, by a thread of the kernel.
+            Some(call) if call.is_of_file_system() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }
     }
@@ -155,7 +182,7 @@ impl Sleep {
 
     fn cause_of_waiting(&self) -> (Cause, u64, Task) {
         let by = self.waker.by;
-        let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
+        let purpose = self.call.map_or(Purpose::Other, |call| call.purpose());
         let cause = match purpose {
             Purpose::Futex => return (self.cause_at_futex(), self.call.map_or(0, |call| call.argument), by),
             Purpose::Completion if self.disk.is_some() => Cause::Disk,
@@ -170,6 +197,7 @@ impl Sleep {
             _ if self.is_by_thread() => Cause::HandOver,
             Purpose::Receive | Purpose::Poll => self.cause_of_receiving(purpose),
             _ if self.waker.is_timer => Cause::Timer,
+            _ if self.call.is_some_and(|call| call.empties_pipe()) => Cause::SendBuffer,
             _ => Cause::NotExplained,
         };
         (cause, self.disk.filter(|_| cause == Cause::Disk).unwrap_or(0), by)

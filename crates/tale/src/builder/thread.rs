@@ -49,6 +49,10 @@ pub struct Thread {
     pub handed_by: u32,
     /// It has taken up a request while it had another one.
     pub takes_several: bool,
+    /// The client's socket from which it last took a request.
+    pub client: u64,
+    /// It has taken requests of a client while the connection of another one was open.
+    pub has_clients: bool,
     /// It last came to a CPU.
     pub came_ns: u64,
     /// It was last woken.
@@ -94,6 +98,8 @@ impl Thread {
             request: 0,
             handed_by: 0,
             takes_several: false,
+            client: 0,
+            has_clients: false,
             came_ns: 0,
             woken_ns: 0,
             touched_ns: at_ns,

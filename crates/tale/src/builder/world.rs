@@ -11,14 +11,14 @@ use crate::builder::settings::{Counts, Settings};
 use crate::builder::socket::Socket;
 use crate::builder::thread::Thread;
 use crate::ending::{Ending, Side, Unanswered};
-use crate::record::{Kind, Record, Task};
+use crate::record::{Kind, Record, Task, Tasks};
 use crate::wait::Peer;
 
 /// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
 /// Seven eighths of a power of two: one more doubles the table.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
-/// The most processes that are known to take requests up; of more, all are forgotten.
+/// The most processes that are known to take requests up, or to run tasks; of more, all are forgotten.
 const SERVICES_MAX: usize = 4_096;
 /// The most requests that ended and are not given out.
 const CLOSED_MAX: usize = 65_536;
@@ -45,8 +45,8 @@ pub struct World {
     pub futexes: Futexes,
     /// Other services that have answered.
     pub answering: FxHashSet<Peer>,
-    /// Processes whose runtime moves its tasks between threads.
-    pub schedulers: FxHashSet<u32>,
+    /// Processes that run tasks of their own; true where these move between threads.
+    pub runtimes: FxHashMap<u32, bool>,
     /// Processes whose threads take requests up.
     pub services: FxHashSet<u32>,
     /// Requests that the program itself emits, by number.
@@ -74,7 +74,7 @@ impl World {
             machine: Machine::default(),
             futexes: Futexes::default(),
             answering: FxHashSet::default(),
-            schedulers: FxHashSet::default(),
+            runtimes: FxHashMap::default(),
             services: FxHashSet::default(),
             emitted: FxHashMap::default(),
             answered: VecDeque::new(),
@@ -109,6 +109,7 @@ impl World {
             | Kind::SocketState => self.network(record),
             Kind::RequestStarted => self.request_started(record),
             Kind::RequestFinished => self.request_finished(record),
+            Kind::Tasks => self.has_tasks(record),
             Kind::DiskIssued => (),
             _ => self.scheduling(record),
         }
@@ -147,6 +148,19 @@ impl World {
             self.services.clear();
         }
         self.services.insert(pid);
+    }
+
+    /// Whether the runtime of this process moves its tasks between threads.
+    pub fn has_own_scheduler(&self, pid: u32) -> bool {
+        self.runtimes.get(&pid) == Some(&true)
+    }
+
+    /// This process runs tasks of its own.
+    fn has_tasks(&mut self, record: &Record) {
+        if self.runtimes.len() >= SERVICES_MAX && !self.runtimes.contains_key(&record.task.pid) {
+            self.runtimes.clear();
+        }
+        self.runtimes.insert(record.task.pid, record.detail == Tasks::Move as u32);
     }
 
     fn forget_threads(&mut self) {
@@ -252,6 +266,7 @@ impl World {
             + self.futexes.bytes()
             + self.answering.capacity() * size_of::<Peer>()
             + self.services.capacity() * size_of::<u32>()
+            + self.runtimes.capacity() * size_of::<(u32, bool)>()
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()

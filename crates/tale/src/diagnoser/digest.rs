@@ -1,6 +1,6 @@
 //! What is kept of a request whose timeline is not.
 
-use crate::cause::Cause;
+use crate::cause::{BY_TCP, Cause};
 use crate::diagnoser::normal::{NO_TIMES, Times, place};
 use crate::record::Task;
 use crate::timeline::{Span, Timeline};
@@ -82,7 +82,7 @@ fn clue_of(span: &Span) -> Clue {
         Cause::PageFault | Cause::ServiceQueue => 0,
         // A power of two: how much it was, about.
         Cause::SendBuffer | Cause::SlowReader | Cause::CongestionWindow | Cause::Pacing => {
-            span.detail.next_power_of_two()
+            (span.detail & !BY_TCP).next_power_of_two() | (span.detail & BY_TCP)
         }
         // Words of one lock lie together.
         Cause::Lock if is_at_futex(span) => span.detail & !(LOCK_BYTES - 1),

@@ -115,7 +115,7 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
             format!("{by} held the lock at {:#x}{}", clue.detail, doing(wait, " and ", names))
         }
         Cause::HandOver => handed(wait, &by, names),
-        Cause::Timer if wait.purpose() == Purpose::Poll => {
+        Cause::Timer if wait.purpose().is_of_event_loops() => {
             format!("its thread waited{} until a timeout that it had set", in_call(wait, names))
         }
         Cause::Timer if wait.purpose() == Purpose::Receive => {
@@ -129,6 +129,9 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
                 wait.call.map_or("", name_of),
                 file(wait, names)
             )
+        }
+        Cause::Disk if clue.detail == 0 && wait.call.is_some() => {
+            format!("its thread waited{} for its file system", in_call(wait, names))
         }
         _ => return None,
     };

@@ -1,7 +1,7 @@
 //! Evidence in words.
 
 use crate::builder::SOFTIRQ;
-use crate::cause::{BY_OWN, Cause};
+use crate::cause::{BY_OWN, BY_TCP, Cause};
 use crate::diagnoser::digest::Clue;
 use crate::diagnoser::waits;
 use crate::record::{Task, pause};
@@ -110,6 +110,12 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::CongestionWindow => {
             format!("the congestion window was in flight, and up to {} waited", bytes(clue.detail))
         }
+        Cause::Pacing if clue.detail & BY_TCP != 0 => {
+            format!(
+                "TCP sent at a set rate (BBR, SO_MAX_PACING_RATE), and up to {} waited",
+                bytes(clue.detail & !BY_TCP)
+            )
+        }
         Cause::Pacing => format!("up to {} waited behind TCP for the network device", bytes(clue.detail)),
         Cause::SendSpace => "all that the send buffer takes was in flight".to_owned(),
         Cause::Retransmission => "a segment of the response was sent again".to_owned(),
@@ -170,6 +176,8 @@ mod tests {
         assert_eq!(said(Cause::SendBuffer, 1), "the response waited to be sent");
         assert!(said(Cause::SlowReader, 4_137_003).ends_with("up to 4.1 MB waited"));
         assert!(said(Cause::Pacing, 14_336).contains("up to 14.3 kB waited"));
+        let paced = said(Cause::Pacing, BY_TCP | 14_336);
+        assert!(paced.starts_with("TCP sent at a set rate") && paced.contains("up to 14.3 kB waited"), "{paced}");
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub struct On {
 
 /// Kinds of files, of `enum sidelane_tale_file`.
 pub const PIPE: u32 = 1;
+pub const REGULAR: u32 = 8;
 pub const SOCKET: u32 = 12;
 
 /// A trace that is written by hand, in any order.

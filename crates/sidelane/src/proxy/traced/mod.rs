@@ -122,7 +122,6 @@ impl Traced {
         let mut source = Source::start(&target, false, until)?;
         let mut builder = Builder::new(Settings { kinds: source.recorded(), ..Settings::default() });
         builder.traced_by(std::process::id());
-        source.schedulers().into_iter().for_each(|pid| builder.has_own_scheduler(pid));
         *self.state() = State::Records(Kept::since(now_ns()));
         eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
         let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());

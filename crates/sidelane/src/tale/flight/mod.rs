@@ -70,7 +70,6 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
     let mut flight = Flight::new(options, source.recorded(), tell);
-    flight.with_schedulers(source.schedulers());
     (flight.tell)(Event::Began(options.service.clone()));
     let mut records = Vec::new();
     let began_ns = now_ns();
@@ -92,8 +91,6 @@ struct Flight<'o> {
     options: &'o FlightOptions,
     tell: Tell,
     recorded: Kinds,
-    /// Processes whose runtime moves tasks from thread to thread.
-    schedulers: Vec<u32>,
     builder: Builder,
     recent: Recent,
     breaks: Breaks,
@@ -126,7 +123,6 @@ impl<'o> Flight<'o> {
             tell,
             recorded,
             builder,
-            schedulers: Vec::new(),
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
             breaks: Breaks::new(options.bound),
             due: None,
@@ -136,12 +132,6 @@ impl<'o> Flight<'o> {
             waiting_seen_ns: 0,
             now_ns: 0,
         }
-    }
-
-    /// The runtimes of these processes move tasks from thread to thread.
-    fn with_schedulers(&mut self, pids: Vec<u32>) {
-        pids.iter().for_each(|pid| self.builder.has_own_scheduler(*pid));
-        self.schedulers = pids;
     }
 
     /// Takes in records; none from before `until_ns` comes any more.
@@ -217,12 +207,11 @@ impl<'o> Flight<'o> {
 
     fn recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
         Recording {
-            records: self.recent.all().copied().collect(),
+            records: self.recent.all().collect(),
             service: self.options.service.clone(),
             bound: self.options.bound,
             limit_ns: self.breaks.limit_ns(),
             recorded: self.recorded,
-            schedulers: self.schedulers.clone(),
             names,
             notes,
             written: self.recent.gone().to_vec(),

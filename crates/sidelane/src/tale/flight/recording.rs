@@ -30,8 +30,6 @@ pub(super) struct Recording {
     /// What was slow, where no objective was given.
     pub limit_ns: Option<u64>,
     pub recorded: Kinds,
-    /// Processes whose runtime moves tasks from thread to thread.
-    pub schedulers: Vec<u32>,
     pub names: Names,
     /// What is not seen.
     pub notes: Vec<Note>,
@@ -127,11 +125,10 @@ impl Recording {
             begin_ns,
             written: self.written.clone(),
             tracer_pid: std::process::id(),
-            schedulers: self.schedulers.clone(),
         };
         let mut log = LogWriter::on(file, &path, &head)?;
         let study = Study::new(self.recorded, bound, begin_ns).begins(&self.written);
-        let mut study = study.traced_by(std::process::id()).with_schedulers(&self.schedulers);
+        let mut study = study.traced_by(std::process::id());
         for record in &self.records {
             log.record(record);
             study.add(record, &mut |_| ());

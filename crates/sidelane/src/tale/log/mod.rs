@@ -42,9 +42,6 @@ pub struct LogHead {
     /// The process that traced; 0 in logs of older versions.
     #[serde(default)]
     pub tracer_pid: u32,
-    /// Processes of the service whose runtime moves tasks from thread to thread.
-    #[serde(default)]
-    pub schedulers: Vec<u32>,
 }
 
 impl LogHead {

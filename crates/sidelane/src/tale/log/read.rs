@@ -160,7 +160,6 @@ mod tests {
             begin_ns: 5,
             written: vec![0, 7],
             tracer_pid: 9,
-            schedulers: vec![7],
         }
     }
 
