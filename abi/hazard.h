@@ -23,7 +23,7 @@
 #define SIDELANE_HAZARD_VERSION 1
 #define SIDELANE_HAZARD_SERVERS 2
 
-/* Bits of hazards, by number. */
+/* Bits of hazards, by number. Bits 5 and 6 are of what the proxy itself notices; on the page they say nothing. */
 enum sidelane_hazard {
 	SIDELANE_HAZARD_JVM_GC = 0,    /* its JVM collects garbage */
 	SIDELANE_HAZARD_SAFEPOINT = 1, /* its JVM has stopped all threads */

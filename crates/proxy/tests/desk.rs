@@ -1,7 +1,9 @@
 //! Vectors for the desk, worked by hand: requests that stay, and hedges that were never sent.
 
 use sidelane_policy::hedge::{BudgetConfig, Mode, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Quality, Ticket, Verdict};
+use sidelane_proxy::desk::{
+    Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Outcome, Quality, Ticket, Verdict,
+};
 
 use Server::{First, Second};
 
@@ -113,4 +115,18 @@ fn failures_do_not_pay_for_hedges() {
         desk.hedges_left()
     };
     assert_eq!((answer(Quality::Success), answer(Quality::Failure)), (1, 0));
+}
+
+#[test]
+fn a_failing_server_is_asked_last() {
+    let mut desk = desk(Mode::Timer { after_ns: 10 }, false);
+    for _ in 0..5 {
+        assert!(desk.tried(1, Second, 1, Outcome::Status(500)), "the clock has to look");
+    }
+    assert!(desk.ejection(Second).is_some());
+    let (ticket, to) = desk.admit(2, request(true, None), ());
+    desk.seen(20, Seen::Nothing);
+    assert_eq!((to, desk.take_effects()), (First, vec![]), "it is not hedged");
+    assert_eq!(desk.lost(21, ticket, First, Loss::Sent), Next::Send(First));
+    assert_eq!(desk.lost(22, ticket, First, Loss::Sent), Next::Send(Second));
 }

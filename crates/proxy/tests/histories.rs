@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sidelane_policy::hedge::{BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{Attempt, BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
 use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Quality, Ticket, Verdict};
 
 const BURST: u64 = 5;
@@ -17,6 +17,8 @@ enum Step {
     Come { is_repeatable: bool },
     /// A copy that is out is carried out, and its answer arrives.
     Answer { which: usize, is_failure: bool },
+    /// A server answered a request, or failed to.
+    Try { server: Server, has_failed: bool },
     /// A copy that is out is lost, before or after it was carried out; or it was never sent.
     Lose { which: usize, was_sent: bool },
     /// Watchers tell of a server.
@@ -41,6 +43,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (which.clone(), any::<bool>()).prop_map(|(which, was_sent)| Step::Lose { which, was_sent }),
         1 => (server(), prop_oneof![Just(0_u32), 1_u32..32]).prop_map(|(server, bits)| Step::Watch { server, bits }),
         1 => (server(), any::<bool>()).prop_map(|(server, works)| Step::Connect { server, works }),
+        4 => (server(), prop_oneof![3 => Just(true), 1 => Just(false)])
+            .prop_map(|(server, has_failed)| Step::Try { server, has_failed }),
         1 => which.prop_map(|which| Step::Leave { which }),
         1 => (1_u64..500).prop_map(|ns| Step::Wait { ns }),
     ]
@@ -79,7 +83,7 @@ struct World {
 
 impl World {
     fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
-        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50 };
+        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
         let budget = BudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
         let desk = Desk::new(DeskConfig { roles, budget, last: 8, unsafe_stay });
         Self { desk, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
@@ -98,6 +102,9 @@ impl World {
             }
             Step::Answer { which, is_failure } => self.answer(which, is_failure),
             Step::Lose { which, was_sent } => self.lose(which, was_sent),
+            Step::Try { server, has_failed } => {
+                self.seen(Seen::Tried(server, Attempt { sent_ns: self.now, has_failed }));
+            }
             Step::Watch { server, bits } => self.seen(Seen::Watched(server, Hazards::from_bits(bits))),
             Step::Connect { server, works: true } => self.seen(Seen::Reached(server)),
             Step::Connect { server, works: false } => self.seen(Seen::Unreachable(server)),

@@ -9,7 +9,8 @@ pub const HAZARD_VERSION: u32 = 1;
 /// Servers of one page.
 pub const HAZARD_SERVERS: usize = 2;
 
-/// Bits of [`HazardWord::hazards`], by number: `enum sidelane_hazard`.
+/// Bits of [`HazardWord::hazards`], by number: `enum sidelane_hazard`. Bits 5 and 6 are of what the proxy itself notices
+/// (`unreachable`, `failing`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum HazardBit {

@@ -3,6 +3,7 @@
 use crate::Nanos;
 
 use super::hazard::{Hazard, Hazards};
+use super::outlier::Outlier;
 
 /// How bad it is to ask a server, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +16,8 @@ pub(super) enum Rank {
     Paused,
     /// A hazard that passes, and lasts: it answers later.
     Slow,
+    /// It answers with failures.
+    Failing,
     /// It does not answer.
     Away,
 }
@@ -31,9 +34,12 @@ impl Rank {
 }
 
 /// What is known of one server.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
+    /// All but [`Hazard::Failing`].
     hazards: Hazards,
+    /// Whether it fails its requests.
+    pub(super) outlier: Outlier,
     /// When it is looked for again, while it cannot be reached.
     pub(super) probe_at: Option<Nanos>,
     /// Until when it is warmed up.
@@ -53,7 +59,7 @@ impl Condition {
             (true, true) => {}
         }
         let was_away = self.hazards.contains(Hazard::Restart);
-        self.hazards = watched.with(Hazard::Unreachable, self.probe_at.is_some());
+        self.hazards = watched.with(Hazard::Unreachable, self.probe_at.is_some()).with(Hazard::Failing, false);
         was_away && !watched.contains(Hazard::Restart)
     }
 
@@ -72,6 +78,7 @@ impl Condition {
     pub(super) fn rank(&self) -> Rank {
         match () {
             () if self.hazards.iter().any(|hazard| !hazard.passes()) => Rank::Away,
+            () if self.outlier.is_out() => Rank::Failing,
             () if self.pause_until.is_some() => Rank::Paused,
             () if !self.hazards.is_empty() => Rank::Slow,
             () if self.warm_until.is_some() => Rank::Cold,
@@ -79,8 +86,10 @@ impl Condition {
         }
     }
 
-    /// The hazard that a swap is put down to: that of the highest number, since those that are away come last.
+    /// The hazard that a swap is put down to: one that makes the server away, or a failing one, or the last.
     pub(super) fn worst(&self) -> Option<Hazard> {
-        self.hazards.iter().last()
+        let worst = self.hazards.iter().last();
+        let is_out = self.outlier.is_out() && worst.is_none_or(Hazard::passes);
+        if is_out { Some(Hazard::Failing) } else { worst }
     }
 }

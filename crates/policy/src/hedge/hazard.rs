@@ -16,14 +16,16 @@ pub enum Hazard {
     Throttled = 3,
     /// It has ended, or was started anew and does not listen yet.
     Restart = 4,
-    /// No connection to it can be made.
+    /// No connection to it can be made. Only the proxy notices it.
     Unreachable = 5,
+    /// It fails its requests. Only the proxy notices it.
+    Failing = 6,
 }
 
 impl Hazard {
     /// All of them, by number.
-    pub const ALL: [Self; 6] =
-        [Self::JvmGc, Self::Safepoint, Self::Stopped, Self::Throttled, Self::Restart, Self::Unreachable];
+    pub const ALL: [Self; 7] =
+        [Self::JvmGc, Self::Safepoint, Self::Stopped, Self::Throttled, Self::Restart, Self::Unreachable, Self::Failing];
 
     /// As it is written on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -34,10 +36,11 @@ impl Hazard {
             Self::Throttled => "throttled",
             Self::Restart => "restart",
             Self::Unreachable => "unreachable",
+            Self::Failing => "failing",
         }
     }
 
-    /// Whether the server goes on afterwards as it was: it is slow, and not away.
+    /// Whether the server goes on afterwards as it was: it is slow or failing, and not away.
     pub fn passes(self) -> bool {
         !matches!(self, Self::Restart | Self::Unreachable)
     }

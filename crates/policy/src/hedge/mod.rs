@@ -8,10 +8,12 @@
 mod budget;
 mod condition;
 mod hazard;
+mod outlier;
 mod roles;
 
 pub use budget::{Budget, BudgetConfig};
 pub use hazard::{Hazard, Hazards};
+pub use outlier::{Attempt, Ejection, Fault, IN_A_ROW, SHARE_MIN, TRIAL};
 pub use roles::{Action, Actions, Mode, Reason, Roles, RolesConfig, Seen};
 
 use core::fmt;

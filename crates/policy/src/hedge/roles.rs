@@ -11,6 +11,10 @@
 //! connection can be made is away, and looked for again from time to time. A collection is mostly over before a server
 //! that is cold has answered, so that one is only asked instead if the hazard lasts.
 //!
+//! A server that fails its requests is ejected for a while (`outlier.rs`), unless the other one is not well: the last
+//! good server is never ejected. When its time is over it is warmed up as after a restart, and a failure of a warm-up
+//! request ejects it again before it gets a client's request.
+//!
 //! When a hazard that passes is over, requests go back. In the thesis nothing happens then, so two servers that collect
 //! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, with
 //! nobody to ask. A server that is only asked while the other one collects hardly ever does so itself.
@@ -22,6 +26,7 @@ use crate::{Nanos, Policy};
 use super::Server;
 use super::condition::{Condition, Rank};
 use super::hazard::{Hazard, Hazards};
+use super::outlier::{Attempt, Ejection, Fault};
 
 /// When requests are sent to both servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +55,13 @@ pub struct RolesConfig {
     pub probe_ns: Nanos,
     /// A hazard that passes is borne for so long, rather than that a server is asked that is cold.
     pub pause_ns: Nanos,
+    /// A server that fails its requests is out of service for so long at first; 0: it stays in service.
+    pub out_ns: Nanos,
 }
 
 impl Default for RolesConfig {
-    /// A backup that hazards swap, ten looks a second, and ten seconds to get warm. The first request of a JVM that was
-    /// just started took 17 ms and more.
+    /// A backup that hazards swap, ten looks a second, ten seconds to get warm, and 30 s out of service. The first
+    /// request of a JVM that was just started took 17 ms and more.
     fn default() -> Self {
         Self {
             mode: Mode::Hazard,
@@ -62,6 +69,7 @@ impl Default for RolesConfig {
             warm_up_ns: 10_000_000_000,
             probe_ns: 100_000_000,
             pause_ns: 20_000_000,
+            out_ns: 30_000_000_000,
         }
     }
 }
@@ -77,8 +85,10 @@ pub enum Seen {
     Reached(Server),
     /// It has answered as many requests as it takes to get warm, or its time for that is up.
     Warmed(Server),
-    /// It answered a warm-up request with a failure: its time to get warm starts again.
+    /// It failed a warm-up request: its time to get warm starts again.
     StillCold(Server),
+    /// It answered a client's request, or failed to.
+    Tried(Server, Attempt),
     /// Time went by.
     Nothing,
 }
@@ -155,7 +165,7 @@ pub struct Roles {
 impl Roles {
     /// The first server is active, and nothing is known against either.
     pub fn new(config: RolesConfig) -> Self {
-        let conditions = [Condition::default(); 2];
+        let conditions = Default::default();
         Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], left_for: None, why: Reason::Start }
     }
 
@@ -164,9 +174,28 @@ impl Roles {
         self.active
     }
 
-    /// Whether there is another server, and no reason not to ask it.
+    /// Whether there is this server, and it can be reached as far as is known.
     pub fn can_ask(&self, server: Server) -> bool {
-        (server == Server::First || self.config.has_backup) && self.rank(server) != Rank::Away
+        self.is_there(server) && self.rank(server) != Rank::Away
+    }
+
+    /// Whether there is this server, and it may answer better than another one.
+    pub fn may_help(&self, server: Server) -> bool {
+        self.is_there(server) && self.rank(server) < Rank::Failing
+    }
+
+    fn is_there(&self, server: Server) -> bool {
+        server == Server::First || self.config.has_backup
+    }
+
+    /// Its time out of service, while it is ejected.
+    pub fn ejection(&self, server: Server) -> Option<Ejection> {
+        self.conditions[server.index()].outlier.ejection()
+    }
+
+    /// Whether requests are sent to it that warm it up.
+    pub fn is_warming_up(&self, server: Server) -> bool {
+        self.conditions[server.index()].warm_until.is_some()
     }
 
     fn rank(&self, server: Server) -> Rank {
@@ -179,10 +208,19 @@ impl Roles {
         match *seen {
             Seen::Watched(server, hazards) if counts => {
                 let pause_until = now + self.config.pause_ns;
-                let is_back = self.conditions[server.index()].set_watched(hazards, pause_until);
+                let condition = &mut self.conditions[server.index()];
+                let is_back = condition.set_watched(hazards, pause_until);
+                if is_back {
+                    // The process that failed has ended.
+                    condition.outlier.renew(now);
+                }
                 self.warm_up(now, server, is_back, out);
             }
             Seen::Unreachable(server) => {
+                // Until it is reached it has failed once, however many connects fail.
+                if self.conditions[server.index()].probe_at.is_none() {
+                    self.tried(now, server, Attempt { sent_ns: now, has_failed: true });
+                }
                 self.conditions[server.index()].unreachable(now + self.config.probe_ns);
             }
             Seen::Reached(server) => {
@@ -194,8 +232,28 @@ impl Roles {
                 let until = now + self.config.warm_up_ns;
                 let condition = &mut self.conditions[server.index()];
                 condition.warm_until = condition.warm_until.filter(|warm_until| now < *warm_until).map(|_| until);
+                if condition.outlier.is_on_trial() {
+                    self.eject(now, server, Fault::Again);
+                }
             }
+            Seen::Tried(server, attempt) => self.tried(now, server, attempt),
             Seen::Watched(..) | Seen::Nothing => {}
+        }
+    }
+
+    fn tried(&mut self, now: Nanos, server: Server, attempt: Attempt) {
+        if let Some(fault) = self.conditions[server.index()].outlier.note(now, attempt) {
+            self.eject(now, server, fault);
+        }
+    }
+
+    /// Takes the server out of service, if the other one is well.
+    fn eject(&mut self, now: Nanos, server: Server, fault: Fault) {
+        let out_ns = self.config.out_ns;
+        if out_ns > 0 && self.config.has_backup && self.rank(server.other()) <= Rank::Cold {
+            let condition = &mut self.conditions[server.index()];
+            condition.outlier.eject(now, fault, out_ns);
+            condition.warm_until = None;
         }
     }
 
@@ -215,10 +273,12 @@ impl Roles {
             let condition = &mut self.conditions[server.index()];
             condition.warm_until = condition.warm_until.filter(|until| now < *until);
             condition.pause_until = condition.pause_until.filter(|until| now < *until);
+            let is_back = condition.outlier.return_if_due(now);
             if condition.probe_at.is_some_and(|at| now >= at) {
                 condition.probe_at = Some(now + self.config.probe_ns);
                 out.push(Action::Probe(server));
             }
+            self.warm_up(now, server, is_back, out);
         }
     }
 
@@ -273,7 +333,10 @@ impl Policy for Roles {
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        let times = |condition: &Condition| [condition.probe_at, condition.warm_until, condition.pause_until];
+        let times = |condition: &Condition| {
+            let back_at = condition.outlier.ejection().map(|ejection| ejection.until_ns);
+            [condition.probe_at, condition.warm_until, condition.pause_until, back_at]
+        };
         self.conditions.iter().flat_map(times).flatten().min()
     }
 

@@ -31,7 +31,7 @@ const PAUSE_NS: u64 = 150;
 const WARM_UP_NS: u64 = 300;
 
 fn config(has_backup: bool) -> RolesConfig {
-    RolesConfig { mode: Mode::Hazard, has_backup, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS }
+    RolesConfig { mode: Mode::Hazard, has_backup, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS, out_ns: 0 }
 }
 
 /// The last that watchers told of each server, and whether it can be reached.
@@ -58,7 +58,7 @@ impl Known {
             Seen::StillCold(server) if now < self.warm_at[server.index()] => {
                 self.warm_at[server.index()] = now + WARM_UP_NS;
             }
-            Seen::StillCold(_) | Seen::Nothing => {}
+            Seen::StillCold(_) | Seen::Tried(..) | Seen::Nothing => {}
         }
         for action in out.iter() {
             if let Action::WarmUp(server) = action {

@@ -37,7 +37,7 @@ fn back(to: Server) -> Action {
 }
 
 fn config() -> RolesConfig {
-    RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100, pause_ns: 30 }
+    RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100, pause_ns: 30, out_ns: 0 }
 }
 
 #[test]

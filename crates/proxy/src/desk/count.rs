@@ -4,6 +4,7 @@ use serde::Serialize;
 use sidelane_policy::hedge::Hazard;
 
 use super::record::{End, Record};
+use super::servers::Durations;
 
 /// Counted since the start.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -45,6 +46,9 @@ pub struct Counts {
     pub tied: u64,
     /// Time of all answered requests together but those in `failures`, from their arrival to the end of their answer.
     pub answered_ns: u64,
+    /// The same, as a histogram.
+    #[serde(skip)]
+    pub durations: Durations,
 }
 
 impl Counts {
@@ -56,7 +60,10 @@ impl Counts {
                 self.answered += 1;
                 self.failures += u64::from(record.is_failure);
                 // A server that refuses at once must not look fast.
-                self.answered_ns += record.duration_ns().filter(|_| !record.is_failure).unwrap_or_default();
+                if let Some(duration) = record.duration_ns().filter(|_| !record.is_failure) {
+                    self.answered_ns += duration;
+                    self.durations.record(duration);
+                }
             }
             End::Failed(_) => self.failed += 1,
             End::Cut => self.cut += 1,

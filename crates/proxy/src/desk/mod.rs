@@ -10,13 +10,17 @@
 
 mod count;
 mod record;
+mod servers;
 mod table;
 
-use sidelane_policy::hedge::{Action, Actions, Budget, BudgetConfig, Hazard, Mode, Roles, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{
+    Action, Actions, Attempt, Budget, BudgetConfig, Ejection, Hazard, Mode, Roles, RolesConfig, Seen, Server,
+};
 use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
 pub use record::{Class, CopyState, End, Label, Loss, Quality, Record, Verdict, Why};
+pub use servers::{BOUNDS_NS, Durations, Outcome, Reply, ServerCounts, ServerError};
 pub use table::Ticket;
 
 use table::Table;
@@ -81,6 +85,7 @@ pub struct Desk<O> {
     budget: Budget,
     table: Table<O>,
     counts: Counts,
+    servers: [ServerCounts; 2],
     effects: Vec<Effect<O>>,
 }
 
@@ -93,6 +98,7 @@ impl<O: Clone> Desk<O> {
             budget: Budget::new(config.budget),
             table: Table::new(config.last),
             counts: Counts::default(),
+            servers: Default::default(),
             effects: Vec::new(),
         }
     }
@@ -149,7 +155,9 @@ impl<O: Clone> Desk<O> {
             return Next::Wait;
         }
         let can_ask = |server| self.roles.can_ask(server);
-        let candidates = [at.other(), at];
+        // A failing server is asked last.
+        let is_other_failing = can_ask(at.other()) && !self.roles.may_help(at.other());
+        let candidates = if is_other_failing { [at, at.other()] } else { [at.other(), at] };
         let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_be_sent(*server, TRIES_MAX));
         match next {
             Some(server) => {
@@ -180,10 +188,43 @@ impl<O: Clone> Desk<O> {
         }
     }
 
+    /// A server answered a request that was sent to it then, or failed to. Whether something follows from that.
+    pub fn tried(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: Outcome) -> bool {
+        let counts = &mut self.servers[server.index()];
+        counts.note(outcome);
+        if outcome.quality() == Quality::Success {
+            counts.response_time.record(now.saturating_sub(sent_ns));
+        }
+        let attempt = Attempt { sent_ns, has_failed: outcome.is_fault() };
+        let has_acted = self.observe(now, Seen::Tried(server, attempt));
+        has_acted || attempt.has_failed
+    }
+
+    /// A connect failed.
+    pub fn not_connected(&mut self, server: Server) {
+        self.servers[server.index()].note(Outcome::Error(ServerError::Connect));
+    }
+
+    /// When the copy at this server was sent last; the request may be over.
+    pub fn sent_ns(&mut self, ticket: Ticket, server: Server) -> Nanos {
+        self.table.find_mut(ticket).map_or(0, |record| record.copies[server.index()].at_ns)
+    }
+
     /// Something was seen of a server, or time went by.
     pub fn seen(&mut self, now: Nanos, seen: Seen) {
+        self.observe(now, seen);
+        self.timers(now);
+    }
+
+    /// Has the policy decide. Whether there was something to do.
+    fn observe(&mut self, now: Nanos, seen: Seen) -> bool {
+        let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
         let mut actions = Actions::default();
         self.roles.observe(now, &seen, &mut actions);
+        for server in Server::BOTH.into_iter().filter(|server| !before[server.index()]) {
+            self.servers[server.index()].ejections += u64::from(self.roles.ejection(server).is_some());
+        }
+        let has_acted = actions.iter().next().is_some();
         for action in actions.iter() {
             match action {
                 Action::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
@@ -196,7 +237,7 @@ impl<O: Clone> Desk<O> {
                 Action::Probe(server) => self.effects.push(Effect::Probe(server)),
             }
         }
-        self.timers(now);
+        has_acted
     }
 
     fn resend(&mut self, now: Nanos, from: Server, because: Hazard) {
@@ -210,7 +251,7 @@ impl<O: Clone> Desk<O> {
         while let Some(ticket) = self.table.due(now) {
             let Some(record) = self.table.get_mut(ticket) else { continue };
             let to = record.first().other();
-            if self.roles.can_ask(to) {
+            if self.roles.may_help(to) {
                 self.hedge(now, ticket, to, Why::Timer);
             }
         }
@@ -271,6 +312,21 @@ impl<O: Clone> Desk<O> {
     /// Whether a server may be asked: it is there, and can be reached as far as is known.
     pub fn can_ask(&self, server: Server) -> bool {
         self.roles.can_ask(server)
+    }
+
+    /// Whether requests are sent to a server that warm it up.
+    pub fn is_warming_up(&self, server: Server) -> bool {
+        self.roles.is_warming_up(server)
+    }
+
+    /// Its time out of service, while the server is ejected.
+    pub fn ejection(&self, server: Server) -> Option<Ejection> {
+        self.roles.ejection(server)
+    }
+
+    /// What was counted of a server.
+    pub fn server_counts(&self, server: Server) -> &ServerCounts {
+        &self.servers[server.index()]
     }
 
     /// What has to be done now, in order.

@@ -6,6 +6,8 @@ use serde::Serialize;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
+use super::servers::ServerError;
+
 /// The start of a request, for people: its first line, cut off after so many bytes.
 #[derive(Clone, Copy)]
 pub struct Label {
@@ -75,6 +77,19 @@ pub enum Loss {
     NotSent,
     /// It may have been carried out.
     Sent,
+    /// As `Sent`; what came is no answer.
+    Malformed,
+}
+
+impl Loss {
+    /// What the server did, if it got the request.
+    pub(crate) fn error(self) -> Option<ServerError> {
+        match self {
+            Self::NotSent => None,
+            Self::Sent => Some(ServerError::Reset),
+            Self::Malformed => Some(ServerError::Malformed),
+        }
+    }
 }
 
 /// Why a copy was sent.

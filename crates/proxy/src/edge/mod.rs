@@ -10,9 +10,11 @@ mod link;
 mod listen;
 mod mailbox;
 mod memory;
+mod pace;
 mod patience;
 mod resp;
 mod samples;
+mod servers;
 mod shared;
 mod tunnel;
 mod warm_up;
@@ -33,6 +35,7 @@ use crate::page::HazardPage;
 use crate::witness::Witness;
 use listen::Entrance;
 pub use listen::listen;
+pub use servers::{Ejected, ServerState};
 use shared::Shared;
 
 /// A proxy that listens.
@@ -66,6 +69,10 @@ pub struct State {
     pub hedges_left: u64,
     /// Hazards that began so far, by server, as watchers told them.
     pub hazards_begun: [u32; 2],
+    /// Whether it takes no more clients.
+    pub drains: bool,
+    /// The active server at first, and its backup.
+    pub by_server: Vec<ServerState>,
     /// Counted since the start.
     pub counts: Counts,
 }
@@ -126,6 +133,8 @@ impl View {
             without_link: shared.without_link.get(),
             hedges_left: desk.hedges_left(),
             hazards_begun: Server::BOTH.map(|server| shared.page.word(server).read().began),
+            drains: shared.drain.has_begun(),
+            by_server: servers::states(shared),
             counts: desk.counts().clone(),
         }
     }

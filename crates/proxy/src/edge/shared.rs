@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Mode, Seen, Server};
+use sidelane_policy::hedge::{Attempt, Mode, Seen, Server};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use super::mailbox::Owner;
 use super::memory::Memory;
 use super::samples::Samples;
 use crate::config::Config;
-use crate::desk::{Class, Desk, Effect, Ticket};
+use crate::desk::{Class, Desk, Effect, Loss, Next, Outcome, ServerError, Ticket, Verdict};
 use crate::http::Number;
 use crate::page::HazardPage;
 use crate::witness::Witness;
@@ -117,11 +117,54 @@ impl Shared {
 
     /// Something was seen of a server: the desk decides, and what it asks for is done.
     pub(super) fn seen(self: &Rc<Self>, seen: Seen) {
-        let effects = {
-            let mut desk = self.desk.borrow_mut();
-            desk.seen(now(), seen);
-            desk.take_effects()
+        self.desk.borrow_mut().seen(now(), seen);
+        self.carry_out();
+    }
+
+    /// An answer of this server has begun: the desk decides between it and the other copy.
+    pub(super) fn answered(self: &Rc<Self>, ticket: Ticket, by: Server, outcome: Outcome) -> Verdict {
+        let (verdict, acts) = {
+            let (at, mut desk) = (now(), self.desk.borrow_mut());
+            let sent_ns = desk.sent_ns(ticket, by);
+            let verdict = desk.answered(at, ticket, by, outcome.quality());
+            (verdict, desk.tried(at, by, sent_ns, outcome))
         };
+        if acts {
+            self.carry_out();
+        }
+        verdict
+    }
+
+    /// The copy at this server was lost before it was answered.
+    pub(super) fn lost(self: &Rc<Self>, ticket: Ticket, at: Server, loss: Loss) -> Next {
+        let sent_ns = self.sent_ns(ticket, at);
+        let next = self.desk.borrow_mut().lost(now(), ticket, at, loss);
+        if let Some(error) = loss.error() {
+            self.tried(at, sent_ns, Outcome::Error(error));
+        }
+        next
+    }
+
+    /// The server has not answered in time.
+    pub(super) fn late(self: &Rc<Self>, ticket: Ticket, at: Server) {
+        self.tried(at, self.sent_ns(ticket, at), Outcome::Error(ServerError::Timeout));
+    }
+
+    /// The server answered a request that was sent to it then, or failed to.
+    pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: Outcome) {
+        let acts = self.desk.borrow_mut().tried(now(), server, sent_ns, outcome);
+        if acts {
+            self.carry_out();
+        }
+    }
+
+    pub(super) fn sent_ns(&self, ticket: Ticket, at: Server) -> Nanos {
+        self.desk.borrow_mut().sent_ns(ticket, at)
+    }
+
+    /// Does what the desk asks for.
+    fn carry_out(self: &Rc<Self>) {
+        let effects = self.desk.borrow_mut().take_effects();
         for effect in effects {
             match effect {
                 Effect::Send { owner, ticket, to } => owner.order(ticket, to),
@@ -193,7 +236,7 @@ impl Shared {
     /// Makes a connection for the first in line, or for the pool. The desk is told whether it can be made, unless what is
     /// missing is on our side.
     pub(super) async fn connect(self: &Rc<Self>, server: Server) {
-        let (began, within) = (Instant::now(), self.config.limits.connect_time);
+        let (began, sent_ns, within) = (Instant::now(), now(), self.config.limits.connect_time);
         match Link::open(self.address(server), within).await {
             Ok(link) => {
                 self.seen(Seen::Reached(server));
@@ -205,12 +248,16 @@ impl Shared {
             }
             Err(error) => {
                 let failed = self.line(server).failed(began, &error);
+                self.desk.borrow_mut().not_connected(server);
                 match failed {
                     Failed::Unreachable => {
                         self.seen(Seen::Unreachable(server));
                         self.line(server).turn_away(Duration::ZERO);
                     }
-                    Failed::Silent => self.line(server).turn_away(within),
+                    Failed::Silent => {
+                        self.seen(Seen::Tried(server, Attempt { sent_ns, has_failed: true }));
+                        self.line(server).turn_away(within);
+                    }
                     // Those in line have their turn.
                     Failed::Busy => {}
                 }

@@ -11,7 +11,7 @@ use super::link::Link;
 use super::shared::{Helpers, Shared};
 use super::{http, resp};
 use crate::config::Protocol;
-use crate::desk::Quality;
+use crate::desk::{Outcome, Quality};
 
 /// Pause after a failure while a server is warmed up.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -34,37 +34,38 @@ async fn tell(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
 }
 
 /// Sends recent requests to a server that has just come back, one after the other, until it has answered enough of them or
-/// the time is up. A failure is no answer of a warm server: it is followed by a pause, and the time starts again.
+/// the time is up. A failure is no answer of a warm server: it is followed by a pause, and the time starts again, unless
+/// the server is ejected for it.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
     let time = Duration::from_nanos(shared.config.desk.roles.warm_up_ns);
     let mut end = Instant::now() + time;
     let mut warmed = 0;
     for number in 0.. {
-        if warmed == shared.config.warm_up_requests {
+        if warmed == shared.config.warm_up_requests || !shared.desk.borrow().is_warming_up(server) {
             break;
         }
-        match timeout_at(end, ask_sample(&shared, server, number)).await {
-            Ok(Some(Quality::Success)) => {
+        let Ok(request) = timeout_at(end, sample(&shared, number)).await else { break };
+        match timeout_at(end, ask_in_time(&shared, server, &request)).await {
+            Ok(Some(outcome)) if outcome.quality() == Quality::Success => {
                 warmed += 1;
                 shared.desk.borrow_mut().warmed_with_one();
             }
-            Ok(Some(Quality::Failure) | None) => {
+            Ok(_) => {
                 shared.seen(Seen::StillCold(server));
                 end = Instant::now() + time;
                 sleep(AFTER_FAILURE).await;
             }
-            Err(_) => break,
+            // A server that does not answer is not well if it failed before.
+            Err(_) => {
+                shared.seen(Seen::StillCold(server));
+                break;
+            }
         }
     }
     shared.seen(Seen::Warmed(server));
 }
 
-async fn ask_sample(shared: &Rc<Shared>, server: Server, number: usize) -> Option<Quality> {
-    let request = sample(shared, number).await;
-    ask_in_time(shared, server, &request).await
-}
-
-async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Quality> {
+async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
     timeout(shared.config.limits.answer_time, ask(shared, server, request)).await.ok().flatten()
 }
 
@@ -81,21 +82,21 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 }
 
 /// Asks once, and drops the answer.
-async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Quality> {
+async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
     let link = match shared.idle_link(server) {
         Some(link) => link,
         None => Rc::clone(shared).next_link(server).await?,
     };
     write(&link, request).await?;
     let limits = &shared.config.limits;
-    let (quality, link) = match shared.config.protocol {
+    let (outcome, link) = match shared.config.protocol {
         Protocol::Http => http::swallow(link, request.starts_with(b"HEAD "), limits).await,
         Protocol::Redis => resp::swallow(link, limits).await,
     }?;
     if let Some(link) = link {
         shared.keep_link(server, link);
     }
-    Some(quality)
+    Some(outcome)
 }
 
 /// Writes all of it, or nothing is told.

@@ -368,3 +368,46 @@ fn a_request_of_http_1_0_leaves_the_connection_to_the_server_for_the_next_one() 
     }
     assert_eq!(connections.try_iter().count(), 1);
 }
+
+#[test]
+fn a_client_that_sends_its_body_byte_by_byte_is_told_and_its_server_is_free() {
+    let (told, ends) = channel();
+    let address = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let mut body = Vec::new();
+        let _ = stream.read_to_end(&mut body);
+        told.send(body.len()).unwrap();
+    });
+    let mut config = http(address, None);
+    config.limits.idle_time = Duration::from_secs(1);
+    let proxy = Proxy::start(config);
+    let mut client = proxy.connect();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").unwrap();
+    let mut writer = client.try_clone().unwrap();
+    // Each pause is short, and all of them together would take an hour.
+    thread::spawn(move || {
+        while writer.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let answer = read_until(&mut client, "too slowly");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(ends.recv_timeout(TIMEOUT).expect("the server's connection ends") > 0);
+    let state = proxy.finish();
+    assert_eq!((state.counts.failed, state.by_server[0].counts.errors), (1, [0; 4]), "{state:?}");
+}
+
+#[test]
+fn a_server_that_says_nothing_to_a_client_that_waits_for_100_continue_is_the_one_that_is_late() {
+    let (silent, _heads) = telling_server(|_, _| {
+        thread::park();
+        true
+    });
+    let mut config = http(silent, None);
+    config.limits.answer_time = Duration::from_millis(300);
+    config.limits.idle_time = Duration::from_millis(100);
+    let proxy = Proxy::start(config);
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    let answer = proxy.send(head);
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+}

@@ -7,6 +7,7 @@ mod scripted;
 mod departures;
 mod drain;
 mod http;
+mod outliers;
 mod redis;
 mod scene;
 mod swaps;

@@ -66,7 +66,7 @@ pub enum Verb {
     Bench(Bench),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
-    /// Pass requests on to a server, and to another one while that is slow for a known reason
+    /// Proxy requests to a server, and to its backup while the server is in a GC pause, throttled, stopped or restarting
     Proxy(Box<ProxyArgs>),
     /// Move a service's long-running requests to big cores, on a machine with big and little ones
     Hurry(HurryArgs),

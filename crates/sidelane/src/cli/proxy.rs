@@ -14,81 +14,92 @@ use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, 
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+HTTP:
   sidelane proxy --listen :8080 --active 127.0.0.1:9001 --backup 127.0.0.1:9002
-  sidelane proxy --listen :8080 --active 127.0.0.1:9001 --backup 127.0.0.1:9002 --hazard jvm-gc,restart
-  sidelane proxy --listen :6380 --active 127.0.0.1:6379 --protocol redis
+Redis:
+  sidelane proxy --listen :6380 --protocol redis --active 127.0.0.1:6379 --backup 127.0.0.1:6381",
+    after_help = "\
+When a hazard of the active server begins, active and backup change places. Requests in flight that are safe to repeat \
+are sent to the new active server, too. The client gets the first answer that is no failure (429, 5xx). A server that \
+fails its requests is out of service for a while.
 
-When a hazard of the active server begins, it and the backup change places, and requests in flight that are safe to \
-repeat are sent to the new active server, too. The first answer that is no failure (429, 5xx) counts. GET /.sidelane/tale/NUMBER, with the number of \
-an answer's field Sidelane-Request, tells what became of a request. Exit code: 0 after SIGTERM or SIGINT.")]
+To see where a slow request went: curl localhost:8080/.sidelane/tale/NUMBER, with the NUMBER in the field \
+Sidelane-Request of its answer.
+
+At SIGTERM and Ctrl-C the proxy takes no more clients, answers the requests that it has, and ends. Exit code: 0."
+)]
 pub struct ProxyArgs {
-    /// Where clients come: ADDRESS:PORT, or :PORT for every address of this machine
+    /// Address for clients: ADDRESS:PORT, or :PORT for every address of this machine
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     pub listen: SocketAddr,
-    /// The server that is asked at first
+    /// Server that gets the requests
     #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub active: SocketAddr,
-    /// The server that takes its place [default: none: hazards are only counted]
+    /// Server that takes its place [default: none; hazards are only counted]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub backup: Option<SocketAddr>,
-    /// What clients and servers speak
+    /// Protocol of clients and servers
     #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
     pub protocol: String,
-    /// What is watched for: jvm-gc, safepoint, stopped, throttled, restart; all that can be seen; none
+    /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; all that can be seen;
+    /// none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
     pub hazard: Watched,
-    /// When requests are sent to both servers: hazard, timer:TIME (once they have waited for so long), none
+    /// When to send a request to both servers: hazard, timer:TIME (no answer within TIME), none
     #[arg(long, value_name = "WHEN", default_value = "hazard")]
     pub hedge: Hedge,
-    /// Methods or commands that are safe to repeat [default: GET,HEAD,OPTIONS; for redis commands that only read]
+    /// Methods or commands that are safe to repeat [default: GET,HEAD,OPTIONS; for Redis commands that only read]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub repeat: Vec<String>,
-    /// Where requests go that are not safe to repeat: the active server, or always the first, as for a replica
-    #[arg(long, value_name = "WHERE", default_value = "active", value_parser = names(ONCE_TO))]
+    /// Server for requests that are not safe to repeat: the active one, or always the first (the primary of a replica)
+    #[arg(long, value_name = "SERVER", default_value = "active", value_parser = names(ONCE_TO))]
     pub once_to: String,
-    /// What servers are told of clients, for http: set (X-Forwarded-For, Forwarded and the like are the proxy's alone), add
-    /// (clients are trusted proxies: theirs stay), off
+    /// X-Forwarded-For, Forwarded and the like: set (write them, drop the client's), add (to those of clients that are
+    /// trusted proxies), off
     #[arg(long, value_name = "HOW", default_value = "set", value_parser = names(FORWARDED))]
     pub forwarded: String,
-    /// How many more requests servers get in the long run, in percent
+    /// Hedges in the long run, in percent of the requests
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
     pub budget: f64,
-    /// How many hedges there may be at once
+    /// Hedges at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub burst: u64,
-    /// How many requests warm up a server that comes back
+    /// Requests that warm up a server that comes back
     #[arg(long, value_name = "NUMBER", default_value_t = 200)]
     pub warm_up: u32,
-    /// How often hazards are looked for
+    /// Keep a server in service that fails its requests (5 in a row, or half of them)
+    #[arg(long)]
+    pub no_outlier_detection: bool,
+    /// Time between two looks for hazards
     #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_time)]
     pub poll: Duration,
-    /// Trace the servers: what GET /.sidelane/tale/NUMBER tells has their part, too (needs root, and http)
+    /// Trace the servers, so that /.sidelane/tale/NUMBER tells their part, too (as root, and for http)
     #[arg(long)]
     pub trace: bool,
-    /// How long the head of a request may take from its first byte on
+    /// Time for the head of a request, from its first byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub head_time: Duration,
-    /// How long a connection may be silent
+    /// Time without a byte after which a connection ends
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub idle_time: Duration,
-    /// How long servers may take to begin an answer
+    /// Time for a server to begin its answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub answer_time: Duration,
-    /// A client that closes its direction gets no answer: the request is ended at its servers
+    /// End the request of a client that has closed its direction
     #[arg(long)]
     pub abort_on_close: bool,
-    /// How long requests in flight and tied connections may go on after SIGTERM or Ctrl-C; a second one ends them
+    /// Time for requests in flight and tied connections after SIGTERM or Ctrl-C; a second signal cuts them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub drain: Duration,
-    /// How many clients there may be at once [default: as many as open files allow]
+    /// Clients at once [default: as many as open files allow]
     #[arg(long, value_name = "NUMBER")]
     pub clients: Option<usize>,
-    /// Where Prometheus reads
+    /// Address for Prometheus
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     pub metrics: Option<SocketAddr>,
-    /// For how long [default: until it is ended]
+    /// Time after which the proxy ends [default: never]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,
     /// The summary
@@ -134,6 +145,7 @@ impl From<ProxyArgs> for ProxyOptions {
             budget_percent: args.budget,
             burst: args.burst,
             warm_up: args.warm_up,
+            outlier_detection: !args.no_outlier_detection,
             poll: args.poll,
             trace: args.trace,
             limits,

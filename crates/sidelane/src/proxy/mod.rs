@@ -5,6 +5,7 @@
 //! too.
 
 mod draining;
+mod ejections;
 mod metrics;
 pub mod options;
 mod running;
@@ -22,6 +23,7 @@ use sidelane_host::posix_signals::PosixSignals;
 
 use crate::agent::metrics::{Exposition, Listener};
 pub use draining::{drain, in_flight_in_words};
+pub use ejections::out_of_service;
 pub use metrics::{Counted, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
@@ -53,6 +55,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     let mut proxy = ready.start()?;
     eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
     let tell = |proxy: &mut RunningProxy| {
+        proxy.look().iter().for_each(|news| eprint_fitted(&format!("sidelane: {news}")));
         if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {
             listener.tell(|| exposition(proxy));
         }
@@ -67,18 +70,17 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     let mut is_said = false;
     drain(slice::from_mut(&mut proxy), &signals, |proxies| {
         for proxy in proxies {
+            tell(proxy);
             if !mem::replace(&mut is_said, true) {
                 say_what_goes_on(proxy);
             }
-            tell(proxy);
         }
     })?;
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
 }
 
 /// A user who does not wait has to know how to end it.
-fn say_what_goes_on(proxy: &mut RunningProxy) {
-    proxy.look();
+fn say_what_goes_on(proxy: &RunningProxy) {
     let Some(state) = proxy.state() else { return };
     let limit = proxy.options().limits.drain;
     if let Some(told) = in_flight_in_words(state) {
@@ -89,9 +91,11 @@ fn say_what_goes_on(proxy: &mut RunningProxy) {
     }
 }
 
-fn exposition(proxy: &mut RunningProxy) -> Exposition {
-    proxy.look();
-    let counted = proxy.state().map(|state| Counted { listen: None, options: proxy.options(), state });
+fn exposition(proxy: &RunningProxy) -> Exposition {
+    let counted = proxy.state().map(|state| {
+        let draining = usize::from(state.drains);
+        Counted { listen: None, options: proxy.options(), state, draining }
+    });
     Exposition(families(counted.as_slice()))
 }
 

@@ -93,7 +93,8 @@ impl FromStr for Watched {
     type Err = OptionError;
 
     fn from_str(text: &str) -> Result<Self, OptionError> {
-        let watchable = || Hazard::ALL.into_iter().filter(|hazard| *hazard != Hazard::Unreachable);
+        let is_watchable = |hazard: &Hazard| !matches!(hazard, Hazard::Unreachable | Hazard::Failing);
+        let watchable = || Hazard::ALL.into_iter().filter(is_watchable);
         let named = |name: &str| {
             let found = watchable().find(|hazard| hazard.name() == name.trim());
             found.ok_or_else(|| OptionError::Hazard(name.to_owned()))
@@ -186,6 +187,8 @@ pub struct ProxyOptions {
     pub burst: u64,
     /// Requests to warm a server up with.
     pub warm_up: u32,
+    /// Whether a server that fails its requests is taken out of service.
+    pub outlier_detection: bool,
     /// How often hazards are looked for.
     pub poll: Duration,
     /// Whether the servers are traced.
@@ -210,6 +213,7 @@ impl ProxyOptions {
             budget_percent: 10.0,
             burst: 100,
             warm_up: 200,
+            outlier_detection: true,
             poll: Duration::from_micros(200),
             trace: false,
             limits: Limits::default(),
@@ -233,11 +237,13 @@ impl ProxyOptions {
 
     /// For the proxy itself.
     pub(super) fn config(&self) -> Config {
+        let usual = RolesConfig::default();
         let roles = RolesConfig {
             mode: self.hedge.0,
             has_backup: self.backup.is_some(),
-            warm_up_ns: if self.warm_up > 0 { RolesConfig::default().warm_up_ns } else { 0 },
-            ..RolesConfig::default()
+            warm_up_ns: if self.warm_up > 0 { usual.warm_up_ns } else { 0 },
+            out_ns: if self.outlier_detection { usual.out_ns } else { 0 },
+            ..usual
         };
         let per_success_milli = (self.budget_percent * 10.0) as u64;
         let budget = BudgetConfig { per_success_milli, burst: self.burst };
@@ -285,7 +291,7 @@ mod tests {
             assert_eq!(text.parse::<Watched>().unwrap().to_string(), text);
         }
         assert_eq!(("all".parse(), "none".parse::<Watched>().unwrap().is_none()), (Ok(Watched::All), true));
-        for wrong in ["", "gc", "jvm-gc,", "unreachable"] {
+        for wrong in ["", "gc", "jvm-gc,", "unreachable", "failing"] {
             assert!(wrong.parse::<Watched>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
         }
     }

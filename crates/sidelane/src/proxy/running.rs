@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
+use super::ejections::changes;
 use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
@@ -144,11 +145,12 @@ impl RunningProxy {
         ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
     }
 
-    /// Reads what it does, unless it is being written now.
-    pub fn look(&mut self) {
-        if let Ok(state) = self.shared.state.try_lock() {
-            self.state.clone_from(&state);
-        }
+    /// Reads what it does, unless it is being written now. Returns what is to be told of its servers.
+    pub fn look(&mut self) -> Vec<String> {
+        let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
+        let news = state.as_ref().map(|state| changes(self.state.as_ref(), state));
+        self.state.clone_from(&state);
+        news.unwrap_or_default()
     }
 
     /// What it did up to the last look; nothing before it has written anything down.

@@ -77,6 +77,10 @@ impl fmt::Display for Summary {
         if counts.sent_again > 0 {
             writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
         }
+        for server in self.state.by_server.iter().filter(|server| server.counts.ejections > 0) {
+            let (address, ejections) = (server.address, server.counts.ejections);
+            writeln!(f, "ejected    {address}, {ejections} times: it failed its requests")?;
+        }
         if counts.warm_ups > 0 {
             writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
         }

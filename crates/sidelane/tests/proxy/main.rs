@@ -7,6 +7,7 @@ mod ends;
 mod hazards;
 mod http;
 mod limits;
+mod outliers;
 mod redis;
 mod scene;
 mod tales;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Proxy {
     child: Child,
     pub address: SocketAddr,
     json: tempfile::TempPath,
+    /// Lines on standard error, after the first.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
@@ -49,8 +52,20 @@ impl Proxy {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let said = lines.find_map(|line| Some(line.strip_prefix("sidelane: proxy at ")?.parse().unwrap()));
         let address = said.expect("the proxy says where it listens");
-        thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
-        Self { child, address, json }
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let its_lines = Arc::clone(&said);
+        thread::spawn(move || {
+            for line in lines {
+                eprintln!("{line}");
+                its_lines.lock().unwrap().push(line);
+            }
+        });
+        Self { child, address, json, said }
+    }
+
+    /// Whether it has said this on standard error.
+    pub fn has_said(&self, text: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
     /// Ends it: its summary.

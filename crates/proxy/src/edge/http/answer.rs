@@ -14,9 +14,9 @@ use super::super::shared::{Shared, now};
 use super::super::tunnel;
 use super::client::Client;
 use super::departure::departure;
-use super::outcome::{After, Failure, MALFORMED, quality};
+use super::outcome::{After, Failure, MALFORMED};
 use crate::config::Limits;
-use crate::desk::{End, Quality, Ticket};
+use crate::desk::{End, Outcome, Ticket};
 use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
 
 /// Bytes of a dropped answer that are read so that its connection can be used again; a longer one is closed.
@@ -126,21 +126,34 @@ async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Fa
     Ok((End::Answered, After::Close))
 }
 
+/// An answer that the client does not get.
+pub(super) struct Dropped {
+    pub(super) of: Server,
+    pub(super) ticket: Ticket,
+    pub(super) is_head: bool,
+    /// The desk does not know its head.
+    pub(super) is_new: bool,
+}
+
 /// Waits for an answer that came second, and drops it.
-pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, ticket: Ticket, is_head: bool) {
-    let limits = shared.config.limits;
+pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, dropped: Dropped) {
+    let Dropped { of, ticket, is_head, is_new } = dropped;
+    let (limits, sent_ns) = (shared.config.limits, shared.sent_ns(ticket, of));
     shared.dropping.set(shared.dropping.get() + 1);
-    let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
+    let answer = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
     shared.dropping.set(shared.dropping.get() - 1);
     shared.desk.borrow_mut().dropped(now(), ticket, of);
-    if let Some((_, Some(link))) = link {
+    if let Some((outcome, _)) = answer.as_ref().filter(|_| is_new) {
+        shared.tried(of, sent_ns, *outcome);
+    }
+    if let Some((_, Some(link))) = answer {
         shared.keep_link(of, link);
     }
 }
 
-/// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body; nothing if it breaks off before. Its quality, and the connection if it can be used
-/// again.
-pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Quality, Option<Link>)> {
+/// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body. Returns its status, and the connection if it can
+/// be used again; nothing if the answer breaks off before.
+pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Outcome, Option<Link>)> {
     let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true, has_via: false };
     let mut unused = Vec::new();
     let answer = loop {
@@ -156,18 +169,19 @@ pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> O
     let mut body = answer.body;
     let mut dropped = 0;
     link.kept = kept(&answer);
+    let outcome = Outcome::Status(answer.status);
     loop {
         let count = body.take(link.input.data()).ok()?;
         link.input.consume(count);
         dropped += count as u64;
         if dropped > DROPPED_MAX || matches!(body, Body::Length(left) if left > DROPPED_MAX) {
-            return Some((quality(answer.status), None));
+            return Some((outcome, None));
         }
         if body.is_over() {
-            return Some((quality(answer.status), answer.keeps_alive.then_some(link)));
+            return Some((outcome, answer.keeps_alive.then_some(link)));
         }
         if more(&mut link).await.is_none() {
-            return (body == Body::UntilClose).then_some((quality(answer.status), None));
+            return (body == Body::UntilClose).then_some((outcome, None));
         }
     }
 }

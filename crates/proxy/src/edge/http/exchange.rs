@@ -11,12 +11,12 @@ use tokio::task::spawn_local;
 
 use super::super::link::Link;
 use super::super::shared::{Shared, now};
-use super::answer::{Answered, Passage, drop_answer, relay};
+use super::answer::{Answered, Dropped, Passage, drop_answer, relay};
 use super::client::Client;
 use super::departure::{Departure, departure};
-use super::outcome::{After, Failure, LATE, LOST, MALFORMED, quality};
+use super::outcome::{After, Failure, LATE, LOST, MALFORMED};
 use super::upload;
-use crate::desk::{Class, End, Loss, Next, Quality, Ticket, Verdict};
+use crate::desk::{Class, End, Loss, Next, Outcome, Quality, Ticket, Verdict};
 use crate::http::{Forwarded, RequestHead, ResponseHead, Wanted, read_response};
 
 /// Later answers that are waited for, so that their connections can be used again.
@@ -87,13 +87,13 @@ impl Exchange<'_> {
     async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(End, After), Failure> {
         self.client.patience.start(self.shared.config.limits.answer_time);
         if !head.body.is_over() {
-            let answered = upload::send(self, to, &mut head.body).await?;
+            let answered = upload::send(self, to, &mut head).await?;
             return relay(self.passage(head.upgrades, head.body.is_over()), answered).await;
         }
         self.start(to);
         let answered = self.first_answer().await?;
         self.drop_other(answered.by);
-        if self.is_repeatable && quality(answered.head.status) == Quality::Success {
+        if self.is_repeatable && Outcome::Status(answered.head.status).quality() == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
         relay(self.passage(head.upgrades, true), answered).await
@@ -161,6 +161,13 @@ impl Exchange<'_> {
 
     /// The time for an answer is up.
     fn late(&mut self) -> Result<Answered, Failure> {
+        // It may end the service of a server, which hedges the requests there.
+        self.shared.desk.borrow_mut().stop_hedging(self.ticket);
+        for server in Server::BOTH {
+            if let Some(Copy::There(_, 1..)) = self.copies[server.index()] {
+                self.shared.late(self.ticket, server);
+            }
+        }
         let kept = self.shared.desk.borrow_mut().late(now(), self.ticket);
         kept.and_then(|server| self.forward_kept(server)).ok_or(LATE)
     }
@@ -223,7 +230,7 @@ impl Exchange<'_> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
                 // The other server may have the request, too, or may be asked.
-                Err(_) => return self.lose(server, Loss::Sent).map_err(|_| MALFORMED),
+                Err(_) => return self.lose(server, Loss::Malformed).map_err(|_| MALFORMED),
             };
             if head.is_interim() {
                 link.input.consume(head.bytes);
@@ -236,8 +243,7 @@ impl Exchange<'_> {
 
     /// A final answer, whose head is in `out` and in the link's input: the desk says which one is forwarded.
     fn judge(&mut self, server: Server, head: ResponseHead) -> Option<Answered> {
-        let verdict = self.shared.desk.borrow_mut().answered(now(), self.ticket, server, quality(head.status));
-        match verdict {
+        match self.shared.answered(self.ticket, server, Outcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {
                 let Some(Copy::There(mut link, sent)) = self.copies[server.index()].take() else { return None };
                 link.input.consume(head.bytes);
@@ -289,8 +295,7 @@ impl Exchange<'_> {
     /// The copy at this server is lost; the desk says what is done. The answer, if that is a failure that was kept.
     fn lose(&mut self, server: Server, loss: Loss) -> Result<Option<Answered>, Failure> {
         self.copies[server.index()] = None;
-        let next = self.shared.desk.borrow_mut().lost(now(), self.ticket, server, loss);
-        match next {
+        match self.shared.lost(self.ticket, server, loss) {
             Next::Send(to) => self.start(to),
             Next::Wait => {}
             Next::Forward(kept) => return self.forward_kept(kept).map(Some).ok_or(LOST),
@@ -307,12 +312,15 @@ impl Exchange<'_> {
     /// The answer of the other server, if it was asked, is dropped when it comes, or its connection is closed.
     fn drop_other(&mut self, by: Server) {
         let other = by.other();
-        match self.copies[other.index()].take() {
+        let copy = self.copies[other.index()].take();
+        // The desk knows of a failure that was kept.
+        let is_new = matches!(copy, Some(Copy::There(..)));
+        match copy {
             Some(Copy::There(link, sent) | Copy::Kept(link, sent))
                 if sent == self.client.request.len() && self.may_wait() =>
             {
-                let shared = Rc::clone(self.shared);
-                drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
+                let (shared, ticket, is_head) = (Rc::clone(self.shared), self.ticket, self.wanted.is_head);
+                drop(spawn_local(drop_answer(shared, link, Dropped { of: other, ticket, is_head, is_new })));
             }
             copy => self.drop_copy(other, copy),
         }

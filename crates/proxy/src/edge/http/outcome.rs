@@ -1,7 +1,6 @@
 //! How an exchange ends.
 
 use super::client::Gone;
-use crate::desk::Quality;
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +28,10 @@ impl From<Gone> for Failure {
     }
 }
 
-/// Quality of an answer with this status: another server might do better than 5xx and 429.
-pub(super) fn quality(status: u16) -> Quality {
-    if status >= 500 || status == 429 { Quality::Failure } else { Quality::Success }
-}
-
 pub(super) const LOST: Failure = Failure::Error(502, "no server could be reached, or the one that was asked was lost");
 pub(super) const MALFORMED: Failure = Failure::Error(502, "what the server answered is no HTTP");
+pub(super) const SLOW: Failure = Failure::Error(
+    408,
+    "the body of the request came too slowly: less than 500 bytes a second on average, or nothing within the idle time",
+);
 pub(super) const LATE: Failure = Failure::Error(504, "no server answered in time");

@@ -6,16 +6,18 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use sidelane_policy::hedge::Server;
+use tokio::time::Instant;
 
 use super::super::link::Link;
+use super::super::pace::Pace;
 use super::super::shared::now;
 use super::answer::Answered;
 use super::client::Client;
 use super::departure::{Departure, departure};
 use super::exchange::Exchange;
-use super::outcome::{Failure, LATE, LOST, MALFORMED, quality};
-use crate::desk::{Loss, Next};
-use crate::http::{Body, ResponseHead, Wanted, read_response};
+use super::outcome::{Failure, LATE, LOST, MALFORMED, SLOW};
+use crate::desk::{Loss, Next, Outcome};
+use crate::http::{Body, RequestHead, ResponseHead, Wanted, read_response};
 
 /// Bytes of the body that have been read and not sent; no more are read until fewer are.
 const AHEAD_MAX: usize = 64 << 10;
@@ -39,20 +41,58 @@ enum Way {
     Broken,
 }
 
+/// Whether the client or the server is waited for, and for how long.
+struct Limit {
+    pace: Pace,
+    waits_for_client: bool,
+    /// The client waits for `100 Continue`.
+    is_held: bool,
+}
+
+impl Limit {
+    /// Sets the time limit of the next event.
+    fn set(&mut self, exchange: &mut Exchange<'_>, body: &Body) {
+        let waits = wants_more(body, &exchange.client.request) && !self.is_held;
+        let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
+        self.pace.wait(Instant::now(), waits);
+        let patience = &mut exchange.client.patience;
+        match waits {
+            true => patience.start(self.pace.left()),
+            false if was_waiting => patience.start(exchange.shared.config.limits.answer_time),
+            false => {}
+        }
+    }
+}
+
+fn wants_more(body: &Body, unsent: &[u8]) -> bool {
+    !body.is_over() && unsent.len() < AHEAD_MAX
+}
+
 /// Sends the request and the body as it comes, and returns the answer, which may come before the body has ended.
-pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Body) -> Result<Answered, Failure> {
+pub(super) async fn send(
+    exchange: &mut Exchange<'_>,
+    to: Server,
+    request: &mut RequestHead,
+) -> Result<Answered, Failure> {
     let (mut to, mut link) = connect(exchange, to).await?;
-    let mut way = Way::Unused;
+    let (mut way, body) = (Way::Unused, &mut request.body);
+    let pace = Pace::new(exchange.shared.config.limits.idle_time);
+    let mut limit = Limit { pace, waits_for_client: false, is_held: request.expects_continue };
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
+        limit.set(exchange, body);
         match next_event(exchange, &link, body, way).await {
-            Event::FromClient => read_client(exchange)?,
+            Event::FromClient => {
+                let count = read_client(exchange)?;
+                limit.pace.came(count);
+                limit.is_held &= count == 0;
+            }
             Event::Writable => way = write(exchange, &link, way),
             Event::FromServer => match link.input.fill(&link.stream) {
                 Ok(1..) => {
                     let wanted = exchange.wanted();
                     let wanted = Wanted { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
-                    if let Some(head) = read_answer(exchange, &mut link, to, wanted).await? {
+                    if let Some(head) = read_answer(exchange, &mut link, to, wanted, &mut limit.is_held).await? {
                         let is_asked = way != Way::Broken && body.is_over() && exchange.client.request.is_empty();
                         return Ok(Answered { by: to, link, head, is_asked });
                     }
@@ -68,6 +108,10 @@ pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Bod
             Event::Departed(departure) => exchange.departed(departure)?,
             Event::Late => {
                 exchange.shared.desk.borrow_mut().dropped(now(), exchange.ticket, to);
+                if limit.waits_for_client {
+                    return Err(SLOW);
+                }
+                exchange.shared.late(exchange.ticket, to);
                 return Err(LATE);
             }
         }
@@ -105,7 +149,7 @@ async fn linked_or_other(
 
 async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: Way) -> Event {
     let Client { stream, request, patience, is_half_closed, .. } = &mut *exchange.client;
-    let wants_more = !body.is_over() && request.len() < AHEAD_MAX;
+    let wants_more = wants_more(body, request);
     let has_some = way != Way::Broken && !request.is_empty();
     // A body that has not been read whole may be followed by the end of the client's direction.
     let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
@@ -127,18 +171,14 @@ async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: 
     .await
 }
 
-fn read_client(exchange: &mut Exchange<'_>) -> Result<(), Failure> {
+/// Reads what has come from the client. Returns how many bytes.
+fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
     let client = &mut *exchange.client;
     match client.input.fill(&client.stream) {
         // The server gets no end of the body, so it does not take a part for the whole.
         Ok(0) => Err(Failure::Gone),
-        Ok(_) => {
-            client
-                .patience
-                .start(exchange.shared.config.limits.idle_time.max(exchange.shared.config.limits.answer_time));
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Ok(count) => Ok(count),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(_) => Err(Failure::Gone),
     }
 }
@@ -158,16 +198,18 @@ fn write(exchange: &mut Exchange<'_>, link: &Link, way: Way) -> Way {
 }
 
 fn lost(exchange: &mut Exchange<'_>, to: Server) -> Failure {
-    exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::Sent);
+    exchange.shared.lost(exchange.ticket, to, Loss::Sent);
     LOST
 }
 
-/// Reads what has come from the server: an answer, if its head is whole. Interim ones are passed on.
+/// Reads what has come from the server: an answer, if its head is whole. Interim ones are passed on, and the client is
+/// held no more.
 async fn read_answer(
     exchange: &mut Exchange<'_>,
     link: &mut Link,
     to: Server,
     wanted: Wanted,
+    is_held: &mut bool,
 ) -> Result<Option<ResponseHead>, Failure> {
     let limits = exchange.shared.config.limits;
     loop {
@@ -176,16 +218,17 @@ async fn read_answer(
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(None),
             Err(_) => {
-                exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::Sent);
+                exchange.shared.lost(exchange.ticket, to, Loss::Malformed);
                 return Err(MALFORMED);
             }
         };
         link.input.consume(answer.bytes);
         if answer.is_interim() {
             exchange.client.write_out(&limits).await?;
+            *is_held = false;
             continue;
         }
-        exchange.shared.desk.borrow_mut().answered(now(), exchange.ticket, to, quality(answer.status));
+        exchange.shared.answered(exchange.ticket, to, Outcome::Status(answer.status));
         return Ok(Some(answer));
     }
 }

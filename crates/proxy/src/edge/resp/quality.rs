@@ -1,38 +1,58 @@
-//! Whether a reply is an answer, or a failure to give one.
+//! What a reply says of its server.
 
 use super::super::http::more;
 use super::super::link::Link;
 use crate::config::Limits;
-use crate::desk::Quality;
+use crate::desk::{Outcome, Reply};
 use crate::resp::Scanner;
 
-/// Reads a whole reply and drops it. Its quality, and the connection if it can be used again.
-pub(crate) async fn swallow(mut link: Link, limits: &Limits) -> Option<(Quality, Option<Link>)> {
-    let (mut scanner, mut bytes, mut quality) = (Scanner::default(), 0, Quality::Success);
+/// Reads a whole reply and drops it. Returns what it says, and the connection if it can be used again.
+pub(crate) async fn swallow(mut link: Link, limits: &Limits) -> Option<(Outcome, Option<Link>)> {
+    let (mut scanner, mut bytes, mut outcome) = (Scanner::default(), 0, Outcome::Reply(Reply::Value));
     loop {
         let (count, is_whole) = scanner.next(link.input.data()).ok()?;
         if bytes == 0 {
-            quality = quality_of(&link.input.data()[..count]);
+            outcome = outcome_of(&link.input.data()[..count]);
         }
         scanner.take();
         link.input.consume(count);
         bytes += count;
         match is_whole {
-            true => return Some((quality, Some(link))),
+            true => return Some((outcome, Some(link))),
             false if bytes > limits.reply_bytes => return None,
             false => more(&mut link).await?,
         }
     }
 }
 
-/// Errors of a server that cannot answer now, or not this client, as another server may.
-const FAILURES: [&[u8]; 8] =
-    [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-TRYAGAIN", b"-CLUSTERDOWN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
+/// Errors of a server that cannot do its work.
+const FAILING: [&[u8]; 4] = [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-CLUSTERDOWN"];
+/// Errors of a server that does its work, which another server might not give.
+const REFUSALS: [&[u8]; 4] = [b"-TRYAGAIN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
 
-/// Whether the reply that begins so is an answer, or a server's failure to give one.
-pub(super) fn quality_of(reply: &[u8]) -> Quality {
-    match FAILURES.iter().any(|failure| reply.starts_with(failure)) {
-        true => Quality::Failure,
-        false => Quality::Success,
+/// What the reply that begins so says.
+pub(super) fn outcome_of(reply: &[u8]) -> Outcome {
+    let begins_as = |errors: &[&[u8]]| errors.iter().any(|error| reply.starts_with(error));
+    Outcome::Reply(match reply.first() {
+        Some(b'-') if begins_as(&FAILING) => Reply::Failing,
+        Some(b'-') if begins_as(&REFUSALS) => Reply::Refusal,
+        Some(b'-' | b'!') => Reply::Error,
+        _ => Reply::Value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_server_are_told_from_those_of_the_command() {
+        let of = |reply: &str| outcome_of(reply.as_bytes());
+        assert_eq!(of("-LOADING Redis is loading the dataset in memory\r\n"), Outcome::Reply(Reply::Failing));
+        assert_eq!(of("-READONLY You can't write against a read only replica.\r\n"), Outcome::Reply(Reply::Refusal));
+        for error in ["-WRONGTYPE Operation\r\n", "-ERR unknown command\r\n", "-MOVED 1 a:1\r\n", "!5\r\nERR a\r\n"] {
+            assert_eq!(of(error), Outcome::Reply(Reply::Error));
+        }
+        assert_eq!(of("$8\r\n-LOADING\r\n"), Outcome::Reply(Reply::Value));
     }
 }

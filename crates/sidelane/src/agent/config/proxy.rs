@@ -78,6 +78,12 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
         budget_percent: reader.setting("budget", budget, usual.budget_percent, |percent| word(&format!("{percent}%"))),
         burst: reader.setting("burst", burst, usual.burst, u64::to_string),
         warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),
+        outlier_detection: reader.setting(
+            "outlier_detection",
+            reader.flag("outlier_detection"),
+            usual.outlier_detection,
+            bool::to_string,
+        ),
         poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
         trace: reader.setting("trace", reader.flag("trace"), usual.trace, bool::to_string),
         limits: limits(reader, usual.limits),

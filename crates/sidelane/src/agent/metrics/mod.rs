@@ -6,5 +6,5 @@
 mod exposition;
 mod serve;
 
-pub use exposition::{Exposition, Family, Kind, latency};
+pub use exposition::{Exposition, Family, Kind, Value, latency};
 pub use serve::Listener;

@@ -8,7 +8,7 @@ use crate::agent::metrics::Family;
 use crate::agent::status::ProxyStatus;
 use crate::note::Note;
 use crate::proxy::options::ProxyOptions;
-use crate::proxy::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words};
+use crate::proxy::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service};
 
 /// All that run.
 pub struct Proxies {
@@ -72,27 +72,40 @@ impl Proxies {
         ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
     }
 
-    /// Reads what they do. Those that have ended are taken out: those that have drained with what is to be told of them,
-    /// and those that could not go on with why.
+    /// Reads what they do. Returns what is to be told of their servers and of those that have ended, which are taken out;
+    /// an error is why one could not go on.
     pub fn look(&mut self) -> Vec<Result<String>> {
-        self.running.iter_mut().for_each(RunningProxy::look);
+        let all = self.running.iter_mut().chain(&mut self.draining);
+        let news: Vec<_> = all.flat_map(news).map(Ok).collect();
         let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
         let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
-        failed.chain(drained).map(end).collect()
+        news.into_iter().chain(failed.chain(drained).map(end)).collect()
     }
 
     /// What Prometheus reads of them, as of the last look.
     pub fn families(&self) -> Vec<Family> {
-        let counted = self.running.iter().filter_map(|proxy| {
-            let (listen, options) = (Some(proxy.address()), proxy.options());
-            Some(Counted { listen, options, state: proxy.state()? })
+        let counted = self.one_for_each_address().filter_map(|proxy| {
+            let (address, options) = (proxy.address(), proxy.options());
+            let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
+            Some(Counted { listen: Some(address), options, state: proxy.state()?, draining })
         });
         families(&counted.collect::<Vec<_>>())
     }
 
+    /// A draining proxy only where no other one takes clients.
+    fn one_for_each_address(&self) -> impl Iterator<Item = &RunningProxy> {
+        let mut addresses = Vec::new();
+        self.running.iter().chain(&self.draining).filter(move |proxy| {
+            let is_first = !addresses.contains(&proxy.address());
+            addresses.push(proxy.address());
+            is_first
+        })
+    }
+
     /// What is shown of them, as of the last look.
     pub fn status(&self) -> Vec<ProxyStatus> {
-        self.running.iter().map(status).collect()
+        let draining = self.draining.iter().map(|proxy| ProxyStatus { draining: true, ..status(proxy) });
+        self.running.iter().map(status).chain(draining).collect()
     }
 
     /// Ends them all when they have answered what they have, or at once at a second signal. What is to be told of them.
@@ -111,6 +124,11 @@ fn end(proxy: RunningProxy) -> Result<String> {
     Ok(format!("the proxy at {address} has ended{cut}"))
 }
 
+fn news(proxy: &mut RunningProxy) -> Vec<String> {
+    let address = proxy.address();
+    proxy.look().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
+}
+
 fn status(proxy: &RunningProxy) -> ProxyStatus {
     let options = proxy.options();
     let known = proxy.state();
@@ -124,6 +142,8 @@ fn status(proxy: &RunningProxy) -> ProxyStatus {
             .map(|server| server.to_string())
             .collect(),
         why: known.map(|state| state.why.clone()),
+        draining: false,
+        out_of_service: known.iter().flat_map(|state| &state.by_server).filter_map(out_of_service).collect(),
         clients: known.map_or(0, |state| state.clients),
         in_flight: known.map_or(0, |state| state.in_flight),
         requests: counts.requests,

@@ -273,6 +273,12 @@ pub struct ProxyStatus {
     /// Why that one is active; missing while the proxy begins.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
+    /// It takes no more clients, and answers what it has.
+    #[serde(default)]
+    pub draining: bool,
+    /// Servers that are out of service because they fail their requests, for how long and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub out_of_service: Vec<String>,
     /// Clients that are connected.
     pub clients: usize,
     /// Requests that are not answered.

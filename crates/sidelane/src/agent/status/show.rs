@@ -138,11 +138,13 @@ fn write_container(f: &mut fmt::Formatter<'_>, container: &ContainerStatus) -> f
 fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyStatus) -> fmt::Result {
     let ProxyStatus { listen, active, clients, in_flight, requests, answered, hedges, hedge_wins, swaps, .. } = proxy;
     let why = proxy.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let state = if proxy.draining { "drains; " } else { "" };
     writeln!(
         f,
-        "  {listen}: active {active}{why}; {clients} client(s), {in_flight} request(s) in flight; {requests} came, \
+        "  {listen}: {state}active {active}{why}; {clients} client(s), {in_flight} request(s) in flight; {requests} came, \
          {answered} answered, {hedges} hedged, {hedge_wins} of them won; {swaps} swap(s)"
-    )
+    )?;
+    proxy.out_of_service.iter().try_for_each(|server| writeln!(f, "    {server}"))
 }
 
 fn write_flight(f: &mut fmt::Formatter<'_>, flight: &FlightStatus) -> fmt::Result {
@@ -198,15 +200,22 @@ mod tests {
     #[test]
     fn proxies_and_flight_recorders_have_a_line_each() {
         let [listen, active] = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned);
-        let proxy = ProxyStatus { listen, active, requests: 5, answered: 4, hedges: 1, ..Default::default() };
+        let out_of_service = vec!["127.0.0.1:3 is out of service".to_owned()];
+        let proxy =
+            ProxyStatus { listen, active, requests: 5, answered: 4, hedges: 1, out_of_service, ..Default::default() };
+        let draining = ProxyStatus { draining: true, out_of_service: Vec::new(), ..proxy.clone() };
         let [service, state, slo] = ["redis", "records", "p99=5ms"].map(str::to_owned);
         let flight =
             FlightStatus { service, state, slo, recordings: 1, last: Some("/a.html".into()), ..Default::default() };
-        let shown = Snapshot { proxies: vec![proxy], flights: vec![flight], ..Default::default() }.to_string();
+        let shown =
+            Snapshot { proxies: vec![proxy, draining], flights: vec![flight], ..Default::default() }.to_string();
         let expected = "
 proxies
   127.0.0.1:1: active 127.0.0.1:2; 0 client(s), 0 request(s) in flight; 5 came, 4 answered, 1 hedged, 0 of them won; \
                         0 swap(s)
+    127.0.0.1:3 is out of service
+  127.0.0.1:1: drains; active 127.0.0.1:2; 0 client(s), 0 request(s) in flight; 5 came, 4 answered, 1 hedged, 0 of \
+                        them won; 0 swap(s)
 
 flight recorders
   redis: records; 1 recording(s) of what broke p99=5ms, the last in /a.html

@@ -441,14 +441,18 @@ impl Session {
     /// What is not answered is over; connections that owe nothing, and have nothing of this client's, are kept.
     fn end(&mut self, end: End) {
         self.shared.memory.change(self.counted, 0);
-        let mut desk = self.shared.desk.borrow_mut();
         let at = now();
         for ticket in self.lineup.tickets() {
-            desk.finished(at, ticket, end);
+            self.shared.desk.borrow_mut().finished(at, ticket, end);
         }
         for server in Server::BOTH {
             let owed: Vec<Ticket> = self.lineup.owed_by(server).collect();
+            if let Some(first) = owed.first().filter(|_| end == End::Failed(504)) {
+                self.shared.late(*first, server);
+            }
+            let mut desk = self.shared.desk.borrow_mut();
             owed.iter().for_each(|ticket| desk.dropped(at, *ticket, server));
+            drop(desk);
             let is_clean = owed.is_empty() && !self.sides[server.index()].is_marked();
             if let Some(link) = self.sides[server.index()].take_link().filter(|_| is_clean) {
                 self.shared.keep_link(server, link);

@@ -5,10 +5,10 @@ use std::io;
 use sidelane_policy::hedge::Server;
 
 use super::super::super::shared::now;
-use super::super::quality::quality_of;
+use super::super::quality::outcome_of;
 use super::super::side::SideEvent;
 use super::{Over, Session};
-use crate::desk::{End, Loss, Next, Quality, Ticket, Verdict};
+use crate::desk::{End, Loss, Next, Outcome, Quality, Ticket, Verdict};
 
 /// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
 const WHOLE_MAX: usize = 64 << 10;
@@ -75,7 +75,7 @@ impl Session {
             Some(fate) => fate,
             None if !is_whole && count > limits.reply_bytes && !is_next => return self.too_long(server),
             None if !is_whole && (!is_next || count <= WHOLE_MAX) => return Ok(false),
-            None => match self.shared.desk.borrow_mut().answered(now(), ticket, server, quality_of(came)) {
+            None => match self.shared.answered(ticket, server, outcome_of(came)) {
                 Verdict::Forward(by) if by == server => Fate::PassedOn,
                 Verdict::Forward(_) => {
                     self.lineup.answer_failure(ticket);
@@ -136,7 +136,10 @@ impl Session {
         self.sides[server.index()].close();
         self.replies[server.index()] = None;
         self.writes.lose(server);
-        for ticket in self.lineup.lose(server) {
+        let lost = self.lineup.lose(server);
+        // The connection is one failure, however many commands were on it.
+        let failed = lost.first().map(|ticket| self.shared.sent_ns(*ticket, server)).zip(loss.error());
+        for ticket in lost {
             let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
             match next {
                 Next::Send(to) => self.copy(ticket, to),
@@ -144,6 +147,9 @@ impl Session {
                 Next::Forward(_) => self.lineup.answer_failure(ticket),
                 Next::GiveUp => self.lineup.answer(ticket, LOST.to_vec(), false),
             }
+        }
+        if let Some((sent_ns, error)) = failed {
+            self.shared.tried(server, sent_ns, Outcome::Error(error));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a `[[proxy]]`.
-const PROXY: [&str; 20] = [
+const PROXY: [&str; 21] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
@@ -17,6 +17,7 @@ const PROXY: [&str; 20] = [
     "budget = \"10%\"",
     "burst = ",
     "warm_up = ",
+    "outlier_detection = ",
     "poll = \"200us\"",
     "head_time = ",
     "idle_time = ",

@@ -32,7 +32,7 @@ fn proxies_that_cannot_be() {
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `active`, `answer_time`, \
              `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, `hazard`, `head_time`, `hedge`, `idle_time`, \
-             `listen`, `once_to`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
+             `listen`, `once_to`, `outlier_detection`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
     refused(

@@ -1,0 +1,274 @@
+//! Outlier detection: whether a server fails its requests, and for how long it is out of service.
+//!
+//! Problem. A server may accept every connection and fail every request: its disk is full, its database is lost, its
+//! threads are stuck. Nothing on its machine shows that. Its answers do.
+//!
+//! Approach. The server is ejected after [`IN_A_ROW`] failures in a row, or when half of at least [`SHARE_MIN`] requests
+//! failed within ten seconds. It is out for 30 s times the number of its ejections so far, 300 s at most. Each minute in
+//! service takes one from that number. After its return the first [`TRIAL`] requests are a trial: one failure ejects it
+//! again.
+//!
+//! Results of requests that were sent before the ejection or the return say nothing of the server as it is now. They are
+//! ignored: a server that hung may owe timeouts for a minute.
+
+use core::fmt;
+
+use crate::Nanos;
+
+/// Failures in a row that eject a server.
+pub const IN_A_ROW: u32 = 5;
+/// Requests within the window below which their share of failures says nothing.
+pub const SHARE_MIN: u32 = 20;
+/// Requests after a return of which each failure ejects the server again.
+pub const TRIAL: u32 = 5;
+
+const SECOND_NS: Nanos = 1_000_000_000;
+/// Ejections that count.
+const TIMES_MAX: u32 = 10;
+/// Time in service that takes one from the number of ejections, in times of the shortest ejection.
+const CALM_TIMES: Nanos = 2;
+/// Seconds of the window.
+const WINDOW: usize = 10;
+
+/// A request that a server has answered, or has failed to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// When it was sent.
+    pub sent_ns: Nanos,
+    /// Whether the server failed it.
+    pub has_failed: bool,
+}
+
+/// Reason of an ejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Failures in a row.
+    InARow(u32),
+    /// Failures among the requests of the window.
+    Share {
+        /// Those that failed.
+        failed: u32,
+        /// All of them.
+        of: u32,
+    },
+    /// A failure after its return.
+    Again,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InARow(count) => write!(f, "{count} requests in a row failed"),
+            Self::Share { failed, of } => write!(f, "{failed} of {of} requests failed within {WINDOW} s"),
+            Self::Again => f.write_str("it failed again after its return"),
+        }
+    }
+}
+
+/// Time of a server out of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Its begin.
+    pub since_ns: Nanos,
+    /// Its end.
+    pub until_ns: Nanos,
+    /// Its reason.
+    pub fault: Fault,
+}
+
+/// Results of the last ten seconds, by second.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    /// All requests, and those that failed.
+    seconds: [(u32, u32); WINDOW],
+    /// The second of the latest result.
+    latest: u64,
+}
+
+impl Window {
+    fn note(&mut self, now: Nanos, has_failed: bool) {
+        let second = (now / SECOND_NS).max(self.latest);
+        let passed = (second - self.latest).min(WINDOW as u64);
+        for later in 1..=passed {
+            self.seconds[((self.latest + later) % WINDOW as u64) as usize] = (0, 0);
+        }
+        self.latest = second;
+        let (all, failed) = &mut self.seconds[(second % WINDOW as u64) as usize];
+        *all = all.saturating_add(1);
+        *failed = failed.saturating_add(u32::from(has_failed));
+    }
+
+    /// All requests, and those that failed.
+    fn sums(&self) -> (u32, u32) {
+        let add = |a: (u32, u32), b: &(u32, u32)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+        self.seconds.iter().fold((0, 0), add)
+    }
+}
+
+/// Results of one server's requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outlier {
+    in_a_row: u32,
+    window: Window,
+    ejection: Option<Ejection>,
+    /// Requests that were sent before are ignored.
+    counts_from: Nanos,
+    /// Requests of its trial that are left.
+    trial: u32,
+    /// Ejections so far, less one for each minute in service since.
+    times: u32,
+    in_service_since: Nanos,
+}
+
+impl Outlier {
+    /// Takes in a result. A reason to eject the server, if there is one.
+    pub(super) fn note(&mut self, now: Nanos, attempt: Attempt) -> Option<Fault> {
+        if self.is_out() || attempt.sent_ns < self.counts_from {
+            return None;
+        }
+        self.window.note(now, attempt.has_failed);
+        if !attempt.has_failed {
+            self.in_a_row = 0;
+            self.trial = self.trial.saturating_sub(1);
+            return None;
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        let (of, failed) = self.window.sums();
+        match () {
+            () if self.trial > 0 => Some(Fault::Again),
+            () if self.in_a_row >= IN_A_ROW => Some(Fault::InARow(self.in_a_row)),
+            () if of >= SHARE_MIN && failed >= of.div_ceil(2) => Some(Fault::Share { failed, of }),
+            () => None,
+        }
+    }
+
+    /// Takes the server out of service, for so long at the first time.
+    pub(super) fn eject(&mut self, now: Nanos, fault: Fault, out_ns: Nanos) {
+        let calm = now.saturating_sub(self.in_service_since) / (CALM_TIMES * out_ns).max(1);
+        self.times =
+            self.times.saturating_sub(u32::try_from(calm).unwrap_or(u32::MAX)).saturating_add(1).min(TIMES_MAX);
+        let until_ns = now.saturating_add(out_ns.saturating_mul(self.times.into()));
+        self.ejection = Some(Ejection { since_ns: now, until_ns, fault });
+    }
+
+    /// Ends its time out of service if that is over. Whether it was.
+    pub(super) fn return_if_due(&mut self, now: Nanos) -> bool {
+        let is_due = self.ejection.is_some_and(|ejection| now >= ejection.until_ns);
+        if is_due {
+            self.renew(now);
+            self.trial = TRIAL;
+        }
+        is_due
+    }
+
+    /// Forgets all results so far, and what they led to, but for how often the server was ejected.
+    pub(super) fn renew(&mut self, now: Nanos) {
+        if self.ejection.take().is_some() {
+            self.in_service_since = now;
+        }
+        self.trial = 0;
+        self.counts_from = now;
+        self.in_a_row = 0;
+        self.window = Window::default();
+    }
+
+    /// Whether it is back, and each failure ejects it again.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.trial > 0 && !self.is_out()
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.ejection.is_some()
+    }
+
+    pub(super) fn ejection(&self) -> Option<Ejection> {
+        self.ejection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUT_NS: Nanos = 30 * SECOND_NS;
+    const MINUTE_NS: Nanos = 60 * SECOND_NS;
+
+    fn failed(sent_ns: Nanos) -> Attempt {
+        Attempt { sent_ns, has_failed: true }
+    }
+
+    fn well(sent_ns: Nanos) -> Attempt {
+        Attempt { sent_ns, has_failed: false }
+    }
+
+    /// Ejects it, lets its time pass, and returns how long that was.
+    fn out_for(outlier: &mut Outlier, now: &mut Nanos) -> Nanos {
+        outlier.eject(*now, Fault::Again, OUT_NS);
+        let out = outlier.ejection().expect("just ejected").until_ns - *now;
+        *now += out;
+        assert!(outlier.return_if_due(*now));
+        out
+    }
+
+    #[test]
+    fn failures_in_a_row_are_a_reason_and_a_success_between_them_is_none() {
+        let mut outlier = Outlier::default();
+        (0..4).for_each(|at| assert_eq!(outlier.note(at, failed(at)), None));
+        assert_eq!(outlier.note(4, well(4)), None);
+        (5..9).for_each(|at| assert_eq!(outlier.note(at, failed(at)), None));
+        assert_eq!(outlier.note(9, failed(9)), Some(Fault::InARow(5)));
+    }
+
+    #[test]
+    fn half_of_the_requests_within_ten_seconds_are_a_reason() {
+        let mut outlier = Outlier::default();
+        let mut note = |at: Nanos, has_failed| outlier.note(at, Attempt { sent_ns: at, has_failed });
+        // Nineteen, of which ten fail, are too few.
+        for turn in 0..19 {
+            assert_eq!(note(turn, turn % 2 == 0), None);
+        }
+        assert_eq!(note(19, true), Some(Fault::Share { failed: 11, of: 20 }));
+        // After ten seconds they count no more.
+        let later = 11 * SECOND_NS;
+        for turn in 0..19 {
+            assert_eq!(note(later + turn, turn % 2 == 0), None);
+        }
+        assert_eq!(note(later + 19, false), None);
+        assert_eq!(note(later + 20, true), Some(Fault::Share { failed: 11, of: 21 }));
+    }
+
+    #[test]
+    fn a_window_forgets_second_by_second() {
+        let mut window = Window::default();
+        (0..30).for_each(|second| window.note(second * SECOND_NS, second % 2 == 0));
+        assert_eq!(window.sums(), (10, 5));
+        window.note(34 * SECOND_NS, true);
+        assert_eq!(window.sums(), (6, 3), "those of seconds 25 to 29, and 34");
+        window.note(100 * SECOND_NS, false);
+        assert_eq!(window.sums(), (1, 0));
+    }
+
+    #[test]
+    fn each_ejection_is_longer_and_minutes_in_service_make_the_next_one_shorter() {
+        let (mut outlier, mut now) = (Outlier::default(), 1_000);
+        for seconds in [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300, 300] {
+            assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, seconds);
+        }
+        now += 3 * MINUTE_NS;
+        assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, 240, "ten, less three, and one");
+        now += 100 * MINUTE_NS;
+        assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, 30);
+    }
+
+    #[test]
+    fn one_failure_of_the_first_requests_after_the_return_is_enough_and_old_requests_do_not_count() {
+        let mut outlier = Outlier::default();
+        outlier.eject(0, Fault::InARow(5), OUT_NS);
+        assert!(!outlier.return_if_due(OUT_NS - 1) && outlier.return_if_due(OUT_NS));
+        assert_eq!(outlier.note(OUT_NS + 1, failed(OUT_NS - 1)), None, "it was sent before the return");
+        (0..u64::from(TRIAL) - 1).for_each(|at| assert_eq!(outlier.note(OUT_NS + at, well(OUT_NS + at)), None));
+        assert_eq!(outlier.note(OUT_NS + 9, failed(OUT_NS + 9)), Some(Fault::Again));
+        assert_eq!(outlier.note(OUT_NS + 9, well(OUT_NS + 9)), None);
+        assert_eq!(outlier.note(OUT_NS + 10, failed(OUT_NS + 10)), None, "the trial is over");
+    }
+}

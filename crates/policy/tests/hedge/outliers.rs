@@ -1,0 +1,193 @@
+//! Servers that fail their requests: vectors worked by hand, and properties over random histories.
+
+use proptest::prelude::*;
+use sidelane_policy::Policy;
+use sidelane_policy::hedge::{
+    Action, Actions, Attempt, Fault, Hazard, Hazards, IN_A_ROW, Mode, Reason, Roles, RolesConfig, Seen, Server,
+};
+
+use Server::{First, Second};
+
+const SECOND: u64 = 1_000_000_000;
+const FAILING: Hazard = Hazard::Failing;
+
+fn tried(server: Server, sent_ns: u64, has_failed: bool) -> Seen {
+    Seen::Tried(server, Attempt { sent_ns, has_failed })
+}
+
+/// Tells it, and returns what has to be done.
+fn tell(roles: &mut Roles, now: u64, seen: Seen) -> Vec<Action> {
+    let mut out = Actions::default();
+    roles.observe(now, &seen, &mut out);
+    out.iter().collect()
+}
+
+/// The server fails as many requests as it takes; nothing is done before the last one.
+fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<Action> {
+    for _ in 1..IN_A_ROW {
+        assert_eq!(tell(roles, now, tried(server, now, true)), []);
+    }
+    tell(roles, now, tried(server, now, true))
+}
+
+fn swap(to: Server) -> Action {
+    Action::Swap { to, because: FAILING }
+}
+
+fn resend(from: Server) -> Action {
+    Action::Resend { from, because: FAILING }
+}
+
+#[test]
+fn a_failing_server_is_left_and_warmed_up_after_its_time_and_asked_again_when_it_is_well() {
+    let mut roles = Roles::new(RolesConfig::default());
+    assert_eq!(fail(&mut roles, SECOND, First), [swap(Second), resend(First)]);
+    let ejection = roles.ejection(First).unwrap();
+    assert_eq!((ejection.until_ns, ejection.fault), (31 * SECOND, Fault::InARow(5)));
+    assert_eq!((roles.next_wakeup(), roles.may_help(First), roles.can_ask(First)), (Some(31 * SECOND), false, true));
+    assert_eq!(tell(&mut roles, 2 * SECOND, tried(First, SECOND, true)), [], "it is out already");
+    assert_eq!(tell(&mut roles, 31 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
+    assert_eq!(tell(&mut roles, 32 * SECOND, Seen::Warmed(First)), [Action::Return { to: First }]);
+    assert_eq!((roles.active(), roles.why()), (First, Reason::Returned(FAILING)));
+    // On trial one failure is enough, but not one of a request of the time before.
+    assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
+    assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
+    let ejection = roles.ejection(First).unwrap();
+    assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND, Fault::Again));
+}
+
+#[test]
+fn a_server_that_fails_a_request_that_warms_it_up_is_out_again_before_a_client_gets_it() {
+    let mut roles = Roles::new(RolesConfig::default());
+    fail(&mut roles, 0, First);
+    assert_eq!(tell(&mut roles, 30 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
+    assert!(roles.is_warming_up(First));
+    assert_eq!(tell(&mut roles, 30 * SECOND + 1, Seen::StillCold(First)), [resend(First)]);
+    assert!(!roles.is_warming_up(First));
+    assert_eq!(roles.ejection(First).unwrap().until_ns, 90 * SECOND + 1);
+}
+
+#[test]
+fn the_last_good_server_stays() {
+    let mut roles = Roles::new(RolesConfig::default());
+    fail(&mut roles, 0, First);
+    assert_eq!(fail(&mut roles, 1, Second), []);
+    assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
+    // One that is away is no good server either; a failing one may still answer.
+    assert_eq!(
+        tell(&mut roles, 2, Seen::Unreachable(Second)),
+        [
+            Action::Swap { to: First, because: Hazard::Unreachable },
+            Action::Resend { from: Second, because: Hazard::Unreachable }
+        ]
+    );
+    let mut alone = Roles::new(RolesConfig { has_backup: false, ..RolesConfig::default() });
+    assert_eq!((fail(&mut alone, 0, First), alone.ejection(First)), (vec![], None));
+    let mut off = Roles::new(RolesConfig { out_ns: 0, ..RolesConfig::default() });
+    assert_eq!((fail(&mut off, 0, First), off.ejection(First)), (vec![], None));
+}
+
+#[test]
+fn a_restart_ends_it() {
+    let mut roles = Roles::new(RolesConfig::default());
+    fail(&mut roles, 0, First);
+    tell(&mut roles, SECOND, Seen::Watched(First, [Hazard::Restart].into_iter().collect()));
+    assert!(roles.ejection(First).is_some(), "not before it is there again");
+    assert_eq!(tell(&mut roles, 2 * SECOND, Seen::Watched(First, Hazards::NONE)), [Action::WarmUp(First)]);
+    assert_eq!(roles.ejection(First), None);
+    assert_eq!(tell(&mut roles, 3 * SECOND, Seen::StillCold(First)), [], "it loads what it needs");
+}
+
+#[test]
+fn a_server_that_comes_and_goes_fails_once_each_time() {
+    let mut roles = Roles::new(RolesConfig::default());
+    for turn in 0..u64::from(IN_A_ROW) {
+        assert_eq!(roles.ejection(First), None);
+        (0..10).for_each(|_| drop(tell(&mut roles, turn, Seen::Unreachable(First))));
+        tell(&mut roles, turn, Seen::Reached(First));
+    }
+    assert!(roles.ejection(First).is_some());
+}
+
+#[test]
+fn under_a_timer_a_failing_server_is_left_too() {
+    let mut roles = Roles::new(RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..RolesConfig::default() });
+    assert_eq!(fail(&mut roles, 0, First), [swap(Second)]);
+}
+
+fn server() -> impl Strategy<Value = Server> {
+    prop_oneof![Just(First), Just(Second)]
+}
+
+/// What is told, and how long before that a request was sent.
+fn seen() -> impl Strategy<Value = (Seen, u64)> {
+    let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
+    prop_oneof![
+        8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried(server, 0, failed), ago)),
+        8 => (server(), ago).prop_map(|(server, ago)| (tried(server, 0, true), ago)),
+        1 => (server(), prop_oneof![Just(0_u32), 0_u32..128])
+            .prop_map(|(server, bits)| (Seen::Watched(server, Hazards::from_bits(bits)), 0)),
+        1 => server().prop_map(|server| (Seen::Unreachable(server), 0)),
+        1 => server().prop_map(|server| (Seen::Reached(server), 0)),
+        1 => server().prop_map(|server| (Seen::Warmed(server), 0)),
+        1 => server().prop_map(|server| (Seen::StillCold(server), 0)),
+        1 => Just((Seen::Nothing, 0)),
+    ]
+}
+
+fn at(now: u64, seen: Seen, ago: u64) -> Seen {
+    match seen {
+        Seen::Tried(server, attempt) => tried(server, now.saturating_sub(ago), attempt.has_failed),
+        seen => seen,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn one_server_at_most_is_out_and_for_30_to_300_s(
+        history in proptest::collection::vec((0..5 * SECOND, seen()), 0..200),
+    ) {
+        let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
+        for (after, (seen, ago)) in history {
+            now += after;
+            tell(&mut roles, now, at(now, seen, ago));
+            let out: Vec<_> = Server::BOTH.into_iter().filter_map(|server| roles.ejection(server)).collect();
+            prop_assert!(out.len() <= 1, "{roles:?}");
+            for ejection in out {
+                let seconds = (ejection.until_ns - ejection.since_ns) / SECOND;
+                prop_assert!((30..=300).contains(&seconds) && now < ejection.until_ns, "{ejection:?}");
+            }
+            prop_assert!(roles.next_wakeup().is_none_or(|wakeup| wakeup > now));
+        }
+    }
+
+    #[test]
+    fn a_server_that_answers_more_than_half_of_its_requests_and_never_fails_five_in_a_row_stays(
+        runs in proptest::collection::vec((0_u32..IN_A_ROW, 0_u32..4, 0..SECOND), 0..100),
+    ) {
+        let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
+        for (failures, more, after) in runs {
+            now += after;
+            // Successes come first, so that no part of the history has more failures.
+            (0..=failures + more).for_each(|_| drop(tell(&mut roles, now, tried(First, now, false))));
+            for _ in 0..failures {
+                prop_assert_eq!(tell(&mut roles, now, tried(First, now, true)), vec![]);
+            }
+        }
+        prop_assert_eq!((roles.active(), roles.ejection(First)), (First, None));
+    }
+
+    #[test]
+    fn requests_go_to_the_server_that_is_not_out(
+        history in proptest::collection::vec((0..5 * SECOND, server(), 0_u32..10), 0..200),
+    ) {
+        let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
+        for (after, server, is_well) in history {
+            now += after;
+            tell(&mut roles, now, tried(server, now, is_well > 0));
+            prop_assert!(roles.ejection(roles.active()).is_none(), "{roles:?}");
+        }
+    }
+}

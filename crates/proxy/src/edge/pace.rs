@@ -1,0 +1,92 @@
+//! The least speed of an upload.
+//!
+//! Problem. A client that sends a byte now and then holds a server's connection for as long as it likes, though no pause
+//! is long. A bound on the whole time would end long uploads over slow links.
+//!
+//! Approach. A bucket of time, as a token bucket: waiting for the client takes from it, and each byte puts 2 ms back. Time
+//! in which the server does not read is not the client's, and is not taken.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What one byte puts back: a client that sends 500 bytes a second may go on for ever.
+const OF_BYTE: Duration = Duration::from_millis(2);
+
+/// Time that a client may still be waited for.
+pub(super) struct Pace {
+    max: Duration,
+    left: Duration,
+    waits_since: Option<Instant>,
+}
+
+impl Pace {
+    /// A full bucket: also the longest pause.
+    pub(super) fn new(max: Duration) -> Self {
+        Self { max, left: max, waits_since: None }
+    }
+
+    /// From now on the client is waited for, or not.
+    pub(super) fn wait(&mut self, now: Instant, waits: bool) {
+        let waited = self.waits_since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        self.left = self.left.saturating_sub(waited);
+        self.waits_since = waits.then_some(now);
+    }
+
+    /// The client has sent bytes.
+    pub(super) fn came(&mut self, bytes: usize) {
+        let more = OF_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.left = self.left.saturating_add(more).min(self.max);
+    }
+
+    /// Time left, as of the last call of [`Self::wait`].
+    pub(super) fn left(&self) -> Duration {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The time after which a client is late that sends so many bytes after each pause; nothing if it never is.
+    fn late_after(bytes: usize, pause: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        let (mut pace, mut now) = (Pace::new(MINUTE), start);
+        pace.wait(now, true);
+        for _ in 0..100_000 {
+            now += pause;
+            pace.wait(now, true);
+            if pace.left().is_zero() {
+                return Some(now - start);
+            }
+            pace.came(bytes);
+        }
+        None
+    }
+
+    #[test]
+    fn a_client_that_sends_500_bytes_a_second_goes_on_and_a_slower_one_is_late() {
+        let (second, almost_a_minute) = (Duration::from_secs(1), Duration::from_secs(59));
+        assert_eq!(late_after(500, second), None);
+        assert_eq!(late_after(30_000, almost_a_minute), None);
+        assert_eq!(late_after(1_000_000, MINUTE), Some(MINUTE), "no pause is longer");
+        assert_eq!(late_after(1, almost_a_minute), Some(2 * almost_a_minute));
+        assert_eq!(late_after(1, second), Some(Duration::from_secs(61)));
+        assert_eq!(late_after(250, second), Some(Duration::from_secs(119)));
+    }
+
+    #[test]
+    fn time_in_which_the_server_is_waited_for_does_not_count() {
+        let start = Instant::now();
+        let mut pace = Pace::new(MINUTE);
+        pace.wait(start, true);
+        pace.wait(start + MINUTE / 4, false);
+        pace.wait(start + 10 * MINUTE, true);
+        assert_eq!(pace.left(), MINUTE * 3 / 4);
+        pace.came(usize::MAX);
+        assert_eq!(pace.left(), MINUTE);
+    }
+}

@@ -1,0 +1,222 @@
+//! Servers that fail their requests.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use sidelane_policy::hedge::Hazard;
+use sidelane_proxy::config::Config;
+use sidelane_proxy::desk::ServerError;
+use sidelane_proxy::edge::{ServerState, State};
+
+use crate::scene::{Proxy, hedged_after, http, redis};
+use crate::scripted::{read_until, say, say_status, server, telling_server};
+
+/// Failures in a row that eject a server.
+const IN_A_ROW: usize = 5;
+/// More requests than are needed to eject a server by their share.
+const MANY: usize = 30;
+
+/// A server that answers `name` with the status that is set.
+fn settable(name: &'static str) -> (SocketAddr, Arc<AtomicU16>) {
+    let status = Arc::new(AtomicU16::new(200));
+    let its_status = Arc::clone(&status);
+    let (address, seen) = telling_server(move |stream, _| say_status(stream, its_status.load(Ordering::Relaxed), name));
+    // The server ends when nobody can be told any more.
+    std::mem::forget(seen);
+    (address, status)
+}
+
+fn of_first(state: &State) -> &ServerState {
+    &state.by_server[0]
+}
+
+fn errors(state: &State, error: ServerError) -> u64 {
+    of_first(state).counts.errors[error as usize]
+}
+
+fn failing_swaps(state: &State) -> u64 {
+    state.counts.swaps[Hazard::Failing as usize]
+}
+
+fn with_time_out(mut config: Config, out: Duration) -> Config {
+    config.desk.roles.out_ns = out.as_nanos() as u64;
+    config
+}
+
+#[test]
+fn a_server_that_answers_with_failures_is_left_and_gets_requests_again_when_it_is_well() {
+    let ((first, status), (second, _)) = (settable("one"), settable("two"));
+    let mut config = with_time_out(http(first, Some(second)), Duration::from_millis(100));
+    config.warm_up_requests = 2;
+    let proxy = Proxy::start(config);
+    status.store(503, Ordering::Relaxed);
+    (0..IN_A_ROW).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
+    let answer = proxy.get("/");
+    assert!(answer.ends_with("two"), "{answer}");
+    // It is warmed up after its time, fails that, and is out again without a client's request.
+    proxy.wait_until("more ejections", |state| of_first(state).counts.ejections > 2);
+    proxy.wait_until("the answers", |state| of_first(state).counts.responses[4] == IN_A_ROW as u64);
+    proxy.wait_until("an ejection", |state| {
+        of_first(state).ejected.as_ref().is_some_and(|ejected| ejected.why.contains("failed again"))
+    });
+    status.store(200, Ordering::Relaxed);
+    proxy.wait_until("the return", |state| state.active == first);
+    let answer = proxy.get("/");
+    assert!(answer.ends_with("one"), "{answer}");
+    let state = proxy.finish();
+    assert_eq!((failing_swaps(&state), of_first(&state).counts.responses[1]), (1, 1), "{state:?}");
+}
+
+#[test]
+fn a_server_that_never_answers_is_left() {
+    let hung = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        thread::park();
+    });
+    let (well, _) = settable("two");
+    let mut config = http(hung, Some(well));
+    config.limits.answer_time = Duration::from_millis(300);
+    config.desk.budget.burst = 0;
+    let proxy = Proxy::start(config);
+    let get = || proxy.get("/");
+    let answers: Vec<String> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..IN_A_ROW).map(|_| scope.spawn(get)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 504 ")), "{answers:?}");
+    let answer = get();
+    assert!(answer.ends_with("two"), "{answer}");
+    let state = proxy.finish();
+    assert_eq!(errors(&state, ServerError::Timeout), IN_A_ROW as u64, "{state:?}");
+    let ejected = of_first(&state).ejected.as_ref().expect("it is out");
+    assert!(ejected.why.contains("no answer in time") && ejected.seconds == 30, "{ejected:?}");
+}
+
+#[test]
+fn a_server_that_is_lost_counts_though_the_other_one_answers() {
+    let breaks = server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
+    let (well, _) = settable("two");
+    let proxy = Proxy::start(http(breaks, Some(well)));
+    for _ in 0..MANY {
+        assert!(proxy.get("/").ends_with("two"));
+    }
+    let state = proxy.finish();
+    assert_eq!(errors(&state, ServerError::Reset), IN_A_ROW as u64, "{state:?}");
+    assert_eq!((failing_swaps(&state), state.counts.sent_again), (1, IN_A_ROW as u64), "{state:?}");
+}
+
+#[test]
+fn a_failure_of_a_hedge_counts_and_a_hedge_that_is_dropped_does_not() {
+    let (slow, _seen) = telling_server(|stream, _| {
+        thread::sleep(Duration::from_millis(30));
+        say(stream, "one")
+    });
+    let (fails, status) = settable("two");
+    status.store(503, Ordering::Relaxed);
+    let proxy = Proxy::start(hedged_after(http(slow, Some(fails)), Duration::from_millis(1)));
+    for _ in 0..MANY {
+        assert!(proxy.get("/").ends_with("one"));
+    }
+    let state = proxy.finish();
+    let hedges = state.counts.hedges;
+    assert!(hedges < MANY as u64 && state.by_server[1].ejected.is_some(), "{state:?}");
+
+    let hung = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        thread::park();
+    });
+    let (well, _) = settable("two");
+    let proxy = Proxy::start(hedged_after(http(hung, Some(well)), Duration::from_millis(1)));
+    for _ in 0..MANY {
+        assert!(proxy.get("/").ends_with("two"));
+    }
+    let state = proxy.finish();
+    assert_eq!((of_first(&state).counts.ejections, state.counts.wins), (0, MANY as u64), "{state:?}");
+}
+
+#[test]
+fn what_is_no_fault_of_the_server_ejects_nobody() {
+    let ((first, status), (second, _)) = (settable("one"), settable("two"));
+    let proxy = Proxy::start(http(first, Some(second)));
+    for wrong in [404, 429, 501] {
+        status.store(wrong, Ordering::Relaxed);
+        for _ in 0..MANY {
+            assert!(proxy.get("/").starts_with(&format!("HTTP/1.1 {wrong} ")));
+        }
+    }
+    let state = proxy.finish();
+    assert_eq!((of_first(&state).counts.ejections, failing_swaps(&state)), (0, 0), "{state:?}");
+    assert_eq!(of_first(&state).counts.responses, [0, 0, 0, 2 * MANY as u64, MANY as u64]);
+}
+
+#[test]
+fn the_last_good_server_and_one_that_is_to_stay_are_asked_as_before() {
+    let fails = |address: SocketAddr, backup, out| {
+        let proxy = Proxy::start(with_time_out(http(address, backup), out));
+        for _ in 0..MANY {
+            let answer = proxy.get("/");
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        }
+        proxy.finish()
+    };
+    let ((first, one), (second, two)) = (settable("one"), settable("two"));
+    [one, two].iter().for_each(|status| status.store(500, Ordering::Relaxed));
+    let state = fails(first, Some(second), Duration::from_secs(30));
+    assert_eq!(state.by_server.iter().filter(|server| server.ejected.is_some()).count(), 1, "{state:?}");
+    let state = fails(first, None, Duration::from_secs(30));
+    assert_eq!((state.by_server.len(), of_first(&state).counts.ejections), (1, 0), "{state:?}");
+    let state = fails(first, Some(second), Duration::ZERO);
+    assert_eq!((state.active, of_first(&state).counts.ejections), (first, 0), "{state:?}");
+}
+
+/// A Redis that says this to each command of two words.
+fn says(reply: &'static str) -> SocketAddr {
+    server(move |mut stream| {
+        loop {
+            // *2, two lengths, two words.
+            read_until(&mut stream, "key\r\n");
+            if stream.write_all(reply.as_bytes()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn ask(proxy: &Proxy) -> String {
+    let mut client = proxy.connect();
+    client.write_all(b"GET key\r\n").unwrap();
+    read_until(&mut client, "\r\n")
+}
+
+#[test]
+fn a_redis_that_cannot_do_its_work_is_left_and_one_that_refuses_a_command_is_not() {
+    let proxy = Proxy::start(redis(says("-LOADING it loads\r\n"), Some(says("+two\r\n"))));
+    (0..IN_A_ROW).for_each(|_| assert_eq!(ask(&proxy), "-LOADING it loads\r\n"));
+    assert_eq!(ask(&proxy), "+two\r\n");
+    let state = proxy.finish();
+    assert_eq!((of_first(&state).counts.replies, failing_swaps(&state)), ([0, IN_A_ROW as u64], 1), "{state:?}");
+    for error in ["-NOAUTH a\r\n", "-READONLY a\r\n", "-WRONGTYPE a\r\n", "-MOVED 1 a:1\r\n"] {
+        let proxy = Proxy::start(redis(says(error), Some(says("+two\r\n"))));
+        (0..MANY).for_each(|_| assert_eq!(ask(&proxy), error));
+        assert_eq!(of_first(&proxy.finish()).counts.ejections, 0, "{error}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_lost_with_many_commands_is_one_failure() {
+    let breaks = server(|mut stream| {
+        for _ in 0..MANY {
+            read_until(&mut stream, "key\r\n");
+        }
+    });
+    let proxy = Proxy::start(redis(breaks, Some(says("+two\r\n"))));
+    let mut client = proxy.connect();
+    client.write_all("GET key\r\n".repeat(MANY).as_bytes()).unwrap();
+    (0..MANY).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+two\r\n"));
+    let state = proxy.finish();
+    assert_eq!((errors(&state, ServerError::Reset), of_first(&state).counts.ejections), (1, 0), "{state:?}");
+}
