@@ -1,5 +1,6 @@
 //! Control groups, versions 2 and 1: finds the hierarchies, and makes a leaf group in each.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -7,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cpulist::CpuSet;
-use crate::procfs::{is_exiting, text_of};
+use crate::procfs::{is_exiting, process_of, text_of};
 
 /// The kernel removes a group only after its last task has ended, which takes a moment after a
-/// kill.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// kill: seconds where a killed thread in SCHED_IDLE has to wait for its CPU.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,16 +150,34 @@ impl Group {
 
 /// The processes in the group `dir` and below it.
 pub fn processes(dir: &Path) -> Vec<u32> {
-    let mut found: Vec<u32> = read_pids(&dir.join("cgroup.procs"));
+    let mut found = own_processes(dir);
     groups_below(dir).iter().for_each(|below| found.extend(processes(below)));
     found
 }
 
-/// The threads in the group `dir` of version 1 and below it.
+/// The processes in the group `dir` itself. The kernel lists no processes of a threaded group of version 2: they are
+/// those of its threads.
+pub fn own_processes(dir: &Path) -> Vec<u32> {
+    match fs::read_to_string(dir.join("cgroup.procs")) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            let owners = own_threads(dir).into_iter().filter_map(process_of);
+            owners.collect::<BTreeSet<u32>>().into_iter().collect()
+        }
+        text => pids_in(&text.unwrap_or_default()),
+    }
+}
+
+/// The threads in the group `dir` and below it.
 pub fn threads_in(dir: &Path) -> Vec<u32> {
-    let mut found: Vec<u32> = read_pids(&dir.join("tasks"));
+    let mut found = own_threads(dir);
     groups_below(dir).iter().for_each(|below| found.extend(threads_in(below)));
     found
+}
+
+/// The threads in the group `dir` itself, of version 1 or 2.
+fn own_threads(dir: &Path) -> Vec<u32> {
+    let read = |file: &str| fs::read_to_string(dir.join(file));
+    pids_in(&read("tasks").or_else(|_| read("cgroup.threads")).unwrap_or_default())
 }
 
 /// The groups just below the group `dir`.
@@ -168,8 +187,7 @@ pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
     groups.map(|entry| entry.path()).collect()
 }
 
-fn read_pids(file: &Path) -> Vec<u32> {
-    let text = fs::read_to_string(file).unwrap_or_default();
+fn pids_in(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
@@ -222,9 +240,16 @@ impl Leaf {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Confines the group to `cpus`.
+    /// Confines the group to `cpus`, and those below it in version 1: there a group that has CPUs keeps the one above it
+    /// from being narrowed.
     pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
-        self.write("cpuset.cpus", &cpus.to_string())
+        let list = cpus.to_string();
+        let written = self.write("cpuset.cpus", &list);
+        if self.has("cgroup.controllers") {
+            return written;
+        }
+        groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.set_cpus(cpus))?;
+        written.or_else(|_| self.write("cpuset.cpus", &list))
     }
 
     /// Removes the group, and those that somebody has made below it. Its tasks must be dead, or about to die.

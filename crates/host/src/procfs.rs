@@ -133,6 +133,11 @@ fn children(pid: u32, tid: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
+/// The process that a thread belongs to.
+pub fn process_of(tid: u32) -> Option<u32> {
+    status_field(&format!("/proc/{tid}/status"), "Tgid:")?.parse().ok()
+}
+
 /// The process that a process is a child of.
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()

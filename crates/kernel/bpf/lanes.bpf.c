@@ -286,17 +286,18 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 		give_identity(child->tgid, identity_of(parent->tgid));
 		/* clone3 can put a child into another group. */
 		if (settings.groups && child->cgroups->dfl_cgrp != parent->cgroups->dfl_cgrp)
-			regroup(child->tgid, child->cgroups->dfl_cgrp);
+			regroup(child->tgid, child->cgroups->dfl_cgrp, true);
 	}
 	inherit_promise(parent->pid, child->pid);
 	return 0;
 }
 
-/* Loaded only if groups may have an identity. One thread of several that moves alone takes its process along. */
+/* Loaded only if groups may have an identity. One thread of several that moves alone takes its process along into a
+ * group, but not out of one: the others are still there. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(lane_regroup, struct cgroup *group, const char *path, struct task_struct *task, bool whole_process)
 {
-	regroup(task->tgid, group);
+	regroup(task->tgid, group, whole_process || task->signal->nr_threads == 1);
 	return 0;
 }
 

@@ -105,15 +105,16 @@ static __always_inline bool comes_from_hierarchy(uint32_t identity, uint32_t hie
 	return of_group && *of_group == hierarchy;
 }
 
-/* A process is in `group` now. What it was given by itself, and not as a member of a group, it keeps. */
-static __always_inline void regroup(uint32_t tgid, struct cgroup *group)
+/* A process is in `group` now, or a thread of it that does not take it out of the group before. What it was given by
+ * itself, and not as a member of a group, it keeps. */
+static __always_inline void regroup(uint32_t tgid, struct cgroup *group, bool takes_it_out)
 {
 	uint32_t hierarchy = BPF_CORE_READ(group, root, hierarchy_id);
 	uint32_t had = identity_of(tgid), gets = group_identity(group, hierarchy);
 
 	if (had && !(had & SIDELANE_IDENTITY_BY_GROUP))
 		return;
-	if (gets || (had && comes_from_hierarchy(had, hierarchy)))
+	if (gets || (takes_it_out && had && comes_from_hierarchy(had, hierarchy)))
 		give_identity(tgid, gets);
 }
 

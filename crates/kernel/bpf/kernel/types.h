@@ -108,6 +108,10 @@ struct sched_info {
 	unsigned long long last_arrival;
 };
 
+struct signal_struct {
+	int nr_threads;
+};
+
 struct task_struct {
 	struct sched_entity se;
 	struct sched_info sched_info;
@@ -124,6 +128,7 @@ struct task_struct {
 	const cpumask_t *cpus_ptr;
 	struct css_set *cgroups;
 	struct mm_struct *mm;
+	struct signal_struct *signal;
 };
 
 /* Before 5.14 the state was a signed long named `state`. */

@@ -214,14 +214,11 @@ impl Cage {
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
-    /// The processes that have left a group, be it with one thread: in version 1 each thread has a group. A thread that
-    /// is born to a member between these two looks is a member in the second.
+    /// The processes that have left a group, be it with one thread: in version 1 each thread has a group, and in version 2
+    /// each thread of a threaded group. A thread that is born to a member between these two looks is a member in the second.
     fn outside(&self, leaf: &Leaf) -> Vec<u32> {
-        let is_v2 = leaf.has("cgroup.controllers");
-        let threads_of = |pid: u32| if is_v2 { vec![pid] } else { threads(pid) };
-        let all: Vec<(u32, Vec<u32>)> = (self.census)().into_iter().map(|pid| (pid, threads_of(pid))).collect();
-        let inside = if is_v2 { processes(&leaf.dir) } else { threads_in(&leaf.dir) };
-        let inside: BTreeSet<u32> = inside.into_iter().collect();
+        let all: Vec<(u32, Vec<u32>)> = (self.census)().into_iter().map(|pid| (pid, threads(pid))).collect();
+        let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
         let is_out = |tid: &u32| !inside.contains(tid) && Thread::of(*tid).is_some_and(|thread| thread.is_there());
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
     }

@@ -113,6 +113,12 @@ impl Tree {
         assert_eq!(made, self.leaves.len(), "a group can be made below another");
     }
 
+    /// Makes it, or an empty group below it, a threaded one. False if that cannot be done here, with a message.
+    pub fn make_threaded(&self, path: &str) -> bool {
+        let made = below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
+        made.inspect_err(|error| sidelane_skip::skip(format!("needs threaded groups: {error}"))).is_ok()
+    }
+
     /// Moves a process into a group below it.
     pub fn admit_below(&self, pid: u32, path: &str) {
         below(&self.leaves, path).iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));

@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
-use sidelane_host::procfs::state;
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::procfs::{state, threads};
 
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::process::{allowed_cpus, cpu_ticks, policy, scheduling, signal};
@@ -38,11 +39,17 @@ impl Scene {
     /// The same with more lines in the agent's file.
     #[track_caller]
     fn set_with(lines: &str) -> Option<Self> {
+        Self::set_beside(lines, SPIN)
+    }
+
+    /// The same with a container that runs this script.
+    #[track_caller]
+    fn set_beside(lines: &str, script: &str) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         let before = Footprint::now();
         let tree = Tree::make(Place::Lists)?;
         let (program, service) = Program::on_command();
-        let batch = tree.container("one");
+        let batch = tree.container_that("one", script);
         let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
         let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").and(lines);
         let mut daemon = Daemon::start(&file, 1, 1);
@@ -83,6 +90,30 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     }
     let cpus = status()["cpus"].clone();
     assert_eq!(cpus[1]["owner"], "the lane gate", "{cpus}");
+    scene.must_end_well();
+}
+
+/// In version 1 each thread has a group. The others of its process are where they were.
+#[test]
+fn a_container_one_thread_of_which_has_left_is_held_as_before() {
+    const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
+                               args=(1000,)).start()\nwhile True: pass'";
+    let Some(mut scene) = Scene::set_beside("", TWO_THREADS) else { return };
+    let pid = scene.batch.pid();
+    wait_until("it had two threads", || threads(pid).len() == 2);
+    let second = threads(pid).into_iter().find(|tid| *tid != pid).expect("one of two");
+    let v1 = Hierarchy::all().into_iter().filter(|found| found.controls("cpuset") || found.controls("freezer"));
+    let moved = v1.filter_map(|found| std::fs::write(found.own_dir()?.join("tasks"), second.to_string()).ok()).count();
+    if moved == 0 {
+        return sidelane_skip::skip("needs a cpuset or a freezer of cgroup v1");
+    }
+    for _ in 0..3 {
+        scene.service.work();
+        wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+        scene.words.must_stay_empty();
+        scene.service.rest();
+        wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+    }
     scene.must_end_well();
 }
 

@@ -1,5 +1,6 @@
 //! The shape of batch's trees: whatever its owner makes, moves or pretends there, batch stays batch.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -171,6 +172,54 @@ fn a_tree_with_own_processes_is_one_container_by_lists() {
 #[test]
 fn a_tree_with_own_processes_is_one_container_by_threads() {
     a_tree_with_processes_of_its_own_is_one_container(Place::NoLists);
+}
+
+/// The kernel lists no processes of threaded groups.
+#[test]
+fn a_container_in_a_threaded_group_is_confined() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    if !tree.make_threaded("") {
+        return;
+    }
+    tree.make_below("one");
+    if !tree.make_threaded("one") {
+        return;
+    }
+    let (program, mut shell) = (Program::new(), Command::new("sh"));
+    let service = program.start("0");
+    let mut batch = process::ends_with_the_test(&mut shell).args(["-c", SPIN]).spawn().unwrap();
+    tree.admit_below(batch.id(), "one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU", || process::allowed_cpus(batch.id()).as_deref() == Some("1"));
+    daemon.end();
+    assert_eq!(process::allowed_cpus(batch.id()).as_deref(), Some("0-1"));
+    batch.kill().unwrap();
+    batch.wait().unwrap();
+    service.must_be_untouched();
+}
+
+/// The agent changes no class, so it need give none back.
+#[test]
+fn a_container_with_a_thread_in_sched_deadline_is_confined() {
+    const CLASS: &str = "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container_that("one", &format!("exec {CLASS} sh -c '{SPIN}'"));
+    let is_there = || process::policy(one.pid()).as_deref() == Some("6");
+    wait_until("the container was in its class, or refused", || is_there() || !process::is_alive(one.pid()));
+    if !is_there() {
+        return sidelane_skip::skip("needs chrt, and a group that allows SCHED_DEADLINE");
+    }
+    let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    assert!(is_there(), "its class was changed");
+    daemon.end();
+    assert_eq!((one.cpus().as_str(), is_there()), ("0-1", true));
+    service.must_be_untouched();
 }
 
 #[test]

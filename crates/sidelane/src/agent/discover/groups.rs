@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sidelane_host::cgroup::{Group, Hierarchy, processes};
+use sidelane_host::cgroup::{Group, Hierarchy, own_processes, processes};
 
 use super::roles::{Role, Roles};
 use super::watch::{News, Watch};
@@ -252,11 +252,7 @@ impl Groups {
 
     /// How many processes are in a group itself, not below it, in the hierarchy in which it has the most.
     pub(super) fn own_processes(&self, path: &Path) -> usize {
-        let lines = self.dirs(path).map(|(_, dir)| {
-            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            text.lines().count()
-        });
-        lines.max().unwrap_or(0)
+        self.dirs(path).map(|(_, dir)| own_processes(&dir).len()).max().unwrap_or(0)
     }
 
     fn dirs<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Hierarchy, PathBuf)> {

@@ -1,0 +1,256 @@
+//! Ways out of the control groups of batch: threaded groups, threads that leave alone, wider lists of CPUs. The table in
+//! docs/security.md names these tests.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::c_program::compile_text;
+use common::lanes::BATCH_LANE;
+use common::process::{allowed_cpus, wants_cpu};
+use common::{Footprint, Job, Run, Running, SPIN, Service, Words, lanes_to_ourselves, wait_until};
+use sidelane_host::cgroup::{Hierarchy, Leaf, threads_in};
+use sidelane_host::procfs::thread_cpus;
+use sidelane_signal::HoldState;
+
+/// Hides the groups of version 2.
+const WITHOUT_V2: [&str; 4] = ["unshare", "--mount", "sh", "-c"];
+
+/// Two busy threads: tells the process and the second thread. That one puts itself into each group that is named, again
+/// and again.
+const LEAVES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static char **groups;
+static void spin(void) {
+    struct timespec now, end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += end.tv_nsec / 980000000;
+    end.tv_nsec = (end.tv_nsec + 20000000) % 1000000000;
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+}
+static void *second(void *unused) {
+    char self[16];
+    snprintf(self, sizeof self, "%ld", syscall(SYS_gettid));
+    printf("%d\n%s\n", getpid(), self);
+    fflush(stdout);
+    for (;;) {
+        for (char **group = groups; *group; group++) {
+            int file = open(*group, O_WRONLY);
+            if (file >= 0 && write(file, self, strlen(self)) < 0) perror(*group);
+            close(file);
+        }
+        spin();
+    }
+    return unused;
+}
+int main(int count, char **words) {
+    pthread_t thread;
+    groups = words + (count > 0);
+    pthread_create(&thread, 0, second, 0);
+    for (;;) spin();
+}
+"#;
+
+fn unified() -> Option<Hierarchy> {
+    let found = Hierarchy::all().into_iter().find(Hierarchy::is_v2);
+    if found.is_none() {
+        sidelane_skip::skip("needs cgroup v2");
+    }
+    found
+}
+
+/// The group of the run's batch in this hierarchy, if it has one.
+fn cage_in(hierarchy: &Hierarchy, run: &Running) -> Option<Leaf> {
+    let dir = hierarchy.own_dir()?.join(format!("sidelane-{}", run.pid()));
+    dir.exists().then_some(Leaf { dir })
+}
+
+/// The process and the thread that the program above tells.
+fn told(run: &mut Running) -> (u32, u32) {
+    run.wait_until("batch told its threads", |run| run.output().lines().count() >= 2);
+    let numbers: Vec<u32> = run.output().lines().take(2).map(|line| line.parse().unwrap()).collect();
+    (numbers[0], numbers[1])
+}
+
+fn end(run: Running) -> common::Finished {
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM)
+}
+
+/// Makes a threaded group. Only an empty group becomes one.
+fn make_threaded(leaf: &Leaf) -> bool {
+    let made = leaf.write("cgroup.type", "threaded");
+    if let Err(error) = &made {
+        sidelane_skip::skip(format!("needs threaded groups: {error}"));
+    }
+    made.is_ok()
+}
+
+/// Has the service work until all threads of batch stand still.
+fn evict(run: &mut Running, service: &mut common::ServiceOnCommand, lane: &Words, threads: &[u32]) {
+    service.work();
+    run.wait_until("batch was away", |_| {
+        lane.state() == HoldState::Evicted && !lane.batch_is_on() && threads.iter().all(|tid| !wants_cpu(*tid))
+    });
+}
+
+#[test]
+fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (Some(v2), dir) = (unified(), tempfile::tempdir().unwrap()) else { return };
+    let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
+    let lane = Words::of(&mut run);
+    let (pid, tid) = told(&mut run);
+    let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
+    let below = Leaf { dir: cage.dir.join("below") };
+    fs::create_dir(&below.dir).unwrap();
+    if !make_threaded(&below) {
+        return;
+    }
+    below.write("cgroup.threads", &tid.to_string()).unwrap();
+    assert_eq!(allowed_cpus(tid).as_deref(), Some(BATCH_LANE));
+    evict(&mut run, &mut service, &lane, &[pid, tid]);
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    let run = end(run);
+    assert!(!run.stderr.contains("left the group"), "it did not leave: {run}");
+    before.must_come_back();
+}
+
+/// The group of batch itself becomes a threaded one, in which the kernel lists no processes.
+#[test]
+fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (Some(v2), dir) = (unified(), tempfile::tempdir().unwrap()) else { return };
+    let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
+    let lane = Words::of(&mut run);
+    let (pid, tid) = told(&mut run);
+    let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
+    let above = Leaf { dir: cage.dir.parent().unwrap().to_owned() };
+    above.admit(pid).unwrap();
+    if !make_threaded(&cage) {
+        return;
+    }
+    let are_home = || [pid, tid].iter().all(|tid| threads_in(&cage.dir).contains(tid));
+    run.wait_until("batch was back in its group", |_| are_home());
+    above.write("cgroup.threads", &tid.to_string()).unwrap();
+    run.wait_until("the thread was back in its group", |_| are_home());
+    evict(&mut run, &mut service, &lane, &[pid, tid]);
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    end(run).must_say(&["batch left the group"]);
+    before.must_come_back();
+}
+
+/// In version 1 each thread has a group. The thread is out of its group when batch is frozen.
+#[test]
+fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let v1 = |found: &Hierarchy| found.controls("freezer") || found.controls("cpuset");
+    let above: Vec<PathBuf> =
+        Hierarchy::all().iter().filter(|found| v1(found)).filter_map(Hierarchy::own_dir).collect();
+    if !Hierarchy::all().iter().any(|found| found.controls("freezer")) {
+        return sidelane_skip::skip("needs a freezer of cgroup v1: in v2 a group holds whole processes");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
+    let unified = Hierarchy::all().into_iter().find(Hierarchy::is_v2).map(|found| found.mount.display().to_string());
+    let unmount = unified.map_or_else(String::new, |mount| format!("umount {mount} && "));
+    let mut service = Service::on_command();
+    let before = Footprint::now();
+    let through = WITHOUT_V2.map(str::to_owned).into_iter().chain([format!("{unmount}exec \"$0\" \"$@\"")]);
+    let run = Run::beside(service.target()).through(&through.collect::<Vec<_>>());
+    let tasks: Vec<String> = above.iter().map(|dir| dir.join("tasks").display().to_string()).collect();
+    let words: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(tasks.iter().map(String::as_str)).collect();
+    let mut run = run.start(&words);
+    let lane = Words::of(&mut run);
+    let (pid, tid) = told(&mut run);
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    let freezer = Hierarchy::all().into_iter().find(|found| found.controls("freezer")).unwrap();
+    let Some(cage) = cage_in(&freezer, &run) else { return sidelane_skip::skip("needs a group with a freezer") };
+    run.wait_until("the thread had left", |_| !threads_in(&cage.dir).contains(&tid));
+    evict(&mut run, &mut service, &lane, &[pid, tid]);
+    lane.must_stay_empty();
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    end(run).must_say(&["batch left the group"]);
+    before.must_come_back();
+}
+
+/// In version 1 a group cannot be narrower than those below it.
+#[test]
+fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let batch = run.batch_pid();
+    let cages = Hierarchy::all().into_iter().filter_map(|found| cage_in(&found, &run));
+    let Some(cage) = cages.into_iter().find(|cage| cage.has("cpuset.cpus")) else {
+        return sidelane_skip::skip("needs a cpuset");
+    };
+    let below = Leaf { dir: cage.dir.join("below") };
+    fs::create_dir(&below.dir).unwrap();
+    cage.write("cpuset.cpus", "0-1").unwrap();
+    if below.has("cpuset.cpus") {
+        let nodes = cage.read("cpuset.mems").unwrap();
+        below.write("cpuset.mems", &nodes).unwrap();
+        below.write("cpuset.cpus", "0-1").unwrap();
+    }
+    below.admit(batch).unwrap();
+    run.wait_until("batch was narrow again", |_| allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
+    run.wait_until("its group was", |_| cage.read("cpuset.cpus").is_ok_and(|cpus| cpus == BATCH_LANE));
+    end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
+}
+
+/// Widens the group of an adopted job, or the one above it, as its owner may.
+fn a_wider_group_is_made_up_for(target: impl Fn(&Job) -> String) -> Option<common::Finished> {
+    let has_list = |dir: &Path| dir.join("cpuset.cpus").exists();
+    let job = Job::in_groups(|found| found.own_dir().is_some_and(|dir| has_list(&dir)))?;
+    let service = Service::idle();
+    let list = || job.group().read("cpuset.cpus").unwrap();
+    let found = list();
+    let mut run = Run::beside(service.target()).and(&["--adopt", &target(&job)]).start_as_is();
+    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    let spreads = || job.members().into_iter().any(|pid| thread_cpus(pid, pid).is_some_and(|cpus| cpus.contains(0)));
+    for cpus in [BATCH_LANE, "0-1"] {
+        // Refused if a process of the job is pinned elsewhere: the kernel then has the whole group.
+        let _ = job.group().write("cpuset.cpus", cpus);
+    }
+    run.wait_until("the job was in its lane again", |_| job.is_in(BATCH_LANE) && !spreads());
+    if target(&job).starts_with("cgroup:") {
+        run.wait_until("its group was narrow again", |_| list() == BATCH_LANE);
+    }
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end().must_exit(0);
+    wait_until("the group was as it was found", || list() == found || list() == "0-1");
+    Some(run)
+}
+
+#[test]
+fn adopted_batch_whose_cpuset_is_widened_is_narrowed_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(run) = a_wider_group_is_made_up_for(Job::target) else { return };
+    run.must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
+}
+
+/// Adopted by its first process, so its threads are confined, not its group.
+#[test]
+fn adopted_batch_stays_on_its_lane_when_the_cpuset_above_is_widened() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    a_wider_group_is_made_up_for(|job| format!("pid:{}", job.pid()));
+}
