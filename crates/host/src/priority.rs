@@ -107,12 +107,16 @@ const TURN_NS: u64 = 100_000;
 /// Puts the thread `tid` before all others of the ordinary class.
 pub fn put_first(tid: u32) -> io::Result<()> {
     let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
         policy: libc::SCHED_OTHER as u32,
         nice: MOST_URGENT,
         runtime_ns: TURN_NS,
         ..Attributes::default()
     };
+    set_attributes(tid, attributes)
+}
+
+fn set_attributes(tid: u32, attributes: Attributes) -> io::Result<()> {
+    let attributes = Attributes { size: size_of::<Attributes>() as u32, ..attributes };
     // SAFETY: the kernel reads `size` bytes at the address, which are all there.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid as libc::pid_t, &attributes, 0) };
     check(done as libc::c_int)
@@ -125,15 +129,51 @@ pub struct ThreadClass {
     pub policy: i32,
     /// Among real-time threads; 0 for others.
     pub priority: i32,
+    /// Of SCHED_DEADLINE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reservation: Option<Reservation>,
+}
+
+/// The CPU time that a thread in SCHED_DEADLINE has reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Reservation {
+    flags: u64,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+impl Reservation {
+    fn of(tid: u32) -> Option<Self> {
+        let mut found = Attributes::default();
+        let size = size_of::<Attributes>();
+        // SAFETY: the kernel writes at most `size` bytes to the address, which are all there.
+        let known = unsafe { libc::syscall(libc::SYS_sched_getattr, tid as libc::pid_t, &mut found, size, 0) };
+        let Attributes { flags, runtime_ns, deadline_ns, period_ns, .. } = found;
+        (known == 0).then_some(Self { flags, runtime_ns, deadline_ns, period_ns })
+    }
+
+    fn give(&self, tid: u32) -> io::Result<()> {
+        let Self { flags, runtime_ns, deadline_ns, period_ns } = *self;
+        let policy = libc::SCHED_DEADLINE as u32;
+        set_attributes(tid, Attributes { policy, flags, runtime_ns, deadline_ns, period_ns, ..Attributes::default() })
+    }
 }
 
 impl ThreadClass {
     /// Any other task that needs the CPU gets it at once.
-    pub const IDLE: Self = Self { policy: libc::SCHED_IDLE, priority: 0 };
+    pub const IDLE: Self = Self::new(libc::SCHED_IDLE, 0);
     /// A scheduler that was loaded decides; the ordinary class if there is none.
-    pub const EXT: Self = Self { policy: SCHED_EXT, priority: 0 };
+    pub const EXT: Self = Self::new(SCHED_EXT, 0);
     /// The class of most threads.
-    pub const ORDINARY: Self = Self { policy: libc::SCHED_OTHER, priority: 0 };
+    pub const ORDINARY: Self = Self::new(libc::SCHED_OTHER, 0);
+    /// The class of a thread that keeps a lane.
+    pub const HOLDER: Self = Self::new(libc::SCHED_FIFO, HOLDER_PRIORITY);
+
+    /// Any class but SCHED_DEADLINE, by the kernel's number for it.
+    pub const fn new(policy: i32, priority: i32) -> Self {
+        Self { policy, priority, reservation: None }
+    }
 
     /// The class of the thread `tid`, unless it has ended.
     pub fn of(tid: u32) -> Option<Self> {
@@ -141,7 +181,15 @@ impl ThreadClass {
         let mut param = libc::sched_param { sched_priority: 0 };
         // SAFETY: `param` is a sched_param to be filled in.
         let known = unsafe { libc::sched_getparam(tid as libc::pid_t, &mut param) };
-        (policy >= 0 && known == 0).then_some(Self { policy, priority: param.sched_priority })
+        let class = (policy >= 0 && known == 0).then_some(Self::new(policy, param.sched_priority))?;
+        Some(Self { reservation: if class.is_deadline() { Reservation::of(tid) } else { None }, ..class })
+    }
+
+    /// The class in which children of a thread of this class begin.
+    #[must_use]
+    pub fn of_children(self) -> Self {
+        let is_reset = self.policy & libc::SCHED_RESET_ON_FORK != 0 && self.is_realtime();
+        if is_reset { Self::ORDINARY } else { self }
     }
 
     /// Whether it is SCHED_IDLE, whatever children begin in.
@@ -149,7 +197,7 @@ impl ThreadClass {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
     }
 
-    /// Whether it is SCHED_DEADLINE, which more goes with than is known of here.
+    /// Whether it is SCHED_DEADLINE.
     pub fn is_deadline(&self) -> bool {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE
     }
@@ -181,7 +229,10 @@ impl ThreadClass {
 
     /// Puts the thread `tid` into it.
     pub fn give(&self, tid: u32) -> io::Result<()> {
-        schedule(tid, self.policy, self.priority)
+        match self.reservation {
+            Some(reservation) => reservation.give(tid),
+            None => schedule(tid, self.policy, self.priority),
+        }
     }
 }
 
@@ -214,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_class_outranks_a_real_time_priority_from_that_priority_on() {
-        let outranks = |policy, priority| ThreadClass { policy, priority }.outranks(10);
+        let outranks = |policy, priority| ThreadClass::new(policy, priority).outranks(10);
         for policy in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK] {
             assert_eq!([9, 10, 99].map(|priority| outranks(policy, priority)), [false, true, true]);
         }

@@ -199,6 +199,13 @@ notes! {
             "the batch thread {thread} was in another scheduling class than batch, in which it could run before the \
              holder of its lane; it was put back",
             "have nothing change batch's scheduling class (chrt, rtkit, a service manager)";
+        KeeperLowered { lane: u32 = 1 } =>
+            "another process took the holder of batch lane {lane} out of its scheduling class, in which it runs before \
+             batch; it was put back",
+            "have nothing change the scheduling class of sidelane's threads (chrt); adopted batch can with CAP_SYS_NICE";
+        WatchdogLowered =>
+            "another process changed the scheduling class of the thread that watches the batch lanes; it was put back",
+            "have nothing change the scheduling class of sidelane's threads (chrt); adopted batch can with CAP_SYS_NICE";
         BatchWidened { what: String = "the batch thread \"iou-sqp-7\" (4712)".to_owned() } =>
             "{what} was allowed other CPUs than the batch lanes; it was put back",
             "have batch keep its CPU affinity and its cpuset";
@@ -646,6 +653,8 @@ impl Note {
     fn overlap_rank(&self) -> Option<usize> {
         Some(match self {
             Note::BatchRaised { .. }
+            | Note::KeeperLowered { .. }
+            | Note::WatchdogLowered
             | Note::BatchOutranked { .. }
             | Note::BatchNotStopped { .. }
             | Note::BatchStopped { .. }

@@ -3,14 +3,16 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use common::job::{Looks, is_held, looks_of};
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
 use common::process::{cpu_ticks, kill, wants_cpu};
-use common::{Finished, Footprint, Job, Random, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
+use common::{
+    Finished, Footprint, Job, Random, Run, Running, SPIN, Service, Words, lanes_to_ourselves, process, wait_until,
+};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
@@ -36,6 +38,67 @@ fn is_v1_cpuset(hierarchy: &Hierarchy) -> bool {
 
 fn adopting(job: &Job, service: &str) -> Run {
     Run::beside(service).and(&["--adopt", &job.target()])
+}
+
+/// A busy process in SCHED_DEADLINE, with what `chrt` says of it.
+struct Deadline(Child);
+
+impl Deadline {
+    fn start() -> Option<Self> {
+        let class = "-d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
+        let mut command = Command::new("chrt");
+        let command = process::ends_with_the_test(&mut command).args(class.split(' ')).args(["sh", "-c", SPIN]);
+        let started = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?);
+        let mut ends_with = false;
+        wait_until("it was in its class, or refused", || {
+            ends_with = process::policy(started.0.id()).as_deref() == Some("6");
+            ends_with || !process::is_alive(started.0.id())
+        });
+        if !ends_with {
+            sidelane_skip::skip("needs chrt, and a group that allows SCHED_DEADLINE");
+        }
+        ends_with.then_some(started)
+    }
+
+    fn class(&self) -> String {
+        let told = Command::new("chrt").args(["-p", &self.0.id().to_string()]).output().expect("chrt runs");
+        String::from_utf8_lossy(&told.stdout).into_owned()
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn batch_in_sched_deadline_is_held_and_given_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(batch) = Deadline::start() else { return };
+    let (pid, class) = (batch.0.id(), batch.class());
+    assert!(class.contains("1000000/10000000/20000000"), "{class}");
+    for kill in [false, true] {
+        let mut service = Service::on_command();
+        let before = Footprint::now();
+        let mut run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{pid}")]).start_as_is();
+        let lane = Words::of(&mut run);
+        run.wait_until("batch was in its lane", |_| is_held(pid, BATCH_LANE));
+        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        service.work();
+        run.wait_until("batch had left", |_| lane.is_kept() && !lane.batch_is_on());
+        service.rest();
+        if kill {
+            run.kill();
+        } else {
+            run.signal(libc::SIGTERM);
+            run.wait_for_end().must_exit(0);
+        }
+        wait_until("batch had its class back", || batch.class() == class);
+        assert_eq!(process::allowed_cpus(pid).as_deref(), Some("0-1"));
+        before.must_come_back();
+    }
 }
 
 /// Everything of a job and the machine that a run may change.

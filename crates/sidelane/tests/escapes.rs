@@ -26,7 +26,7 @@ fn try_to(attempt: &str) -> String {
 }
 
 /// What works with CAP_SYS_NICE, as root or another user, and in namespaces.
-const ATTEMPTS: [&str; 10] = [
+const ATTEMPTS: [&str; 13] = [
     "chrt -f 1 true",
     "chrt -r 1 true",
     "chrt -o 0 true",
@@ -34,6 +34,10 @@ const ATTEMPTS: [&str; 10] = [
     "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 10000000 0 true",
     "[ $(nice -n -5 nice) -lt 0 ]",
     "echo -5 >/proc/self/autogroup",
+    // Of the process that keeps it in its lane.
+    "chrt -i -p 0 $PPID",
+    "renice 19 $PPID",
+    "taskset -c -p 1 $PPID",
     "prlimit --rtprio=50:50 chrt -f 1 true",
     "unshare --user --map-root-user chrt -f 1 true",
     "unshare --user --map-root-user --pid --fork --cgroup --mount chrt -o 0 true",
@@ -83,15 +87,14 @@ fn setuid_and_file_capabilities_do_not_bring_rights_back() {
 #[test]
 fn limits_that_allow_real_time_are_taken_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let limits = ["prlimit", "--rtprio=50:50", "--nice=40:40"];
-    let mut raised = Command::new(limits[0]);
-    if !raised.args(&limits[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        return sidelane_skip::skip("needs prlimit and CAP_SYS_RESOURCE");
+    let limits = [(libc::RLIMIT_RTPRIO, 50), (libc::RLIMIT_NICE, 40)];
+    if let Err(error) = common::process::limit(&mut Command::new("true"), limits.to_vec()).status() {
+        return sidelane_skip::skip(format!("needs the right to raise limits (CAP_SYS_RESOURCE): {error}"));
     }
     let service = Service::idle();
     let script: String = ["chrt -f 1 true", "chrt -o 0 true"].iter().map(|attempt| try_to(attempt)).collect();
     let script = format!("exec setpriv --reuid 65534 --clear-groups sh -c '{}'", script.replace('\'', "\""));
-    let run = Run::beside(service.target()).through(&limits).complete(&["sh", "-c", &script]).must_exit(0);
+    let run = Run::beside(service.target()).with_limits(&limits).complete(&["sh", "-c", &script]).must_exit(0);
     assert!(!run.stdout.contains("did: ") && run.stdout.contains("could not: "), "{run}");
 }
 

@@ -6,17 +6,19 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
-use common::process::{policy, wants_cpu};
+use common::process::{policy, scheduling, threads_named, wants_cpu};
 use common::{
-    Footprint, Run, Running, SPIN, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, wait_until,
+    Footprint, Job, Run, Running, SPIN, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, wait_until,
 };
 use serde_json::Value;
-use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::freezer::Freezer;
 use sidelane_signal::HoldState;
 
 /// SCHED_IDLE, as /proc says it.
 const IDLE: Option<&str> = Some("5");
+/// SCHED_FIFO 10.
+const HOLDERS_CLASS: [&str; 2] = ["1", "10"];
 
 /// Whether a thread can be real-time in the group of this test.
 fn may_be_real_time() -> bool {
@@ -71,6 +73,130 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         assert_eq!(steps(&run.audit()).first().map(|(action, _)| action.as_str()), Some("demote"), "{:?}", run.audit());
         drop(service);
     }
+    before.must_come_back();
+}
+
+/// As an administrator can, or adopted batch that kept its rights.
+#[test]
+fn a_holder_that_was_lowered_is_put_right() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let lane = Words::of(&mut run);
+    run.batch_pid();
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    let [holder, watchdog] = ["holder-1", "watchdog"].map(|name| threads_named(run.pid(), name)[0]);
+    [holder, watchdog].iter().for_each(|tid| chrt(["-i", "0"], *tid));
+    service.work();
+    run.wait_until("batch was off the lane", |_| lane.is_kept() && !lane.batch_is_on());
+    run.wait_until("the holder had its class back", |_| {
+        scheduling(holder)[..2] == HOLDERS_CLASS.map(|word| Some(word.to_owned()))
+    });
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    end(run).must_say(&["the holder of batch lane 1 out of its scheduling class", "the thread that watches"]);
+    before.must_come_back();
+}
+
+/// A group of the test with a quota of CPU time; gone with the test.
+struct Throttled(Leaf);
+
+impl Throttled {
+    fn make() -> Option<Self> {
+        let name = format!("throttled-{}-{:?}", std::process::id(), std::thread::current().id());
+        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
+        let mut leaves = hierarchies.filter_map(|found| Leaf::make(&found, &name.replace(['(', ')'], "")).ok());
+        let has_quota = |leaf: &Leaf| leaf.has("cpu.cfs_quota_us") || leaf.has("cpu.max");
+        let found = leaves.find_map(|leaf| if has_quota(&leaf) { Some(leaf) } else { leaf.remove().ok().and(None) });
+        if found.is_none() {
+            sidelane_skip::skip("needs a group with a quota of CPU time");
+        }
+        let found = found.map(Self)?;
+        found.give_real_time("500000");
+        Some(found)
+    }
+
+    /// The time that real-time threads of the group have of each second, where each group has a part of its own.
+    fn give_real_time(&self, runtime_us: &str) -> bool {
+        let has = self.0.has("cpu.rt_runtime_us");
+        if has {
+            self.0.write("cpu.rt_runtime_us", runtime_us).unwrap();
+        }
+        has
+    }
+
+    /// A hundredth of a CPU for threads of the ordinary class, or all that they want.
+    fn throttle(&self, is_throttled: bool) {
+        let (file, all, little) = match self.0.has("cpu.max") {
+            true => ("cpu.max", "max 100000", "1000 100000"),
+            false => ("cpu.cfs_quota_us", "-1", "1000"),
+        };
+        self.0.write(file, if is_throttled { little } else { all }).unwrap();
+    }
+}
+
+impl Drop for Throttled {
+    fn drop(&mut self) {
+        let _ = self.0.remove();
+    }
+}
+
+/// Only threads of the ordinary class have a quota: not holders.
+#[test]
+fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(group) = Throttled::make() else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let job = Job::tree();
+    let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", group.0.dir.display());
+    let run = Run::beside(service.target()).through(&["sh", "-c", &enter]);
+    let mut run = run.and(&["--adopt", &job.target()]).start_as_is();
+    let lane = Words::of(&mut run);
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    for _ in 0..5 {
+        group.throttle(true);
+        service.work();
+        run.wait_until("batch was off the lane", |_| lane.is_kept() && !lane.batch_is_on());
+        lane.must_stay_empty();
+        group.throttle(false);
+        service.rest();
+        run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    }
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0);
+    drop((job, group));
+    before.must_come_back();
+}
+
+/// A holder that has a hundredth of its CPU leaves the rest of it to batch, so batch is stopped until the holder can send it
+/// away.
+#[test]
+fn batch_is_off_where_the_holder_is_throttled() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(group) = Throttled::make() else { return };
+    if !group.give_real_time("10000") {
+        return sidelane_skip::skip(
+            "needs groups with a part of real-time for each (cgroup v1, CONFIG_RT_GROUP_SCHED)",
+        );
+    }
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let lane = Words::of(&mut run);
+    let batch = run.batch_pid();
+    let holder = threads_named(run.pid(), "holder-1")[0];
+    let above = Leaf { dir: group.0.dir.parent().unwrap().to_owned() };
+    group.0.write("tasks", &holder.to_string()).unwrap();
+    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    service.work();
+    run.wait_until("batch was sent away", |run| run.has_audited("evict", 0) && !wants_cpu(batch));
+    above.write("tasks", &holder.to_string()).unwrap();
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    end(run);
+    drop(group);
     before.must_come_back();
 }
 

@@ -105,6 +105,13 @@ impl Holder {
         self.shared.displaced.load(Ordering::Acquire)
     }
 
+    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    pub fn put_right(&self) -> bool {
+        let tid = self.memory.hold(self.cpu).holder_pid.load(Ordering::Acquire);
+        let is_fit = tid == 0 || self.is_displaced() || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::HOLDER);
+        !is_fit && ThreadClass::HOLDER.give(tid).is_ok()
+    }
+
     /// Why batch may not run on the lane; `None`: it may.
     pub fn kept_by(&self) -> Option<Reason> {
         self.shared.kept_by()

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -25,7 +25,7 @@ use sidelane_signal::{HoldState, LaneClass};
 use super::cage::Cage;
 use super::decider::timespec;
 use crate::note::Note;
-use crate::own_threads::Fixed;
+use crate::own_threads::{Fixed, this_tid};
 
 /// Findings that are kept until the session takes them. It takes them ten times a second.
 const FINDINGS_MAX: usize = 100;
@@ -101,6 +101,8 @@ pub struct LaneWatch {
 }
 
 struct Shared {
+    /// The watchdog's thread, once it has its place.
+    tid: AtomicU32,
     ends: AtomicBool,
     bell: OwnedFd,
     findings: Mutex<Vec<Finding>>,
@@ -111,7 +113,8 @@ impl LaneWatch {
     pub fn start(lanes: &Lanes, memory: Arc<LaneMemory>, alarms: SummonsRing, cage: &Arc<Cage>) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         cage.ring_when_back(bell.try_clone()?);
-        let shared = Arc::new(Shared { ends: AtomicBool::new(false), bell, findings: Mutex::default() });
+        let shared =
+            Arc::new(Shared { tid: AtomicU32::new(0), ends: AtomicBool::new(false), bell, findings: Mutex::default() });
         let body = Body {
             lanes: lanes.clone(),
             memory,
@@ -123,6 +126,13 @@ impl LaneWatch {
         };
         let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || body.run())?;
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    pub fn put_right(&self) -> bool {
+        let tid = self.shared.tid.load(Ordering::Acquire);
+        let is_fit = tid == 0 || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
+        !is_fit && put_first(tid).is_ok()
     }
 
     /// What was done since the last call.
@@ -194,6 +204,7 @@ impl Body {
         }
         // Without the right to it, an alarm is answered some milliseconds later.
         let _ = put_first(0);
+        self.shared.tid.store(this_tid(), Ordering::Release);
     }
 
     /// Sleeps until an alarm or `due_ns`. Whether a holder said that batch is back.

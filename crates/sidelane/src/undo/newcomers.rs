@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_gets_what_the_root_had_and_one_that_is_known_is_left_alone() {
-        let (ordinary, cpus) = (ThreadClass { policy: libc::SCHED_BATCH, priority: 0 }, own_cpus());
+        let (ordinary, cpus) = (ThreadClass::new(libc::SCHED_BATCH, 0), own_cpus());
         let mut children = [born_idle(), born_idle()];
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
         let families = vec![newcomer, known];

@@ -31,7 +31,11 @@ pub struct Run {
     environment: Vec<(OsString, OsString)>,
     dir: TempDir,
     work_dir: Option<PathBuf>,
+    limits: Vec<(Limit, u64)>,
 }
+
+/// A limit, by the kernel's number.
+pub type Limit = libc::__rlimit_resource_t;
 
 impl Run {
     /// A run beside this service, on the lanes of the tests, with result file and audit log.
@@ -51,6 +55,7 @@ impl Run {
             environment: vec![],
             dir,
             work_dir: None,
+            limits: vec![],
         };
         run.and(arguments)
     }
@@ -89,6 +94,12 @@ impl Run {
         self
     }
 
+    /// Starts it with these limits.
+    pub fn with_limits(mut self, limits: &[(Limit, u64)]) -> Self {
+        self.limits.extend(limits);
+        self
+    }
+
     /// Uses another copy of the binary.
     pub fn with_binary(mut self, binary: &Path) -> Self {
         self.binary = binary.to_owned();
@@ -124,6 +135,7 @@ impl Run {
         if let Some(dir) = &self.work_dir {
             command.current_dir(dir);
         }
+        process::limit(&mut command, self.limits);
         // Tests that run in a shell's background inherit an ignored SIGINT, which no shell can
         // trap. SAFETY: between fork and exec the closure makes one async-signal-safe call.
         unsafe {

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::agent::Limit;
 use super::wait_until;
 
 /// An environment variable that marks every `sidelane` that a test starts, and all its descendants.
@@ -149,6 +150,17 @@ fn numbers_in(dir: &str) -> Vec<u32> {
 pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
+}
+
+/// Gives what `command` starts these limits, soft and hard.
+pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
+    let set = |(resource, value): &(Limit, u64)| {
+        let limit = libc::rlimit { rlim_cur: *value, rlim_max: *value };
+        // SAFETY: plain system call with a valid limit.
+        if unsafe { libc::setrlimit(*resource, &limit) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: system calls alone between fork and exec.
+    unsafe { command.pre_exec(move || limits.iter().try_for_each(set)) }
 }
 
 /// Stops a guardian, and fills the pipe through which it is told what there is to undo.

@@ -101,6 +101,9 @@ impl Agent {
         if self.gates.is_some() {
             self.find_lanes_again();
         }
+        for lane in self.tracked.kept().flat_map(KeptLanes::put_right).collect::<Vec<_>>() {
+            self.note(Note::KeeperLowered { lane });
+        }
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.kept {
                 let tracking = &served.tracking;

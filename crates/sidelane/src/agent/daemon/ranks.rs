@@ -41,7 +41,8 @@ impl Demoted {
     fn put_down(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for &Outranking { pid, tid, class } in outranking {
-            // The parameters of a deadline cannot be restored. The kernel gives none to threads with a list of CPUs.
+            // The kernel gives no deadline back to a thread of a container that has a list of CPUs. No lane is lent beside
+            // one instead.
             if class.is_deadline() {
                 continue;
             }

@@ -108,6 +108,11 @@ impl KeptLanes {
         self.keepers.iter().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
     }
 
+    /// Gives keepers their class back that another process has changed. Returns their lanes.
+    pub fn put_right(&self) -> impl Iterator<Item = u32> {
+        self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
+    }
+
     /// When batch may have the lanes from now on.
     pub fn agree(&self, worth: Worth) {
         self.keepers.iter().for_each(|keeper| keeper.agree(worth));

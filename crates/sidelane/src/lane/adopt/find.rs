@@ -46,11 +46,6 @@ pub enum AdoptError {
     /// Some threads belong to the kernel.
     #[error("process {0} is a thread of the kernel: it cannot be adopted")]
     Kernel(u32),
-    /// A thread cannot be given back as it was.
-    #[error(
-        "thread {0} of the batch is in SCHED_DEADLINE, and could not be given back as it was: it cannot be adopted"
-    )]
-    Deadline(u32),
 }
 
 /// Where an adopted batch's processes are found.
@@ -181,16 +176,12 @@ impl Adoptee {
         if let Some(pid) = pids.iter().find(|pid| is_kernels(**pid)) {
             return Err(AdoptError::Kernel(*pid));
         }
-        let mut threads = pids.iter().flat_map(|pid| Thread::all_of(*pid));
-        match threads.find(|thread| ThreadClass::of(thread.tid).is_some_and(|class| class.is_deadline())) {
-            Some(thread) => Err(AdoptError::Deadline(thread.tid)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// The affinity and the class of its root, for processes that are born while it is adopted.
     pub fn of_root(&self) -> Option<(Affinity, ThreadClass)> {
-        Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?))
+        Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?.of_children()))
     }
 }
 

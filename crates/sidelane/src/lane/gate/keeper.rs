@@ -39,6 +39,14 @@ impl LaneKeeper {
         }
     }
 
+    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    pub fn put_right(&self) -> bool {
+        match self {
+            Self::Holder(holder) => holder.put_right(),
+            Self::SchedExt(_) => false,
+        }
+    }
+
     /// Why batch may not run on the lane; `None`: it may, or that is for its scheduler to say.
     pub fn kept_by(&self) -> Option<Reason> {
         match self {

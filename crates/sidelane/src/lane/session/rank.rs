@@ -7,6 +7,8 @@ use super::Session;
 use super::options::SessionOptions;
 use super::work::{Ending, Work};
 use crate::lane::batch::BatchClass;
+use crate::lane::gate::LaneKeeper;
+use crate::lane::watchdog::LaneWatch;
 use crate::note::Note;
 use sidelane_host::rights;
 use sidelane_host::topology::Lanes;
@@ -93,6 +95,12 @@ impl Session {
             Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
             class => class,
         };
+        for lane in self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
+            self.note(Note::KeeperLowered { lane });
+        }
+        if self.watch.as_ref().is_some_and(LaneWatch::put_right) {
+            self.note(Note::WatchdogLowered);
+        }
         let right = self.cage.put_right(class);
         if let Some(thread) = right.class {
             self.note_named(Note::BatchRaised { thread });
