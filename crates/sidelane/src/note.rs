@@ -484,7 +484,7 @@ notes! {
         StepLateAlone { above: Duration = Duration::from_millis(2_410) } =>
             "step: the service alone was above its objective for {above:.2?} in its worst repetition",
             "use a machine on which the service alone keeps its objective";
-        FewPlanted { chosen: usize = 4, all: usize = 17 } =>
+        FewPlanted { chosen: usize = 14, all: usize = 30 } =>
             "quick: {chosen} of {all} causes were planted",
             "run without --quick";
         TracedWithoutPeers =>

@@ -116,8 +116,24 @@ impl Planted {
         planted("jvm-gc", Cause::Collection, Place::Lucene("/gc")),
     ];
 
-    /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself.
-    const QUICK: [&str; 4] = ["nagle", "hog", "throttle", "lock"];
+    /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself, of other processes and
+    /// services, of the client.
+    const QUICK: [&str; 14] = [
+        "nagle",
+        "hog",
+        "throttle",
+        "lock",
+        "file-lock",
+        "condition",
+        "event-loop",
+        "unix-socket",
+        "no-answer",
+        "connect",
+        "full-pipe",
+        "slow-reader",
+        "small-window",
+        "abandoned",
+    ];
 
     /// Those that are planted: in a hurry a few.
     pub(super) fn chosen(patience: Patience) -> Vec<&'static Planted> {

@@ -44,7 +44,7 @@ struct Size {
 }
 
 const SIZE: Size = Size { requests: 1_000, every: 50 };
-const SIZE_QUICK: Size = Size { requests: 150, every: 15 };
+const SIZE_QUICK: Size = Size { requests: 75, every: 15 };
 
 impl Size {
     fn of(planted: &Planted, patience: Patience) -> Size {
