@@ -15,7 +15,7 @@ use crate::common::agent::guardians;
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::nginx::Nginx;
 use crate::common::process::{allowed_cpus, policy, threads_named};
-use crate::common::scripted::{nowhere, read_to_end, read_until, say, telling_server};
+use crate::common::scripted::{nowhere, read_to_end, read_until, say, say_status, telling_server};
 use crate::common::{Footprint, TIMEOUT, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::metrics::ask;
@@ -97,6 +97,31 @@ fn a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it() {
 }
 
 #[test]
+fn a_server_that_fails_its_requests_is_told_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (listen, metrics) = (nowhere(), nowhere());
+    let (fails, _seen) = telling_server(|stream, _| say_status(stream, 503, "fails"));
+    let table = section(listen, fails, &format!("backup = \"{}\"", server("two")));
+    let file = File::of_nobody().and(&table).and(&format!("[metrics]\nlisten = \"{metrics}\""));
+    let mut daemon = Daemon::start(&file, 0, 0);
+    let mut client = Client::of(listen);
+    for _ in 0..5 {
+        client.0.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        assert!(read_until(&mut client.0, "\r\n\r\nfails").starts_with("HTTP/1.1 503 "));
+    }
+    client.must_hear("two");
+    daemon.run.wait_until_audited("proxy", 0);
+    wait_until("the status told of it", || {
+        let told = of_proxy(listen)["out_of_service"][0].as_str().unwrap_or_default().to_owned();
+        told.starts_with(&format!("{fails} is out of service")) && told.contains("status 503")
+    });
+    let counted = format!("sidelane_proxy_server_ejected{{listen=\"{listen}\",server=\"{fails}\"}} 1");
+    let answer = ask(metrics.port(), "/metrics");
+    assert!(answer.contains(&counted), "no {counted} in {answer}");
+    daemon.end();
+}
+
+#[test]
 fn a_hazard_of_a_server_is_seen_on_threads_of_the_ordinary_class() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((one, two)) = Nginx::start("one").zip(Nginx::start("two")) else { return };
@@ -145,14 +170,21 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
         let _ = answer.lock().unwrap().recv();
         say(stream, "held")
     });
-    let mut daemon = Daemon::start(&File::of_nobody().and(&section(listen, held, "")), 0, 0);
+    let metrics = nowhere();
+    let file = File::of_nobody().and(&format!("[metrics]\nlisten = \"{metrics}\""));
+    let mut daemon = Daemon::start(&file.clone().and(&section(listen, held, "")), 0, 0);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::of(listen)).collect();
     for client in &mut clients {
         client.0.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").unwrap();
         seen.recv().expect("the server has it");
     }
-    daemon.reload(&File::of_nobody().and(&section(listen, server("new"), "budget = \"5%\"")));
+    daemon.reload(&file.clone().and(&section(listen, server("new"), "budget = \"5%\"")));
     daemon.run.wait_until_audited("reload", 0);
+    let drains = |proxy: &Value| proxy["draining"] == true && proxy["in_flight"] == CLIENTS;
+    wait_until("the old one drains", || status()["proxies"].as_array().is_some_and(|all| all.iter().any(drains)));
+    let counted = format!("sidelane_proxy_draining{{listen=\"{listen}\"}} 1");
+    let answer = ask(metrics.port(), "/metrics");
+    assert!(answer.contains(&counted), "no {counted} in {answer}");
     (0..5).for_each(|_| Client::of(listen).must_hear("new"));
     (0..CLIENTS).for_each(|_| answers.send(()).unwrap());
     for client in &mut clients {
@@ -162,7 +194,7 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
     drop(clients);
     // The agent's own end is as orderly.
     let since_ns = now_ns();
-    daemon.reload(&File::of_nobody().and(&section(listen, held, "")));
+    daemon.reload(&file.and(&section(listen, held, "")));
     daemon.run.wait_until_audited("reload", since_ns);
     let mut last = Client::of(listen);
     last.0.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
