@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelane_proxy::config::Config;
 
 use crate::scene::{Proxy, http, redis};
-use crate::scripted::{read_to_end, read_until, say, server, telling_server};
+use crate::scripted::{answering_server, read_to_end, read_until, say, server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -18,14 +18,12 @@ const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 fn held_server() -> (std::net::SocketAddr, Sender<()>) {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
-    let (address, seen) = telling_server(move |stream, head| {
+    let address = answering_server(move |stream, head| {
         if head.contains("/slow") {
             let _ = told.lock().unwrap().recv();
         }
         say(stream, "well")
     });
-    // Keeps the receiver: without it the server's next send fails, and the server ends.
-    std::mem::forget(seen);
     (address, tell)
 }
 

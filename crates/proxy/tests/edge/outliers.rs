@@ -13,7 +13,7 @@ use sidelane_proxy::desk::ServerError;
 use sidelane_proxy::edge::{ServerState, State};
 
 use crate::scene::{Proxy, hedged_after, http, redis};
-use crate::scripted::{read_until, say, say_status, server, telling_server};
+use crate::scripted::{answering_server, read_until, say, say_status, server, telling_server};
 
 /// Failures in a row that eject a server.
 const IN_A_ROW: usize = 5;
@@ -24,9 +24,7 @@ const MANY: usize = 30;
 fn settable(name: &'static str) -> (SocketAddr, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(200));
     let its_status = Arc::clone(&status);
-    let (address, seen) = telling_server(move |stream, _| say_status(stream, its_status.load(Ordering::Relaxed), name));
-    // The server ends when nobody can be told any more.
-    std::mem::forget(seen);
+    let address = answering_server(move |stream, _| say_status(stream, its_status.load(Ordering::Relaxed), name));
     (address, status)
 }
 

@@ -15,7 +15,7 @@ use crate::common::agent::guardians;
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::nginx::Nginx;
 use crate::common::process::{allowed_cpus, policy, threads_named};
-use crate::common::scripted::{nowhere, read_to_end, read_until, say, say_status, telling_server};
+use crate::common::scripted::{answering_server, nowhere, read_to_end, read_until, say, say_status, telling_server};
 use crate::common::{Footprint, TIMEOUT, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::metrics::ask;
@@ -27,20 +27,15 @@ const FIFO: &str = "1";
 
 /// A server that answers with its name.
 fn server(name: &'static str) -> SocketAddr {
-    let (address, seen) = telling_server(move |stream, _| say(stream, name));
-    // The server ends when nobody can be told any more.
-    std::mem::forget(seen);
-    address
+    answering_server(move |stream, _| say(stream, name))
 }
 
 /// A server that never answers.
 fn silent_server() -> SocketAddr {
-    let (address, seen) = telling_server(|_, _| {
+    answering_server(|_, _| {
         std::thread::park();
         true
-    });
-    std::mem::forget(seen);
-    address
+    })
 }
 
 fn section(listen: SocketAddr, active: SocketAddr, more: &str) -> String {

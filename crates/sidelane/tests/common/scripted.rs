@@ -38,20 +38,24 @@ pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
-/// A server that tells of each head that it reads, and then does `answer`.
-pub fn telling_server(
-    answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
-) -> (SocketAddr, Receiver<String>) {
-    let (sender, receiver) = channel();
-    let address = server(move |mut stream| {
+/// A server that does `answer` with each head that it reads, as long as that returns true.
+pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static) -> SocketAddr {
+    server(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {
-            let goes_on = sender.send(head.clone()).is_ok() && answer(&mut stream, &head);
-            if !goes_on {
+            if !answer(&mut stream, &head) {
                 let _ = stream.shutdown(Shutdown::Both);
                 return;
             }
         }
-    });
+    })
+}
+
+/// A server that tells of each head that it reads, and then does `answer`. It ends when its receiver is dropped.
+pub fn telling_server(
+    answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
+) -> (SocketAddr, Receiver<String>) {
+    let (sender, receiver) = channel();
+    let address = answering_server(move |stream, head| sender.send(head.to_owned()).is_ok() && answer(stream, head));
     (address, receiver)
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::scripted::{nowhere, read_to_end, say, telling_server};
+use crate::common::scripted::{answering_server, nowhere, read_to_end, say, telling_server};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
@@ -14,9 +14,7 @@ const QUIET: [&str; 2] = ["--hazard", "none"];
 
 /// A proxy in front of a server that answers.
 fn working(options: &[&str]) -> Proxy {
-    let (address, seen) = telling_server(|stream, _| say(stream, "well"));
-    // The server ends when nobody can be told any more.
-    std::mem::forget(seen);
+    let address = answering_server(|stream, _| say(stream, "well"));
     Proxy::start(address, None, &[&QUIET[..], options].concat())
 }
 

@@ -3,16 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::common::scripted::{nowhere, say_status, telling_server};
+use crate::common::scripted::{answering_server, nowhere, say_status};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
 /// A server that answers with this status.
 fn answers(status: u16) -> SocketAddr {
-    let (address, seen) = telling_server(move |stream, _| say_status(stream, status, "said"));
-    // The server ends when nobody can be told any more.
-    std::mem::forget(seen);
-    address
+    answering_server(move |stream, _| say_status(stream, status, "said"))
 }
 
 fn metrics(at: SocketAddr) -> String {
