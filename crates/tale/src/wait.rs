@@ -29,6 +29,9 @@ pub mod call {
     pub const RECVFROM: u32 = 45;
     pub const SENDMSG: u32 = 46;
     pub const RECVMSG: u32 = 47;
+    pub const CLONE: u32 = 56;
+    pub const FORK: u32 = 57;
+    pub const VFORK: u32 = 58;
     pub const EXIT: u32 = 60;
     pub const WAIT4: u32 = 61;
     pub const KILL: u32 = 62;
@@ -67,6 +70,7 @@ pub mod call {
     pub const PWRITEV: u32 = 296;
     pub const IO_PGETEVENTS: u32 = 333;
     pub const IO_URING_ENTER: u32 = 426;
+    pub const CLONE3: u32 = 435;
     pub const EPOLL_PWAIT2: u32 = 441;
     pub const FUTEX_WAITV: u32 = 449;
     pub const FUTEX_WAIT: u32 = 455;

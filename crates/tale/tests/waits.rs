@@ -194,6 +194,21 @@ fn what_its_waiters_hold_in_turns_is_a_lock() {
 }
 
 #[test]
+fn before_its_thread_is_created_a_request_waits_for_the_one_that_creates_it() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+    // Thread 5 accepts connections, and needs a lock for that, which thread 6 has.
+    trace.comes(20, 6).on_cpu(1).comes(30, 5).in_call_on(60, 5, call::FUTEX, on).sleeps(60, 5);
+    trace.ready(100, 7, 10).woken_in(9_000, 6, 5, call::FUTEX).on_cpu(1).comes(9_010, 5);
+    trace.woken_in(9_050, 5, 1, call::CLONE3).switched(9_060, 5, 1, leave::PREEMPTED);
+    trace.received(9_070, 1, 7, 10, 1).started(9_070, 1, 7, 1, 100);
+    answered(&mut trace, 9_200, 1);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.tid, span.by_tid, span.length_ns()), (Lock, 5, 6, 8_900_000));
+    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+}
+
+#[test]
 fn turns_with_a_timeout_are_one_wait_for_the_lock() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..On::default() };

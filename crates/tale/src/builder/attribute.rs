@@ -27,6 +27,8 @@ pub struct View<'a> {
     pub request: Id,
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
+    /// Whether the thread has to create the one that takes it up.
+    pub creates: bool,
 }
 
 /// Facts that may lie over a state.
@@ -173,6 +175,7 @@ impl View<'_> {
         let is_others = self.is_others(state) && is_of_the_request(state.cause);
         match wait {
             Some(wait) if self.has_own_scheduler(&wait) => inside(span, wait),
+            Some(wait) if self.creates && !is_idle && !is_others => self.explained(state, span, wait),
             _ if self.is_queued && (is_idle || !is_others) => Span { cause: cause_while_idle(state), ..span },
             Some(wait) if is_idle && (is_others || (state.request == 0 && is_of_the_request(state.cause))) => {
                 inside(span, wait)

@@ -343,11 +343,24 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
         Place::Queue(tid) => (tid, true),
         Place::Thread(tid) => (tid, false),
     };
+    if is_queued {
+        lay_before_birth(world, request, (tid, stretch.to_ns), tiling);
+    }
     if let Some(thread) = world.threads.get(&tid) {
-        View { world, thread, tid, request: request.id, is_queued }.lay(stretch.to_ns, tiling);
+        View { world, thread, tid, request: request.id, is_queued, creates: false }.lay(stretch.to_ns, tiling);
     }
     tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });
+}
+
+/// Until the thread that takes the request up is created, the request waits for the one that creates it: it accepts
+/// connections, say.
+fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), tiling: &mut Tiling) {
+    let created = world.threads.get(&tid).and_then(|thread| thread.created);
+    let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.at_ns()..to_ns).contains(at_ns)) else { return };
+    if let Some(thread) = world.threads.get(&by) {
+        View { world, thread, tid: by, request: request.id, is_queued: true, creates: true }.lay(at_ns, tiling);
+    }
 }
 
 impl Builder {

@@ -63,7 +63,11 @@ impl World {
             has_read: by.tid != 0 && answered_ns >= since_ns,
         };
         let at = self.socket_of(slept_at);
-        self.thread(record.other).is_woken(record.at_ns, waker, at, record.detail);
+        let woken = self.thread(record.other);
+        woken.is_woken(record.at_ns, waker, at, record.detail);
+        if is_known && by.tid != 0 && call.is_some_and(creates) {
+            woken.created = Some((record.at_ns, by.tid));
+        }
         if let Some(slept_at) =
             slept_at.filter(|call| is_known && by.tid != 0 && Purpose::of(call.number) == Purpose::Futex)
         {
@@ -147,6 +151,11 @@ impl World {
             _ => thread.faults.goes_on(at_ns),
         }
     }
+}
+
+/// Whether a thread creates others in this system call, which wakes them for the first time.
+fn creates(number: u32) -> bool {
+    matches!(number, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
 }
 
 /// Whether a thread lets others go on in this system call, and gives them nothing by it but that.

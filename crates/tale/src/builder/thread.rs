@@ -57,6 +57,8 @@ pub struct Thread {
     pub came_ns: u64,
     /// It was last woken.
     pub woken_ns: u64,
+    /// When it was created, and by which thread, if that was seen.
+    pub created: Option<(u64, u32)>,
     /// It was last heard of.
     pub touched_ns: u64,
     /// How often records had been lost when this was known of it.
@@ -102,6 +104,7 @@ impl Thread {
             has_clients: false,
             came_ns: 0,
             woken_ns: 0,
+            created: None,
             touched_ns: at_ns,
             epoch,
             call: None,
