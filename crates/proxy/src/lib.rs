@@ -2,6 +2,7 @@
 //!
 //! - [`desk`]: which request goes where, who answered first, what is counted: pure.
 //! - [`http`], [`resp`]: the protocols, as bytes: pure.
+//! - [`access`]: the access log, from the thread that serves to the thread that writes.
 //! - [`page`]: the memory in which watchers tell of hazards.
 //! - [`witness`]: what is asked of who sees the servers at work.
 //! - [`edge`]: sockets and time; it asks the desk.
@@ -10,6 +11,7 @@
 
 #![warn(missing_docs)]
 
+pub mod access;
 pub mod config;
 pub mod desk;
 pub mod edge;

@@ -364,6 +364,11 @@ impl<O: Clone> Desk<O> {
         self.table.in_flight()
     }
 
+    /// What is known of a request in flight.
+    pub fn record(&self, ticket: Ticket) -> Option<&Record> {
+        self.table.get(ticket)
+    }
+
     /// What is known of a request: one in flight, or of the last that finished.
     pub fn tale(&self, id: u64) -> Option<&Record> {
         self.table.find(id)

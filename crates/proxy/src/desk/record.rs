@@ -27,9 +27,14 @@ impl Label {
         Self { bytes, len: len as u8 }
     }
 
+    /// As bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
     /// As text; what is not text is replaced.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
+        String::from_utf8_lossy(self.bytes()).into_owned()
     }
 }
 

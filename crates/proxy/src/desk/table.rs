@@ -76,6 +76,11 @@ impl<O: Clone> Table<O> {
         self.slots.get_mut(ticket.slot as usize)?.as_mut().filter(|entry| entry.id == ticket.id)
     }
 
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Record> {
+        let entry = self.slots.get(ticket.slot as usize)?.as_ref().filter(|entry| entry.id == ticket.id);
+        entry.map(|entry| &entry.record)
+    }
+
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Record> {
         self.entry(ticket).map(|entry| &mut entry.record)
     }

@@ -3,6 +3,7 @@
 mod buffer;
 mod clock;
 mod drain;
+mod ended;
 mod http;
 mod lack;
 mod line;
@@ -29,6 +30,7 @@ use serde::Serialize;
 use sidelane_policy::hedge::{Hazard, Server};
 use tokio::net::TcpListener;
 
+use crate::access::Sender;
 use crate::config::Config;
 use crate::desk::Counts;
 use crate::page::HazardPage;
@@ -65,6 +67,8 @@ pub struct State {
     pub turned_away: u64,
     /// Connections to servers that were not made, because this machine had no open files or ports left.
     pub without_link: u64,
+    /// Lines of the access log that were lost, because the file could not be written or not fast enough.
+    pub log_lost: u64,
     /// Hedges that the budget allows.
     pub hedges_left: u64,
     /// Hazards that began so far, by server, as watchers told them.
@@ -78,17 +82,18 @@ pub struct State {
 }
 
 impl Proxy {
-    /// Takes the clients that come to `listener`, which [`listen`] made. To be called, as all that follows, within
+    /// Takes the clients that come to `listener`, which [`listen`] made, and tells `log` of each request. To be called, as all that follows, within
     /// a tokio runtime of one thread, in a `LocalSet`.
     pub fn open(
         listener: std::net::TcpListener,
         config: Config,
         page: Arc<HazardPage>,
         witness: Witness,
+        log: Option<Sender>,
     ) -> io::Result<Self> {
         listen::raise_open_files();
         let listener = TcpListener::from_std(listener)?;
-        Ok(Self { shared: Shared::new(config, page, witness, warm_up::HELPERS), listener })
+        Ok(Self { shared: Shared::new(config, (page, witness), log, warm_up::HELPERS), listener })
     }
 
     /// Tells what it does.
@@ -131,6 +136,7 @@ impl View {
             tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
             without_link: shared.without_link.get(),
+            log_lost: shared.log_lost(),
             hedges_left: desk.hedges_left(),
             hazards_begun: Server::BOTH.map(|server| shared.page.word(server).read().began),
             drains: shared.drain.has_begun(),

@@ -20,6 +20,7 @@ use super::link::{JUST_USED, Link, Pool};
 use super::mailbox::Owner;
 use super::memory::Memory;
 use super::samples::Samples;
+use crate::access::Sender;
 use crate::config::Config;
 use crate::desk::{Class, Desk, Effect, Loss, Next, Outcome, ServerError, Ticket, Verdict};
 use crate::http::Number;
@@ -64,6 +65,7 @@ pub(super) struct Shared {
     /// What clients keep.
     pub(super) memory: Memory,
     pub(super) drain: Drain,
+    pub(super) log: Option<RefCell<Sender>>,
 }
 
 /// The monotonic clock, which is that of hazards, too.
@@ -73,13 +75,19 @@ pub(super) fn now() -> Nanos {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, page: Arc<HazardPage>, witness: Witness, helpers: Helpers) -> Rc<Self> {
+    pub(super) fn new(
+        config: Config,
+        (page, witness): (Arc<HazardPage>, Witness),
+        log: Option<Sender>,
+        helpers: Helpers,
+    ) -> Rc<Self> {
         let desk = RefCell::new(Desk::new(config.desk));
         let memory = Memory::new(config.limits.memory_bytes);
         Rc::new(Self {
             helpers,
             memory,
             drain: Drain::default(),
+            log: log.map(RefCell::new),
             config,
             page,
             witness,

@@ -14,7 +14,7 @@ const MARK_DIGITS: usize = 16;
 
 impl Number {
     /// Writes it: `ID-MARK`.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = [0; 20];
         out.extend_from_slice(decimal(self.id, &mut digits));
         out.push(b'-');

@@ -72,11 +72,21 @@ static EFFECTS: LazyLock<HashMap<&[u8], Effect>> = LazyLock::new(|| {
 
 /// Looks a name up. `None`: it is not listed.
 fn effect_of(name: &[u8]) -> Option<Effect> {
+    look_up(&EFFECTS, name)
+}
+
+/// Looks a name up, however it is spelt.
+pub(super) fn look_up<T: Copy>(names: &HashMap<&[u8], T>, name: &[u8]) -> Option<T> {
     let mut upper = [0; NAME_MAX];
     let upper = upper.get_mut(..name.len())?;
     upper.copy_from_slice(name);
     upper.make_ascii_uppercase();
-    EFFECTS.get(&*upper).copied()
+    names.get(&*upper).copied()
+}
+
+/// Whether the command is in one of the lists.
+pub(super) fn is_listed(name: &[u8]) -> bool {
+    effect_of(name).is_some()
 }
 
 /// Which commands are safe to repeat.

@@ -2,6 +2,7 @@
 
 mod command;
 mod frame;
+mod keys;
 mod lineup;
 mod reader;
 
@@ -10,5 +11,6 @@ pub use command::{
     may_write,
 };
 pub use frame::{BadFrame, Scanner};
+pub use keys::count_keys;
 pub use lineup::{Lineup, Reply};
 pub use reader::{Command, CommandReader};

@@ -4,6 +4,7 @@
 #[path = "../../../sidelane/tests/common/scripted.rs"]
 mod scripted;
 
+mod access;
 mod departures;
 mod drain;
 mod http;

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
+use sidelane_proxy::access::Sender;
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
 use sidelane_proxy::desk::DeskConfig;
 use sidelane_proxy::edge::{self, State, View};
@@ -60,6 +61,11 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn start(config: Config) -> Self {
+        Self::start_with(config, None)
+    }
+
+    /// With an access log.
+    pub fn start_with(config: Config, log: Option<Sender>) -> Self {
         let listener = edge::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
@@ -71,7 +77,7 @@ impl Proxy {
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             LocalSet::new().block_on(&runtime, async move {
-                let proxy = edge::Proxy::open(listener, config, its_page, witness).unwrap();
+                let proxy = edge::Proxy::open(listener, config, its_page, witness, log).unwrap();
                 let view = proxy.view();
                 tokio::select! {
                     result = proxy.run(its_drain.notified()) => result.unwrap(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// An audit log's file. It may be missing for now.
 pub struct AuditFile {
     path: PathBuf,
-    lines: Lines<File>,
+    lines: WholeLines<File>,
     /// Why it is missing.
     error: Option<io::Error>,
 }
@@ -37,8 +37,8 @@ impl AuditFile {
             Err(error) if may_pass(&error) => (None, Some(error)),
             Err(error) => return Err(error),
         };
-        let mut lines = Lines::to(file);
-        lines.is_torn = ends_within_a_line(&path);
+        let mut lines = WholeLines::to(file);
+        lines.go_on_behind(&path);
         Ok(Self { path, lines, error })
     }
 
@@ -56,7 +56,7 @@ impl AuditFile {
             Ok(file) if known.is_some() && identity(&file) == known => Ok(()),
             Ok(file) => {
                 self.lines.go_on_in(Some(file));
-                self.lines.is_torn = ends_within_a_line(&self.path);
+                self.lines.go_on_behind(&self.path);
                 Ok(())
             }
             Err(error) => {
@@ -75,7 +75,7 @@ impl AuditFile {
         if is_there { Ok(()) } else { self.open_again() }
     }
 
-    pub(super) fn lines(&mut self) -> &mut Lines<File> {
+    pub(super) fn lines(&mut self) -> &mut WholeLines<File> {
         &mut self.lines
     }
 }
@@ -115,7 +115,7 @@ fn ends_within_a_line(path: &Path) -> bool {
 }
 
 /// Lines on their way to `W`, which may fail at any byte.
-pub(super) struct Lines<W> {
+pub struct WholeLines<W> {
     out: Option<W>,
     /// The rest of a line of which the beginning is written.
     rest: Vec<u8>,
@@ -127,32 +127,38 @@ pub(super) struct Lines<W> {
     lost: u64,
 }
 
-impl<W: Write> Lines<W> {
-    fn to(out: Option<W>) -> Self {
+impl<W: Write> WholeLines<W> {
+    /// Lines that go there.
+    pub fn to(out: Option<W>) -> Self {
         Self { out, rest: Vec::new(), is_torn: false, untold: 0, lost: 0 }
     }
 
     /// Lines that are lost, in all.
-    pub(super) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost
     }
 
     /// Counts lines as lost.
-    pub(super) fn lose(&mut self, lines: u64) {
+    pub fn lose(&mut self, lines: u64) {
         self.untold += lines;
         self.lost += lines;
     }
 
     /// Lines go there from now on. A line that was begun elsewhere is lost.
-    fn go_on_in(&mut self, out: Option<W>) {
+    pub fn go_on_in(&mut self, out: Option<W>) {
         self.out = out;
         if !std::mem::take(&mut self.rest).is_empty() {
             self.lose(1);
         }
     }
 
+    /// The file at `path` is where lines go: its last line is ended, if an earlier writer could not finish it.
+    pub fn go_on_behind(&mut self, path: &Path) {
+        self.is_torn = ends_within_a_line(path);
+    }
+
     /// Finishes the line that was begun, and tells of lost lines with the line that `tell` makes of their count.
-    pub(super) fn catch_up(&mut self, tell: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
+    pub fn catch_up(&mut self, tell: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.is_torn) {
             self.rest.insert(0, b'\n');
         }
@@ -173,7 +179,7 @@ impl<W: Write> Lines<W> {
     }
 
     /// Writes whole lines, and counts those as lost of which nothing could be written.
-    pub(super) fn put(&mut self, text: &[u8]) -> io::Result<()> {
+    pub fn put(&mut self, text: &[u8]) -> io::Result<()> {
         let (written, result) = self.write(text);
         let is_within = written > 0 && text[written - 1] != b'\n';
         let rest = &text[written..];
@@ -233,7 +239,7 @@ mod tests {
         /// Whatever room there is at each write, lines are whole, in order, and written or counted.
         #[test]
         fn each_line_is_whole_or_counted_as_lost(rooms in prop::collection::vec(0..40_usize, 1..60)) {
-            let mut lines = Lines::to(Some(Disk::default()));
+            let mut lines = WholeLines::to(Some(Disk::default()));
             for (number, room) in rooms.iter().enumerate() {
                 lines.out.as_mut().unwrap().room = *room;
                 let text = format!("line {number}\nalso {number}\n");
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_begun_in_a_file_that_is_gone_is_lost() {
-        let mut lines = Lines::to(Some(Disk { room: 3, ..Disk::default() }));
+        let mut lines = WholeLines::to(Some(Disk { room: 3, ..Disk::default() }));
         assert!(lines.put(b"line 1\nline 2\n").is_err());
         assert_eq!((lines.lost(), lines.rest.as_slice()), (1, &b"e 1\n"[..]));
         lines.go_on_in(Some(Disk { room: 100, ..Disk::default() }));

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use serde_json::{Map, Value, json};
 use sidelane_policy::Reason;
 
-pub use file::AuditFile;
+pub use file::{AuditFile, WholeLines};
 pub use writer::{AuditLog, AuditState};
 
 /// Decisions kept between two drains: at a drain every 100 ms, room for 80 000 a second.

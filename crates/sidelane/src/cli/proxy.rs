@@ -1,6 +1,7 @@
 //! The command line of `sidelane proxy`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,7 +11,9 @@ use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
 use crate::proxy::Wanted;
-use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server};
+use crate::proxy::options::{
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
+};
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
@@ -78,6 +81,12 @@ pub struct ProxyArgs {
     /// Trace the servers, so that /.sidelane/tale/NUMBER tells their part, too (as root, and for http)
     #[arg(long)]
     pub trace: bool,
+    /// File for a line each request, or - for standard output; SIGHUP opens it again
+    #[arg(long, value_name = "FILE")]
+    pub access_log: Option<PathBuf>,
+    /// Form of these lines: text (the combined format, and fields of the proxy) or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = names(LOG_FORMATS), requires = "access_log")]
+    pub log_format: String,
     /// Time for the head of a request, from its first byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub head_time: Duration,
@@ -148,6 +157,8 @@ impl From<ProxyArgs> for ProxyOptions {
             outlier_detection: !args.no_outlier_detection,
             poll: args.poll,
             trace: args.trace,
+            access_log: args.access_log,
+            log_format: named(&args.log_format, &LOG_FORMATS),
             limits,
         }
     }

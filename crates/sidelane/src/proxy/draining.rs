@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use sidelane_host::posix_signals::PosixSignals;
+use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_proxy::edge::State;
 
 use super::running::RunningProxy;
@@ -25,12 +25,20 @@ pub fn drain(
     let began = Instant::now();
     while proxies.iter().any(|proxy| !proxy.has_ended()) {
         let is_second = |asks: bool| asks && began.elapsed() > SAME_SIGNAL;
-        if is_second(signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end())) {
+        if is_second(signals.wait(LOOK_EVERY)?.is_some_and(|caught| asks_to_end(caught, proxies))) {
             break;
         }
         observe(proxies);
     }
     Ok(())
+}
+
+/// Whether a signal asks for the end of these proxies. SIGHUP does only if none of them has a file of an access log: those
+/// files are opened again.
+pub fn asks_to_end(caught: Caught, proxies: &[RunningProxy]) -> bool {
+    let is_for_logs = caught.signal == libc::SIGHUP
+        && proxies.iter().map(RunningProxy::open_log_again).fold(false, |any, has_file| any || has_file);
+    !is_for_logs && caught.asks_to_end()
 }
 
 /// What is in flight at a proxy, in words, if anything is.

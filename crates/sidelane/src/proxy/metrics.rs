@@ -159,6 +159,9 @@ fn of_connections(proxies: &[Counted<'_>]) -> Vec<Family> {
         one("proxy_without_link", counter, "Connections not made for lack of files or ports", |state| {
             state.without_link as f64
         }),
+        one("proxy_log_lines_lost", counter, "Requests without a line in the access log", |state| {
+            state.log_lost as f64
+        }),
         one("proxy_turned_away", counter, "Clients that were too many", |state| state.turned_away as f64),
     ]
 }

@@ -4,6 +4,7 @@
 //! (`watch/`), what a user asks for and is told, and the threads on which it runs (`running.rs`), which the agent starts,
 //! too.
 
+mod access_log;
 mod draining;
 mod ejections;
 mod metrics;
@@ -22,6 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::PosixSignals;
 
 use crate::agent::metrics::{Exposition, Listener};
+pub use access_log::STDOUT;
+use draining::asks_to_end;
 pub use draining::{drain, in_flight_in_words};
 pub use ejections::out_of_service;
 pub use metrics::{Counted, families};
@@ -62,7 +65,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     };
     let end = wanted.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
-        if signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end()) {
+        if signals.wait(LOOK_EVERY)?.is_some_and(|caught| asks_to_end(caught, slice::from_ref(&proxy))) {
             break;
         }
         tell(&mut proxy);

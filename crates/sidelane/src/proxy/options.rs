@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use sidelane_host::units::parse_time;
 use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
+use sidelane_proxy::access::Format;
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
 use sidelane_proxy::desk::DeskConfig;
 use sidelane_proxy::http::Forwarded;
@@ -160,6 +162,9 @@ pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
 pub const FORWARDED: [(&str, Forwarded); 3] =
     [("set", Forwarded::Set), ("add", Forwarded::Add), ("off", Forwarded::Off)];
 
+/// Forms of lines of the access log, by name.
+pub const LOG_FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
+
 /// What a proxy is to be: options of `sidelane proxy`, or a `[[proxy]]` of the agent's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
@@ -193,6 +198,10 @@ pub struct ProxyOptions {
     pub poll: Duration,
     /// Whether the servers are traced.
     pub trace: bool,
+    /// Where the access log goes, if there is one.
+    pub access_log: Option<PathBuf>,
+    /// The form of its lines.
+    pub log_format: Format,
     /// What clients and servers may take.
     pub limits: Limits,
 }
@@ -216,6 +225,8 @@ impl ProxyOptions {
             outlier_detection: true,
             poll: Duration::from_micros(200),
             trace: false,
+            access_log: None,
+            log_format: Format::default(),
             limits: Limits::default(),
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use sidelane_policy::hedge::Server;
+use sidelane_proxy::access::Sender;
 use sidelane_proxy::config::Config;
 use sidelane_proxy::edge::{self, Proxy, State, View};
 use sidelane_proxy::page::HazardPage;
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
+use super::access_log::{LogEnd, LogHandle, OpenLog};
 use super::ejections::changes;
 use super::options::ProxyOptions;
 use super::traced::Traces;
@@ -35,13 +37,14 @@ pub struct ReadyProxy {
     listener: TcpListener,
     watches: Vec<Watch>,
     notes: Vec<Note>,
+    log: Option<OpenLog>,
 }
 
 impl ReadyProxy {
     /// Listens, and finds out what can be watched.
     ///
     /// # Errors
-    /// If the address is taken, or a hazard that was named cannot be seen.
+    /// If the address is taken, a hazard that was named cannot be seen, or the access log cannot be opened.
     pub fn new(options: ProxyOptions) -> Result<Self> {
         let listen = options.listen;
         let listener = edge::listen(listen).with_context(|| {
@@ -51,7 +54,8 @@ impl ReadyProxy {
     }
 
     fn at(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
-        let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new() };
+        let log = options.access_log.as_ref().map(|path| OpenLog::open(path, options.log_format)).transpose()?;
+        let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log };
         if !ready.options.hazards.is_none() {
             ready.find_watches()?;
         }
@@ -81,10 +85,16 @@ impl ReadyProxy {
         let traces = Traces::start(&self.options)?;
         let (witness, for_proxy, its_page) = (traces.witness(), Arc::clone(&shared), Arc::clone(&page));
         let config = self.options.config();
+        let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
+        let log = self.log.map(|log| log.start(servers)).transpose().context("cannot start the access log's thread")?;
+        let (sender, log, log_end) =
+            log.map_or((None, None, None), |(sender, log, end)| (Some(sender), Some(log), Some(end)));
         let serve = move || {
             // Requests pass through it: where it runs is for the user to say, as for any service.
             let _fixed = Fixed::this_thread();
-            run(listener, config, (its_page, witness), &for_proxy)
+            let state = run(listener, config, (its_page, witness, sender), &for_proxy);
+            let lost = log_end.map_or(0, LogEnd::wait);
+            state.map(|state| State { log_lost: lost, ..state })
         };
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
         let running = RunningProxy {
@@ -94,6 +104,7 @@ impl ReadyProxy {
             state: None,
             thread: Some(thread.context("cannot start a thread")?),
             shared,
+            log,
             _traces: traces,
         };
         for watch in self.watches {
@@ -122,6 +133,7 @@ pub struct RunningProxy {
     state: Option<State>,
     thread: Option<JoinHandle<Result<State>>>,
     shared: Arc<Shared>,
+    log: Option<LogHandle>,
     _traces: Traces,
 }
 
@@ -145,17 +157,23 @@ impl RunningProxy {
         ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
     }
 
-    /// Reads what it does, unless it is being written now. Returns what is to be told of its servers.
+    /// Reads what it does, unless it is being written now. Returns what is to be told of its servers and its access log.
     pub fn look(&mut self) -> Vec<String> {
         let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
         let news = state.as_ref().map(|state| changes(self.state.as_ref(), state));
         self.state.clone_from(&state);
-        news.unwrap_or_default()
+        let of_log = self.log.as_ref().map(LogHandle::take_news);
+        [news, of_log].into_iter().flatten().flatten().collect()
     }
 
     /// What it did up to the last look; nothing before it has written anything down.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
+    }
+
+    /// Has its access log's file opened again. Whether there is one.
+    pub fn open_log_again(&self) -> bool {
+        self.log.as_ref().is_some_and(LogHandle::open_again)
     }
 
     /// Begins its orderly end: it takes no more clients, and ends when all requests are answered, or their time is up.
@@ -195,12 +213,12 @@ impl Drop for RunningProxy {
 fn run(
     listener: TcpListener,
     config: Config,
-    (page, witness): (Arc<HazardPage>, Witness),
+    (page, witness, log): (Arc<HazardPage>, Witness, Option<Sender>),
     shared: &Shared,
 ) -> Result<State> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, page, witness).context("cannot take clients")?;
+        let proxy = Proxy::open(listener, config, page, witness, log).context("cannot take clients")?;
         let view = proxy.view();
         tokio::select! {
             result = proxy.run(shared.drains.notified()) => result.context("the proxy cannot go on")?,

@@ -95,6 +95,10 @@ impl fmt::Display for Summary {
         if self.state.turned_away > 0 {
             writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
         }
+        if self.state.log_lost > 0 {
+            let what = "the disk was full, failed or too slow";
+            writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lost)?;
+        }
         if let Some(cut) = in_flight_in_words(&self.state) {
             writeln!(f, "cut at end {cut}: not over in time (--drain)")?;
         }

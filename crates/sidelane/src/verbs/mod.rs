@@ -8,6 +8,8 @@ mod run;
 mod show;
 mod trace;
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::agent::status::{self, StatusOptions};
@@ -79,10 +81,14 @@ fn examine(args: DoctorArgs) -> Result<u8> {
 fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
+    let logs_to_stdout = args.access_log.as_deref() == Some(Path::new(proxy::STDOUT));
     let summary = proxy::run(args.into())?;
     let mut failed = FirstError::default();
     failed.of(write_json(json.as_deref(), &summary));
-    failed.of(print_fitted(&summary.to_string()));
+    match logs_to_stdout {
+        true => eprint_fitted(summary.to_string().trim_end()),
+        false => failed.of(print_fitted(&summary.to_string())),
+    }
     failed.or(0)
 }
 

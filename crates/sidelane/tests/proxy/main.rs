@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod access;
 mod ends;
 mod hazards;
 mod http;

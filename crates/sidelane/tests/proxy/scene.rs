@@ -36,11 +36,22 @@ impl Proxy {
         options: &[&str],
         files: Option<(u64, u64)>,
     ) -> Self {
+        Self::start_to(Stdio::null(), active, backup, options, files)
+    }
+
+    /// The same, with another standard output.
+    pub fn start_to(
+        stdout: Stdio,
+        active: SocketAddr,
+        backup: Option<SocketAddr>,
+        options: &[&str],
+        files: Option<(u64, u64)>,
+    ) -> Self {
         let json = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane"));
         command.args(["proxy", "--listen", "127.0.0.1:0", "--active", &active.to_string()]);
         command.args(backup.iter().flat_map(|backup| ["--backup".to_owned(), backup.to_string()]));
-        command.args(options).arg("--json").arg(&json).stderr(Stdio::piped()).stdout(Stdio::null());
+        command.args(options).arg("--json").arg(&json).stderr(Stdio::piped()).stdout(stdout);
         if let Some((current, maximum)) = files {
             let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(maximum) };
             // SAFETY: one async-signal-safe system call between fork and exec.
@@ -76,7 +87,12 @@ impl Proxy {
 
     /// Sends SIGTERM.
     pub fn ask_to_end(&self) {
-        signal(self.child.id(), libc::SIGTERM);
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Sends a POSIX signal.
+    pub fn signal(&self, number: i32) {
+        signal(self.child.id(), number);
     }
 
     /// Waits for its end: its summary.

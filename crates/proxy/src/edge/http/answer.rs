@@ -48,6 +48,7 @@ pub(super) struct Passage<'a> {
 /// Forwards the answer, whose head is in `out`.
 pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(End, After), Failure> {
     let Answered { by, mut link, head, is_asked } = answered;
+    passage.client.journal.is_answered(head.status, passage.client.out.len());
     if head.is_switch() {
         return if passage.may_switch { switch(passage, link).await } else { Err(MALFORMED) };
     }
@@ -113,11 +114,8 @@ async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Fa
     let Passage { shared, client, ticket, .. } = passage;
     client.out.extend_from_slice(link.input.data());
     client.write_out(&shared.config.limits).await?;
-    {
-        let mut desk = shared.desk.borrow_mut();
-        desk.finished(now(), ticket, End::Answered);
-        desk.tied();
-    }
+    client.journal.finish(ticket, End::Answered);
+    shared.desk.borrow_mut().tied();
     let early = client.input.data().to_vec();
     client.input.consume(early.len());
     if link.stream.write_all(&early).await.is_ok() {

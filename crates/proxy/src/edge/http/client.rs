@@ -10,9 +10,11 @@ use super::super::buffer::Buffer;
 use super::super::mailbox::Owner;
 use super::super::patience::{Patience, TooLate};
 use super::super::shared::Shared;
+use super::journal::Journal;
 use super::own;
+use crate::access::Outcome;
 use crate::config::Limits;
-use crate::desk::{Class, Label};
+use crate::desk::{Class, End, Label, Ticket};
 use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
 
 /// The start of a target that the proxy answers itself.
@@ -36,14 +38,15 @@ pub(super) struct Client {
     pub(super) mailbox: Owner,
     /// It sends nothing any more.
     pub(super) is_half_closed: bool,
+    pub(super) journal: Journal,
 }
 
 impl Client {
-    pub(super) fn new(stream: TcpStream, peer: Peer, limits: &Limits) -> Self {
+    pub(super) fn new(stream: TcpStream, peer: Peer, journal: Journal, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
         let patience = Patience::new(limits);
         let (input, mailbox) = (Buffer::default(), Owner::default());
-        Self { stream, peer, input, patience, out, request, mailbox, is_half_closed: false }
+        Self { stream, peer, input, patience, out, request, mailbox, is_half_closed: false, journal }
     }
 }
 
@@ -75,11 +78,12 @@ impl Client {
     ) -> Result<(RequestHead, Class), Nothing> {
         let limits = &shared.config.limits;
         let mut head = self.next_head(shared, has_asked).await?;
+        self.journal.has_head(&self.input.data()[..head.bytes]);
         let label = self.label(&head);
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
             let target = self.input.data()[head.target.0..head.target.1].to_vec();
-            self.refuse_with(own::answer(shared, &target)).await;
+            self.answer_here(own::answer(shared, &target), |journal| journal.finish_apart(Outcome::Own)).await;
             return Err(Nothing::Closed);
         }
         self.input.consume(head.bytes);
@@ -105,6 +109,9 @@ impl Client {
                 return Ok(head);
             }
             looked = self.input.data().len();
+            if looked > 0 {
+                self.journal.comes();
+            }
             let had_none = self.input.is_empty();
             let more = match had_none {
                 true => self.more_unless_drained(shared, has_asked).await?,
@@ -134,6 +141,7 @@ impl Client {
             if head.body.is_over() {
                 break;
             }
+            self.journal.comes();
             match self.more().await {
                 Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
                 Ok(_) => {}
@@ -149,6 +157,7 @@ impl Client {
         let count = body.take(self.input.data())?;
         self.request.extend_from_slice(&self.input.data()[..count]);
         self.input.consume(count);
+        self.journal.received(count);
         Ok(count)
     }
 
@@ -183,7 +192,10 @@ impl Client {
         let mut written = 0;
         while written < self.out.len() {
             match self.stream.try_write(&self.out[written..]) {
-                Ok(count) => written += count,
+                Ok(count) => {
+                    written += count;
+                    self.journal.sent(count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.patience.start(limits.idle_time);
                     let ready = self.patience.wait(self.stream.writable()).await.map_err(|_| Gone)?;
@@ -196,21 +208,31 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the client of an error and closes.
+    /// Tells the client of an error in its request, and closes.
     pub(super) async fn refuse(&mut self, status: u16, why: &str) {
-        let mut answer = Vec::new();
-        write_error(status, why, &mut answer);
-        self.refuse_with(answer).await;
+        // A head that was read has been consumed and noted.
+        if !self.journal.is_noted() {
+            self.journal.has_head(self.input.data());
+        }
+        self.answer_here(error(status, why), |journal| journal.finish_apart(End::Failed(status).into())).await;
     }
 
-    /// Answers and closes. What the client still sends is read, or it might not get to read the answer.
-    async fn refuse_with(&mut self, answer: Vec<u8>) {
+    /// Tells the client why its request failed, and closes.
+    pub(super) async fn fail(&mut self, ticket: Ticket, status: u16, why: &str) {
+        self.answer_here(error(status, why), |journal| journal.finish(ticket, End::Failed(status))).await;
+    }
+
+    /// Answers, ends the request by `finish`, and closes. What the client still sends is read, or it might not get to read
+    /// the answer.
+    async fn answer_here(&mut self, answer: Vec<u8>, finish: impl FnOnce(&mut Journal)) {
+        self.journal.is_answered_here(&answer);
         self.out = answer;
         self.patience.start(LINGER_TIME);
-        if self.write_out(&Limits { idle_time: LINGER_TIME, ..Limits::default() }).await.is_err() {
-            return;
+        let written = self.write_out(&Limits { idle_time: LINGER_TIME, ..Limits::default() }).await;
+        finish(&mut self.journal);
+        if written.is_ok() {
+            linger(&self.stream, &mut self.patience).await;
         }
-        linger(&self.stream, &mut self.patience).await;
     }
 
     /// Reads and drops the rest of an upload that has its final answer: many clients read that only when all is sent, and
@@ -218,6 +240,12 @@ impl Client {
     pub(super) async fn linger_after_upload(&mut self) {
         linger_for(&self.stream, &mut self.patience, UPLOAD_LINGER_TIME, usize::MAX).await;
     }
+}
+
+fn error(status: u16, why: &str) -> Vec<u8> {
+    let mut answer = Vec::new();
+    write_error(status, why, &mut answer);
+    answer
 }
 
 fn late(limits: &Limits) -> Nothing {

@@ -55,6 +55,7 @@ enum Event {
 /// Sends a request on and brings its answer.
 pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
     let (ticket, to) = shared.admit(class, &client.mailbox);
+    client.journal.begin(ticket);
     let keeps_alive = head.keeps_alive;
     let wanted = Wanted {
         number: shared.number(ticket.id),
@@ -74,12 +75,11 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
         Ok(after) => after,
         Err(Failure::Gone) => (End::ClientLeft, After::Close),
         Err(Failure::Error(status, why)) => {
-            shared.desk.borrow_mut().finished(now(), ticket, End::Failed(status));
-            client.refuse(status, why).await;
+            client.fail(ticket, status, why).await;
             return After::Close;
         }
     };
-    shared.desk.borrow_mut().finished(now(), ticket, end);
+    client.journal.finish(ticket, end);
     after
 }
 

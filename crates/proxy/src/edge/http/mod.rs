@@ -4,6 +4,7 @@ mod answer;
 mod client;
 mod departure;
 mod exchange;
+mod journal;
 mod outcome;
 mod own;
 mod serve;

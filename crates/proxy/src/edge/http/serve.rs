@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use super::super::shared::Shared;
 use super::client::{Client, Nothing, linger};
 use super::exchange::exchange;
+use super::journal::Journal;
 use super::outcome::After;
 use crate::http::Peer;
 
@@ -15,7 +16,8 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     // Without an address it is gone already.
     let Ok(address) = stream.peer_addr() else { return };
     let peer = Peer::new(shared.config.forwarded, address.ip());
-    let mut client = Client::new(stream, peer, &shared.config.limits);
+    let journal = Journal::new(Rc::clone(&shared), address);
+    let mut client = Client::new(stream, peer, journal, &shared.config.limits);
     for number in 0_u64.. {
         match client.next_request(&shared, number > 0).await {
             Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {

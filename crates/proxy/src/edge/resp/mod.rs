@@ -1,6 +1,7 @@
 //! RESP at sockets: one task a client.
 
 mod client;
+mod journal;
 mod quality;
 mod side;
 mod tunnel;

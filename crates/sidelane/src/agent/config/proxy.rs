@@ -2,19 +2,25 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use sidelane_proxy::access::Format;
 use sidelane_proxy::config::Limits;
 
 use super::policy::{quoted, time};
 use super::reader::Reader;
-use crate::proxy::options::{FORWARDED, Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server};
+use crate::proxy::STDOUT;
+use crate::proxy::options::{
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
+};
 
 const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
 const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
+const ACCESS_LOG: &str = "write the file for a line each request, as in \"/var/log/sidelane-access.log\"";
 const NUMBER_MAX: i64 = 1_000_000_000;
 /// Of nothing less anything could be done.
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -86,9 +92,29 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
         ),
         poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
         trace: reader.setting("trace", reader.flag("trace"), usual.trace, bool::to_string),
+        access_log: access_log(reader),
+        log_format: log_format(reader),
         limits: limits(reader, usual.limits),
         ..usual
     }
+}
+
+fn access_log(reader: &Reader) -> Option<PathBuf> {
+    let file = |text: &str| match text {
+        "" | STDOUT => Err("is no file"),
+        _ => Ok(Some(PathBuf::from(text))),
+    };
+    reader.setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
+        file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
+    })
+}
+
+fn log_format(reader: &Reader) -> Format {
+    if reader.has("log_format") && !reader.has("access_log") {
+        reader.wrong("log_format", "is there without `access_log`", "name the file of the access log, too");
+    }
+    let format = reader.choice("log_format", &LOG_FORMATS);
+    reader.setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))
 }
 
 fn repeat(reader: &Reader) -> Vec<String> {

@@ -30,6 +30,9 @@ impl Config {
         if let Some(log) = config.hurry.as_mut().and_then(|hurry| hurry.log.as_mut()) {
             *log = in_full(log);
         }
+        for log in config.proxies.iter_mut().filter_map(|proxy| proxy.access_log.as_mut()) {
+            *log = in_full(log);
+        }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);
         }

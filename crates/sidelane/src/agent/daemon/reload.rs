@@ -23,6 +23,7 @@ impl Agent {
     pub(super) fn reload(&mut self) {
         // Rotation by rename: another file may have its name now.
         self.log.iter().for_each(AuditLog::open_again);
+        self.proxies.open_logs_again();
         let (config, here, kept) = match self.read_again() {
             Ok(read) => read,
             Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),

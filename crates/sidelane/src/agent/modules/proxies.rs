@@ -82,6 +82,13 @@ impl Proxies {
         news.into_iter().chain(failed.chain(drained).map(end)).collect()
     }
 
+    /// Has the files of access logs opened again.
+    pub fn open_logs_again(&self) {
+        for proxy in self.running.iter().chain(&self.draining) {
+            proxy.open_log_again();
+        }
+    }
+
     /// What Prometheus reads of them, as of the last look.
     pub fn families(&self) -> Vec<Family> {
         let counted = self.one_for_each_address().filter_map(|proxy| {
@@ -121,7 +128,11 @@ fn end(proxy: RunningProxy) -> Result<String> {
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
     let cut =
         in_flight_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut}: not over in time (drain)"));
-    Ok(format!("the proxy at {address} has ended{cut}"))
+    let unlogged = match state.log_lost {
+        0 => String::new(),
+        lost => format!("; {lost} of its requests are not in its access log"),
+    };
+    Ok(format!("the proxy at {address} has ended{cut}{unlogged}"))
 }
 
 fn news(proxy: &mut RunningProxy) -> Vec<String> {

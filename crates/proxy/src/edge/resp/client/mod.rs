@@ -17,6 +17,7 @@ use super::super::mailbox::Owner;
 use super::super::patience::Patience;
 use super::super::shared::{Shared, now};
 use super::super::tunnel::notice_its_end;
+use super::journal::Journal;
 use super::side::{Side, SideEvent};
 use super::tunnel;
 use crate::desk::{Class, End, Label, Ticket};
@@ -56,6 +57,7 @@ struct Session {
     out_has_once: bool,
     /// Bytes that are told of to [`Memory`](super::super::memory::Memory).
     counted: usize,
+    journal: Journal,
     /// The client sends nothing any more, or is not read from any more.
     has_ended: bool,
     /// The client has sent something.
@@ -118,7 +120,10 @@ impl Writes {
 /// Serves a client until one of both is done.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let limits = shared.config.limits;
+    // Without an address it is gone already.
+    let Ok(address) = stream.peer_addr() else { return };
     let mut session = Session {
+        journal: Journal::new(Rc::clone(&shared), address),
         stream: Rc::new(stream),
         input: Buffer::default(),
         reader: CommandReader::new(limits.frame_bytes),
@@ -166,6 +171,7 @@ impl Session {
                 }
                 After::Refuse => {
                     self.say_last(NO_RESP);
+                    self.journal.is_refused(NO_RESP);
                     return Err(Over(End::Failed(400)));
                 }
             }
@@ -315,6 +321,7 @@ impl Session {
             self.patience.start(limits.answer_time);
         }
         let (ticket, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
+        self.journal.begin(ticket, &command);
         if kind == Kind::Once && may_write(&command) {
             self.writes = Writes::At(to);
         }
@@ -425,11 +432,15 @@ impl Session {
         let active = self.shared.desk.borrow().active();
         let to = match self.writes {
             Writes::At(server) => server,
-            Writes::Lost if asks_of_writes(&command) => return self.say_last(SCATTERED),
+            Writes::Lost if asks_of_writes(&command) => {
+                self.journal.is_tied(&command, None);
+                return self.say_last(SCATTERED);
+            }
             _ if self.shared.config.desk.unsafe_stay => Server::First,
             _ => active,
         };
         let link = self.sides[to.index()].take_or_open_link(&self.shared, to).await;
+        self.journal.is_tied(&command, link.is_some().then_some(to));
         let mut came = command.bytes().to_vec();
         came.extend_from_slice(self.input.data());
         let first = tunnel::First { bytes: &came, blocks: blocks(&command) };
@@ -441,10 +452,8 @@ impl Session {
     /// What is not answered is over; connections that owe nothing, and have nothing of this client's, are kept.
     fn end(&mut self, end: End) {
         self.shared.memory.change(self.counted, 0);
+        self.lineup.tickets().for_each(|ticket| self.journal.finish(ticket, end, 0));
         let at = now();
-        for ticket in self.lineup.tickets() {
-            self.shared.desk.borrow_mut().finished(at, ticket, end);
-        }
         for server in Server::BOTH {
             let owed: Vec<Ticket> = self.lineup.owed_by(server).collect();
             if let Some(first) = owed.first().filter(|_| end == End::Failed(504)) {

@@ -95,6 +95,7 @@ impl Session {
                 true => {
                     self.out_has_once |= !self.lineup.is_next_repeatable();
                     self.out.push(came);
+                    self.journal.streams(count);
                 }
                 false => self.lineup.answer(ticket, came.to_vec(), true),
             }
@@ -109,12 +110,11 @@ impl Session {
     }
 
     fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Fate) {
-        let mut desk = self.shared.desk.borrow_mut();
         match fate {
-            Fate::Dropped => desk.dropped(now(), ticket, server),
+            Fate::Dropped => self.shared.desk.borrow_mut().dropped(now(), ticket, server),
             Fate::PassedOn if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) => {
                 self.lineup.passed_on(ticket);
-                desk.finished(now(), ticket, End::Answered);
+                self.journal.finish(ticket, End::Answered, 0);
             }
             Fate::PassedOn | Fate::Kept => {}
         }
@@ -158,7 +158,7 @@ impl Session {
         loop {
             while let Some(reply) = self.lineup.next_reply() {
                 let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
-                self.shared.desk.borrow_mut().finished(now(), reply.ticket, end);
+                self.journal.finish(reply.ticket, end, reply.bytes.len());
                 self.out_has_once |= !reply.is_repeatable;
                 self.out.push(&reply.bytes);
             }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a `[[proxy]]`.
-const PROXY: [&str; 21] = [
+const PROXY: [&str; 23] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
@@ -23,6 +23,8 @@ const PROXY: [&str; 21] = [
     "idle_time = ",
     "answer_time = ",
     "abort_on_close = ",
+    "access_log = ",
+    "log_format = ",
     "drain = ",
     "clients = ",
 ];

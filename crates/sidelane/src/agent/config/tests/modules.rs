@@ -1,6 +1,10 @@
 //! Modules of the agent: proxies, flight recorders and long requests that move.
 
+use std::path::Path;
+
 use sidelane_policy::hurryup::{self, Learning, Looks, Threshold};
+
+use sidelane_proxy::access::Format;
 
 use super::*;
 use crate::proxy::options::{parse_listen, parse_server};
@@ -30,9 +34,9 @@ fn proxies_that_cannot_be() {
         &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
-            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `active`, `answer_time`, \
+            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `access_log`, `active`, `answer_time`, \
              `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, `hazard`, `head_time`, `hedge`, `idle_time`, \
-             `listen`, `once_to`, `outlier_detection`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
+             `listen`, `log_format`, `once_to`, `outlier_detection`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
     refused(
@@ -59,6 +63,23 @@ fn proxies_that_cannot_be() {
         &[
             "a.toml:28: `proxy.trace` is true for redis; what became of a command of Redis cannot be asked for: leave it out",
         ],
+    );
+}
+
+#[test]
+fn an_access_log_is_a_file() {
+    let active = "active = \"127.0.0.1:9001\"";
+    let config = read(&with_proxy(&format!("{active}\naccess_log = \"/var/log/a.log\"\nlog_format = \"json\"")));
+    let proxy = &config.proxies[0];
+    assert_eq!((proxy.access_log.as_deref(), proxy.log_format), (Some(Path::new("/var/log/a.log")), Format::Json));
+    refused(
+        &with_proxy(&format!("{active}\naccess_log = \"-\"")),
+        &["a.toml:27: `proxy.access_log` is \"-\", which is no file; write the file for a line each request, as in \
+             \"/var/log/sidelane-access.log\""],
+    );
+    refused(
+        &with_proxy(&format!("{active}\nlog_format = \"json\"")),
+        &["a.toml:27: `proxy.log_format` is there without `access_log`; name the file of the access log, too"],
     );
 }
 

@@ -37,6 +37,8 @@ struct Seen {
     cpu_us: f64,
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
+    /// Lines of the access log over requests.
+    logged: Option<f64>,
 }
 
 /// All proxies in one round, in the order of [`Peer::ALL`], and the server without one.
@@ -82,7 +84,7 @@ impl Field<'_> {
     /// Each proxy at saturation, then each and the server itself at half of what the slowest did. Whose turn is first
     /// changes from round to round.
     fn round(&self, round: u64) -> Result<Round> {
-        let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None }; 3];
+        let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
         for place in (0..3).map(|place| (place + round as usize) % 3) {
             (seen[place].per_s, seen[place].cpu_us) = self.saturate(&self.proxies[place])?;
         }
@@ -91,6 +93,8 @@ impl Field<'_> {
         let percentiles = |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent));
         for (place, seen) in seen.iter_mut().enumerate() {
             [seen.p50_ns, seen.p99_ns] = percentiles(place);
+            let requests = seen.per_s * self.time.as_secs_f64() + latencies[place].len() as f64;
+            seen.logged = Some(self.proxies[place].take_log_lines()? as f64 / requests);
         }
         let [direct_p50_ns, direct_p99_ns] = percentiles(seen.len());
         Ok(Round { seen, direct_p50_ns, direct_p99_ns })
@@ -158,6 +162,10 @@ fn rows(rounds: &[Round]) -> Vec<Row> {
         row.put("requests_per_s", median(rounds.iter().map(|round| round.seen[place].per_s)));
         row.put("cpu_of_a_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
         row.put("added_p50_us", added(place, |seen| seen.p50_ns, |round| round.direct_p50_ns));
+        row.put(
+            "logged_percent",
+            median(of(rounds, place, |seen| seen.logged).into_iter().flatten()).map(|part| 100.0 * part),
+        );
         row.put("added_p99_us", added(place, |seen| seen.p99_ns, |round| round.direct_p99_ns));
         row
     };

@@ -1,0 +1,330 @@
+//! What the log is told of one request, and its form in memory: words of 64 bits.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Hazard, Server};
+
+use super::Text;
+use crate::desk::{End, Record, Why};
+use crate::http::Number;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// The client got a server's answer.
+    Answered,
+    /// The client went away.
+    Abandoned,
+    /// The answer broke off, or the proxy ended before it was whole.
+    Cut,
+    /// The request did not come in time, or no server answered in time.
+    TimedOut,
+    /// No server could be reached, or the one that was asked was lost.
+    Failed,
+    /// The proxy refused the request: no server got it.
+    Refused,
+    /// The proxy answered itself.
+    Own,
+    /// The connection is one server's from this command on.
+    Tied,
+}
+
+impl Outcome {
+    const ALL: [Self; 8] = [
+        Self::Answered,
+        Self::Abandoned,
+        Self::Cut,
+        Self::TimedOut,
+        Self::Failed,
+        Self::Refused,
+        Self::Own,
+        Self::Tied,
+    ];
+
+    /// Its name in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Abandoned => "abandoned",
+            Self::Cut => "cut",
+            Self::TimedOut => "timed_out",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Own => "own",
+            Self::Tied => "tied",
+        }
+    }
+}
+
+impl From<End> for Outcome {
+    fn from(end: End) -> Self {
+        match end {
+            End::Answered => Self::Answered,
+            End::ClientLeft => Self::Abandoned,
+            End::Cut => Self::Cut,
+            End::Failed(408 | 504) => Self::TimedOut,
+            End::Failed(400..=499 | 501) => Self::Refused,
+            End::Failed(_) => Self::Failed,
+        }
+    }
+}
+
+/// To which servers a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// To none.
+    Never,
+    /// To one.
+    Once,
+    /// To both, because of a hazard.
+    Hazard(Hazard),
+    /// To both, because no answer had come in time.
+    Timer,
+    /// Again, because a copy was lost.
+    Again,
+}
+
+/// Which copy gave the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Winner {
+    /// None.
+    None,
+    /// The first one.
+    First,
+    /// The hedge.
+    Hedge,
+    /// One that was sent after another one was lost.
+    Again,
+}
+
+impl Sent {
+    /// To which servers this request was sent.
+    pub fn of(record: &Record) -> Self {
+        let why = |server: Server| record.copies[server.index()].why;
+        match record.hedged_to().and_then(why) {
+            Some(Why::Hazard(hazard)) => Self::Hazard(hazard),
+            Some(Why::Timer) => Self::Timer,
+            _ if Server::BOTH.into_iter().any(|server| why(server) == Some(Why::Lost)) => Self::Again,
+            _ => Self::Once,
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Never => 0,
+            Self::Once => 1,
+            Self::Timer => 2,
+            Self::Again => 3,
+            Self::Hazard(hazard) => 4 + hazard as u8,
+        }
+    }
+
+    fn from_number(number: u8) -> Self {
+        let hazard = || Hazard::ALL.into_iter().find(|hazard| number == 4 + *hazard as u8);
+        match number {
+            1 => Self::Once,
+            2 => Self::Timer,
+            3 => Self::Again,
+            _ => hazard().map_or(Self::Never, Self::Hazard),
+        }
+    }
+}
+
+impl Winner {
+    const ALL: [Self; 4] = [Self::None, Self::First, Self::Hedge, Self::Again];
+
+    /// Which copy of this request gave the answer.
+    pub fn of(record: &Record) -> Self {
+        match record.answered {
+            None => Self::None,
+            Some((by, _)) if record.hedged_to() == Some(by) => Self::Hedge,
+            Some((by, _)) if record.copies[by.index()].why == Some(Why::Lost) => Self::Again,
+            Some(_) => Self::First,
+        }
+    }
+
+    /// Its name in the log.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::First => Some("first"),
+            Self::Hedge => Some("hedge"),
+            Self::Again => Some("again"),
+        }
+    }
+}
+
+/// What a client asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// HTTP.
+    Http {
+        /// The first line of the request.
+        line: Text<'a>,
+        /// The value of its field Referer.
+        referer: Text<'a>,
+        /// The value of its field User-Agent.
+        agent: Text<'a>,
+    },
+    /// A command of Redis.
+    Redis {
+        /// Its name; no argument.
+        name: &'a [u8],
+        /// How many keys it has, where that is known.
+        keys: Option<u32>,
+    },
+}
+
+/// One request that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// When it came, by the monotonic clock.
+    pub arrived_ns: Nanos,
+    /// From then to its end.
+    pub duration_ns: Nanos,
+    /// From then to the begin of its answer.
+    pub first_byte_ns: Option<Nanos>,
+    /// Its client.
+    pub client: SocketAddr,
+    /// The server that answered.
+    pub server: Option<Server>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// To which servers it was sent.
+    pub sent: Sent,
+    /// Which copy gave the answer.
+    pub winner: Winner,
+    /// The status of the answer of HTTP.
+    pub status: Option<u16>,
+    /// Bytes of the request.
+    pub received_bytes: u64,
+    /// Bytes that were written to the client.
+    pub sent_bytes: u64,
+    /// Those of them that are the body of an answer.
+    pub body_bytes: u64,
+    /// By which the client asks what became of it.
+    pub number: Option<Number>,
+    /// What was asked.
+    pub asked: Asked<'a>,
+}
+
+/// Words before the texts.
+pub(super) const HEAD: usize = 15;
+/// No value, where a number may be missing.
+const NONE: u64 = u64::MAX;
+const IS_REDIS: u64 = 1;
+const IS_V4: u64 = 2;
+const HAS_NUMBER: u64 = 4;
+
+impl<'a> Entry<'a> {
+    /// Its texts, one behind the other.
+    pub(super) fn texts(&self) -> [Text<'a>; 3] {
+        match self.asked {
+            Asked::Http { line, referer, agent } => [line, referer, agent],
+            Asked::Redis { name, .. } => [Text { bytes: name, omitted: 0 }, Text::default(), Text::default()],
+        }
+    }
+
+    /// All but the texts.
+    pub(super) fn head(&self) -> [u64; HEAD] {
+        let (is_v4, address) = match self.client.ip() {
+            IpAddr::V4(address) => (true, u128::from(u32::from(address))),
+            IpAddr::V6(address) => (false, address.to_bits()),
+        };
+        let (is_redis, keys) = match self.asked {
+            Asked::Http { .. } => (false, NONE),
+            Asked::Redis { keys, .. } => (true, keys.map_or(NONE, u64::from)),
+        };
+        let [line, referer, agent] = self.texts();
+        let flags = [(is_redis, IS_REDIS), (is_v4, IS_V4), (self.number.is_some(), HAS_NUMBER)];
+        let flags = flags.into_iter().filter(|(holds, _)| *holds).fold(0, |all, (_, flag)| all | flag);
+        let server = self.server.map_or(0xff, |server| server.index() as u8);
+        let small = [flags as u8, server, self.outcome as u8, self.sent.number(), self.winner as u8, 0, 0, 0];
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let lengths = [line, referer, agent].map(|text| text.bytes.len() as u64);
+        let number = self.number.unwrap_or_default();
+        [
+            u64::from_le_bytes(small),
+            lengths[0] | lengths[1] << 16 | lengths[2] << 32 | u64::from(self.status.unwrap_or(0)) << 48,
+            self.arrived_ns,
+            self.duration_ns,
+            self.first_byte_ns.unwrap_or(NONE),
+            address as u64,
+            (address >> 64) as u64,
+            self.received_bytes,
+            self.sent_bytes,
+            self.body_bytes,
+            number.id,
+            number.mark,
+            keys,
+            pair(line.omitted, referer.omitted),
+            pair(agent.omitted, self.client.port().into()),
+        ]
+    }
+
+    /// Reads it from its head and `texts`, which may be longer.
+    pub(super) fn read(head: &[u64; HEAD], texts: &'a [u8]) -> Self {
+        let [
+            small,
+            lengths,
+            arrived_ns,
+            duration_ns,
+            first_byte,
+            low,
+            high,
+            received,
+            sent,
+            body,
+            id,
+            mark,
+            keys,
+            cut,
+            rest,
+        ] = *head;
+        let [flags, server, outcome, copies, winner, ..] = small.to_le_bytes();
+        let has = |flag: u64| u64::from(flags) & flag != 0;
+        let address = u128::from(low) | u128::from(high) << 64;
+        let ip: IpAddr = match has(IS_V4) {
+            true => std::net::Ipv4Addr::from_bits(low as u32).into(),
+            false => Ipv6Addr::from_bits(address).into(),
+        };
+        let length = |at: u32| usize::from((lengths >> (16 * at)) as u16);
+        let (line, others) = texts.split_at(length(0).min(texts.len()));
+        let (referer, others) = others.split_at(length(1).min(others.len()));
+        let text = |bytes, omitted: u64| Text { bytes, omitted: omitted as u32 };
+        let asked = match has(IS_REDIS) {
+            true => Asked::Redis { name: line, keys: u32::try_from(keys).ok() },
+            false => Asked::Http {
+                line: text(line, cut),
+                referer: text(referer, cut >> 32),
+                agent: text(&others[..length(2).min(others.len())], rest),
+            },
+        };
+        let of = |number: u8| Server::BOTH.into_iter().find(|server| server.index() == usize::from(number));
+        let status = (lengths >> 48) as u16;
+        Self {
+            arrived_ns,
+            duration_ns,
+            first_byte_ns: (first_byte != NONE).then_some(first_byte),
+            client: SocketAddr::new(ip, (rest >> 32) as u16),
+            server: of(server),
+            outcome: Outcome::ALL.get(usize::from(outcome)).copied().unwrap_or(Outcome::Cut),
+            sent: Sent::from_number(copies),
+            winner: Winner::ALL.get(usize::from(winner)).copied().unwrap_or(Winner::None),
+            status: (status > 0).then_some(status),
+            received_bytes: received,
+            sent_bytes: sent,
+            body_bytes: body,
+            number: has(HAS_NUMBER).then_some(Number { id, mark }),
+            asked,
+        }
+    }
+
+    /// Bytes of the texts of an entry with this head.
+    pub(super) fn text_bytes(head: &[u64; HEAD]) -> usize {
+        (0..3).map(|at| usize::from((head[1] >> (16 * at)) as u16)).sum()
+    }
+}

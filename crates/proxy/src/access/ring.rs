@@ -1,0 +1,222 @@
+//! Memory between one thread that serves and one that writes: a ring of words.
+//!
+//! *Invariant:* an entry is read whole, as it was put in, or counted as lost (`entries_come_whole_and_in_order`). The
+//! sender alone moves `written`, after the words of an entry; the receiver alone moves `read`, after it has copied them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::entry::{Entry, HEAD};
+
+const WORD: usize = size_of::<u64>();
+
+#[derive(Debug)]
+struct Ring {
+    words: Box<[AtomicU64]>,
+    /// Words that were put in since the start.
+    written: AtomicU64,
+    /// Words that were taken out since the start.
+    read: AtomicU64,
+    /// Entries that found no room, or could not be written.
+    lost: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+impl Ring {
+    fn word(&self, at: u64) -> &AtomicU64 {
+        &self.words[at as usize % self.words.len()]
+    }
+}
+
+/// The side of the thread that serves. Its end is the end of the log.
+#[derive(Debug)]
+pub struct Sender {
+    ring: Arc<Ring>,
+    written: u64,
+    /// As of the last time when there was no room.
+    read: u64,
+    /// The texts of an entry; kept, so that their memory is used again.
+    texts: Vec<u8>,
+}
+
+/// The side of the thread that writes.
+#[derive(Debug)]
+pub struct Receiver {
+    ring: Arc<Ring>,
+    read: u64,
+    texts: Vec<u8>,
+}
+
+/// Room for entries of so many bytes, between two threads.
+pub fn channel(bytes: usize) -> (Sender, Receiver) {
+    let words = (0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+    let (written, read, lost) = Default::default();
+    let ring = Arc::new(Ring { words, written, read, lost, has_ended: AtomicBool::new(false) });
+    (
+        Sender { ring: Arc::clone(&ring), written: 0, read: 0, texts: Vec::new() },
+        Receiver { ring, read: 0, texts: Vec::new() },
+    )
+}
+
+impl Sender {
+    /// Puts an entry in; without room it is lost and counted.
+    pub fn send(&mut self, entry: &Entry<'_>) {
+        self.texts.clear();
+        entry.texts().iter().for_each(|text| self.texts.extend_from_slice(text.bytes));
+        self.texts.resize(self.texts.len().next_multiple_of(WORD), 0);
+        if !self.has_room((HEAD + self.texts.len() / WORD) as u64) {
+            self.ring.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut at = self.written;
+        let texts = self.texts.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        for word in entry.head().into_iter().chain(texts) {
+            self.ring.word(at).store(word, Ordering::Relaxed);
+            at += 1;
+        }
+        self.written = at;
+        self.ring.written.store(at, Ordering::Release);
+    }
+
+    fn has_room(&mut self, words: u64) -> bool {
+        let max = self.ring.words.len() as u64;
+        if self.written - self.read + words > max {
+            self.read = self.ring.read.load(Ordering::Acquire);
+        }
+        self.written - self.read + words <= max
+    }
+
+    /// Entries that are lost so far.
+    pub fn lost(&self) -> u64 {
+        self.ring.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.ring.has_ended.store(true, Ordering::Release);
+    }
+}
+
+impl Receiver {
+    /// Whether no entry comes any more but those that are there.
+    pub fn has_ended(&self) -> bool {
+        self.ring.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Takes the oldest entry out, if there is one.
+    pub fn receive<T>(&mut self, take: impl FnOnce(Entry<'_>) -> T) -> Option<T> {
+        if self.read == self.ring.written.load(Ordering::Acquire) {
+            return None;
+        }
+        let word = |at: u64| self.ring.word(at).load(Ordering::Relaxed);
+        let head: [u64; HEAD] = std::array::from_fn(|at| word(self.read + at as u64));
+        let words = Entry::text_bytes(&head).div_ceil(WORD) as u64;
+        let (start, end) = (self.read + HEAD as u64, self.read + HEAD as u64 + words);
+        self.texts.clear();
+        self.texts.extend((start..end).flat_map(|at| word(at).to_le_bytes()));
+        self.ring.read.store(end, Ordering::Release);
+        self.read = end;
+        Some(take(Entry::read(&head, &self.texts)))
+    }
+
+    /// Counts lines that could not be written.
+    pub fn lose(&self, lines: u64) {
+        self.ring.lost.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Entries that are lost so far.
+    pub fn lost(&self) -> u64 {
+        self.ring.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::hedge::{Hazard, Server};
+
+    use super::super::entry::{Asked, Outcome, Sent, Winner};
+    use super::super::{FIELD_MAX, REQUEST_MAX, Text};
+    use super::*;
+    use crate::http::Number;
+
+    fn entry(number: u64, line: &[u8]) -> Entry<'_> {
+        let odd = number % 2 == 1;
+        let text = |bytes| Text { bytes, omitted: number as u32 };
+        Entry {
+            arrived_ns: number,
+            duration_ns: 2,
+            first_byte_ns: odd.then_some(3),
+            client: if odd { "192.0.2.1:4711" } else { "[2001:db8::1]:80" }.parse().unwrap(),
+            server: odd.then_some(Server::Second),
+            outcome: Outcome::TimedOut,
+            sent: Sent::Hazard(Hazard::ALL[number as usize % Hazard::ALL.len()]),
+            winner: Winner::Hedge,
+            status: odd.then_some(504),
+            received_bytes: 5,
+            sent_bytes: 6,
+            body_bytes: u64::MAX,
+            number: odd.then_some(Number { id: number, mark: 8 }),
+            asked: match odd {
+                true => Asked::Http { line: text(line), referer: text(b"r"), agent: text(b"") },
+                false => Asked::Redis { name: line, keys: Some(9) },
+            },
+        }
+    }
+
+    #[test]
+    fn entries_come_whole_and_in_order() {
+        const COUNT: u64 = 20_000;
+        let line = |number: u64| vec![b'a' + (number % 26) as u8; number as usize % 300];
+        let (mut sender, mut receiver) = channel(4096);
+        let sending = std::thread::spawn(move || {
+            for number in 0..COUNT {
+                let before = sender.lost();
+                sender.send(&entry(number, &line(number)));
+                if sender.lost() > before {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let (mut came, mut next) = (0, 0);
+        loop {
+            let is_last = receiver.has_ended();
+            while let Some(number) = receiver.receive(|got| {
+                assert_eq!(got, entry(got.arrived_ns, &line(got.arrived_ns)));
+                got.arrived_ns
+            }) {
+                assert!(number >= next);
+                (next, came) = (number + 1, came + 1);
+            }
+            if is_last {
+                break;
+            }
+        }
+        sending.join().unwrap();
+        assert_eq!(came + receiver.lost(), COUNT);
+        assert!(came > 0);
+    }
+
+    #[test]
+    fn an_entry_that_finds_no_room_is_counted_and_those_before_it_are_there() {
+        let (mut sender, mut receiver) = channel(1024);
+        (0..100).for_each(|number| sender.send(&entry(number, b"GET / HTTP/1.1")));
+        let kept = 100 - sender.lost();
+        drop(sender);
+        assert!(receiver.has_ended() && kept > 0);
+        for number in 0..kept {
+            assert_eq!(receiver.receive(|entry| entry.arrived_ns), Some(number));
+        }
+        assert_eq!(receiver.receive(|_| ()), None);
+    }
+
+    #[test]
+    fn the_longest_texts_fit_into_their_lengths() {
+        let long = vec![b'x'; 1 << 20];
+        let (line, field) = (Text::cut(&long, REQUEST_MAX), Text::cut(&long, FIELD_MAX));
+        let entry = Entry { asked: Asked::Http { line, referer: field, agent: field }, ..entry(1, b"") };
+        let (mut sender, mut receiver) = channel(1 << 14);
+        sender.send(&entry);
+        assert_eq!(receiver.receive(|got| got == entry), Some(true));
+    }
+}

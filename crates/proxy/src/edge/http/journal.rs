@@ -1,0 +1,193 @@
+//! What the access log is told of one client's requests, one after the other.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use sidelane_policy::Nanos;
+
+use super::super::ended::{Ended, Facts};
+use super::super::shared::{Shared, now};
+use crate::access::{Asked, FIELD_MAX, Outcome, REQUEST_MAX, Text};
+use crate::desk::{End, Ticket};
+use crate::http::Number;
+
+/// The request of a client that is under way, as the access log is told of it at its end. Each request has one entry: one
+/// that is under way when the proxy ends is cut.
+pub(super) struct Journal {
+    shared: Rc<Shared>,
+    client: SocketAddr,
+    stage: Stage,
+    /// Request line, Referer and User-Agent, one behind the other; kept, so that its memory is used again.
+    texts: Vec<u8>,
+    /// Of each of them: bytes in `texts`, and bytes that are left out.
+    lengths: [(usize, u32); 3],
+    received: u64,
+    sent: u64,
+    /// `sent` when the body of the answer begins.
+    head_sent: u64,
+    status: Option<u16>,
+}
+
+/// How far the request has come.
+enum Stage {
+    /// No byte of it.
+    Idle,
+    /// Its begin, since then; the desk does not know it.
+    Coming(Nanos),
+    /// The desk knows it.
+    InFlight(Ticket),
+}
+
+impl Journal {
+    pub(super) fn new(shared: Rc<Shared>, client: SocketAddr) -> Self {
+        Self {
+            shared,
+            client: SocketAddr::new(client.ip().to_canonical(), client.port()),
+            stage: Stage::Idle,
+            texts: Vec::new(),
+            lengths: [(0, 0); 3],
+            received: 0,
+            sent: 0,
+            head_sent: 0,
+            status: None,
+        }
+    }
+
+    /// The request has not come whole yet.
+    pub(super) fn comes(&mut self) {
+        if self.shared.has_log() && matches!(self.stage, Stage::Idle) {
+            self.stage = Stage::Coming(now());
+        }
+    }
+
+    /// The head has come, or as much as ever will.
+    pub(super) fn has_head(&mut self, head: &[u8]) {
+        self.received += head.len() as u64;
+        if self.shared.has_log() {
+            let [line, fields @ ..] = texts_of(head);
+            let texts =
+                [Text::cut(line, REQUEST_MAX), Text::cut(fields[0], FIELD_MAX), Text::cut(fields[1], FIELD_MAX)];
+            self.texts.clear();
+            texts.iter().for_each(|text| self.texts.extend_from_slice(text.bytes));
+            self.lengths = texts.map(|text| (text.bytes.len(), text.omitted));
+        }
+    }
+
+    /// Whether its head was noted.
+    pub(super) fn is_noted(&self) -> bool {
+        self.received > 0
+    }
+
+    /// Bytes of the body have come.
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+    }
+
+    /// The desk knows the request from now on.
+    pub(super) fn begin(&mut self, ticket: Ticket) {
+        self.stage = Stage::InFlight(ticket);
+    }
+
+    /// Bytes were written to the client.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// The final answer has this status, and so many bytes of its head are still to be written.
+    pub(super) fn is_answered(&mut self, status: u16, head_bytes: usize) {
+        self.status = Some(status);
+        self.head_sent = self.sent + head_bytes as u64;
+    }
+
+    /// The client gets this answer of the proxy's own.
+    pub(super) fn is_answered_here(&mut self, answer: &[u8]) {
+        let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+        self.is_answered(status.unwrap_or(0), head);
+    }
+
+    /// The request is over: the desk is told, and an entry written, unless that was done before.
+    pub(super) fn finish(&mut self, ticket: Ticket, end: End) {
+        if let Some(ended) = self.shared.finish(ticket, end) {
+            self.log(&ended, Some(self.shared.number(ticket.id)));
+        }
+        self.reset();
+    }
+
+    /// A request is over of which the desk does not know.
+    pub(super) fn finish_apart(&mut self, outcome: Outcome) {
+        if self.shared.has_log() {
+            let arrived_ns = if let Stage::Coming(since) = self.stage { since } else { now() };
+            self.log(&Ended::apart(outcome, arrived_ns, None), None);
+        }
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        self.stage = Stage::Idle;
+        (self.received, self.sent, self.head_sent, self.status) = (0, 0, 0, None);
+        self.lengths = [(0, 0); 3];
+    }
+
+    fn log(&self, ended: &Ended, number: Option<Number>) {
+        let mut rest = &self.texts[..];
+        let [line, referer, agent] = self.lengths.map(|(bytes, omitted)| {
+            let (bytes, others) = rest.split_at(bytes);
+            rest = others;
+            Text { bytes, omitted }
+        });
+        let facts = Facts {
+            client: self.client,
+            status: self.status,
+            received_bytes: self.received,
+            sent_bytes: self.sent,
+            body_bytes: self.sent.saturating_sub(self.head_sent),
+            number,
+            asked: Asked::Http { line, referer, agent },
+        };
+        self.shared.log(ended, facts);
+    }
+}
+
+impl Drop for Journal {
+    /// The client's task ends in the middle of a request: the client has reset its connection before the head was whole, or
+    /// the proxy ends.
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Idle => {}
+            Stage::Coming(since) => self.log(&Ended::apart(Outcome::Abandoned, since, None), None),
+            Stage::InFlight(ticket) => {
+                if let Some(ended) = self.shared.cut_off(ticket).filter(|_| self.shared.has_log()) {
+                    self.log(&ended, Some(self.shared.number(ticket.id)));
+                }
+            }
+        }
+    }
+}
+
+/// The first line of a head, and the values of Referer and User-Agent, which may be empty. The head may be malformed.
+fn texts_of(head: &[u8]) -> [&[u8]; 3] {
+    let mut lines = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
+    let mut texts = [lines.next().unwrap_or_default(), &[], &[]];
+    for line in lines {
+        for (at, name) in [(1, &b"referer:"[..]), (2, b"user-agent:")] {
+            if line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name) {
+                texts[at] = line[name.len()..].trim_ascii_start();
+            }
+        }
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heads_texts_are_found_however_they_are_spelt() {
+        let head = b"\r\nGET / HTTP/1.1\r\nHost: h\r\nUSER-AGENT:  a b \r\nReferer:http://c\r\nx-referer: no\r\n\r\n";
+        assert_eq!(texts_of(head), [&b"GET / HTTP/1.1"[..], b"http://c", b"a b"]);
+        assert_eq!(texts_of(b"GET / HTTP/1.1"), [&b"GET / HTTP/1.1"[..], b"", b""]);
+        assert_eq!(texts_of(b"\r\n"), [&b""[..], b"", b""]);
+    }
+}

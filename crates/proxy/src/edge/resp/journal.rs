@@ -1,0 +1,106 @@
+//! What the access log is told of one client's commands: names and numbers, no argument.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use sidelane_policy::hedge::Server;
+
+use super::super::ended::{Ended, Facts};
+use super::super::shared::{Shared, now};
+use crate::access::{Asked, Outcome};
+use crate::desk::{End, Label, Ticket};
+use crate::resp::{Command, count_keys};
+
+/// The commands of a client that are not answered, as the access log is told of them at their end. Each has one entry: one
+/// that is not answered when the proxy ends is cut.
+pub(super) struct Journal {
+    shared: Rc<Shared>,
+    client: SocketAddr,
+    /// In the order in which they came, which is that of their ends.
+    asked: VecDeque<(Ticket, Size)>,
+    /// Bytes of the next reply that were passed on before it was whole.
+    streamed: usize,
+}
+
+/// What is told of a command besides its name.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    keys: Option<u32>,
+    bytes: usize,
+}
+
+impl Size {
+    fn of(command: &Command) -> Self {
+        Self { keys: count_keys(command), bytes: command.bytes().len() }
+    }
+}
+
+impl Journal {
+    pub(super) fn new(shared: Rc<Shared>, client: SocketAddr) -> Self {
+        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+        Self { shared, client, asked: VecDeque::new(), streamed: 0 }
+    }
+
+    /// The desk knows this command from now on.
+    pub(super) fn begin(&mut self, ticket: Ticket, command: &Command) {
+        if self.shared.has_log() {
+            self.asked.push_back((ticket, Size::of(command)));
+        }
+    }
+
+    /// A part of the next reply was passed on.
+    pub(super) fn streams(&mut self, bytes: usize) {
+        self.streamed += bytes;
+    }
+
+    /// The command is over, with the last bytes of its reply: the desk is told, and an entry written.
+    pub(super) fn finish(&mut self, ticket: Ticket, end: End, bytes: usize) {
+        let sent = std::mem::take(&mut self.streamed) + bytes;
+        if let Some(ended) = self.shared.finish(ticket, end) {
+            let (_, size) = self.asked.pop_front().unwrap_or((ticket, Size::default()));
+            self.log(&ended, ended.label(), size, sent);
+        }
+    }
+
+    /// From this command on the connection is this server's.
+    pub(super) fn is_tied(&self, command: &Command, to: Option<Server>) {
+        if self.shared.has_log() {
+            let outcome = if to.is_some() { Outcome::Tied } else { Outcome::Failed };
+            let name = Label::of(command.name());
+            self.log(&Ended::apart(outcome, now(), to), name.bytes(), Size::of(command), 0);
+        }
+    }
+
+    /// What the client sent is no command.
+    pub(super) fn is_refused(&self, answer: &[u8]) {
+        if self.shared.has_log() {
+            self.log(&Ended::apart(Outcome::Refused, now(), None), b"", Size::default(), answer.len());
+        }
+    }
+
+    fn log(&self, ended: &Ended, name: &[u8], size: Size, sent: usize) {
+        let facts = Facts {
+            client: self.client,
+            status: None,
+            received_bytes: size.bytes as u64,
+            sent_bytes: sent as u64,
+            body_bytes: sent as u64,
+            number: None,
+            asked: Asked::Redis { name, keys: size.keys },
+        };
+        self.shared.log(ended, facts);
+    }
+}
+
+impl Drop for Journal {
+    /// The proxy ends in the middle of these commands.
+    fn drop(&mut self) {
+        while let Some((ticket, size)) = self.asked.pop_front() {
+            if let Some(ended) = self.shared.cut_off(ticket) {
+                let sent = std::mem::take(&mut self.streamed);
+                self.log(&ended, ended.label(), size, sent);
+            }
+        }
+    }
+}

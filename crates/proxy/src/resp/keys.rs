@@ -1,0 +1,92 @@
+//! How many keys a command has, for the access log, which tells no argument.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::command::{is_listed, look_up};
+use super::reader::Command;
+
+/// Where a command has its keys.
+#[derive(Clone, Copy)]
+enum Keys {
+    /// It has so many.
+    Fixed(u32),
+    /// All its arguments but so many.
+    AllBut(usize),
+    /// Every second argument.
+    Pairs,
+    /// The argument at this place says how many there are; so many more come on top.
+    Said(usize, u32),
+    /// Half of what follows STREAMS.
+    Streams,
+}
+
+const TABLE: [(&str, Keys); 9] = [
+    (
+        "ACL ASKING AUTH CLIENT CLUSTER COMMAND CONFIG DBSIZE DEBUG DISCARD ECHO EXEC FAILOVER FLUSHALL FLUSHDB HELLO INFO \
+         KEYS LASTSAVE LATENCY LOLWUT MEMORY MODULE MONITOR MULTI PING PSUBSCRIBE PSYNC PUBLISH PUBSUB PUNSUBSCRIBE QUIT \
+         RANDOMKEY READONLY READWRITE REPLCONF REPLICAOF RESET ROLE SAVE SCAN SCRIPT SELECT SHUTDOWN SLAVEOF SLOWLOG \
+         SPUBLISH SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SWAPDB SYNC TIME UNSUBSCRIBE UNWATCH WAIT WAITAOF",
+        Keys::Fixed(0),
+    ),
+    ("BLMOVE BRPOPLPUSH COPY GEOSEARCHSTORE LCS LMOVE RENAME RENAMENX RPOPLPUSH SMOVE ZRANGESTORE", Keys::Fixed(2)),
+    (
+        "DEL EXISTS MGET PFCOUNT PFMERGE SDIFF SDIFFSTORE SINTER SINTERSTORE SUNION SUNIONSTORE TOUCH UNLINK WATCH",
+        Keys::AllBut(0),
+    ),
+    ("BITOP BLPOP BRPOP BZPOPMAX BZPOPMIN", Keys::AllBut(1)),
+    ("MSET MSETNX", Keys::Pairs),
+    ("LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION", Keys::Said(1, 0)),
+    ("BLMPOP BZMPOP EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO", Keys::Said(2, 0)),
+    ("ZDIFFSTORE ZINTERSTORE ZUNIONSTORE", Keys::Said(2, 1)),
+    ("XREAD XREADGROUP", Keys::Streams),
+];
+
+static KEYS: LazyLock<HashMap<&[u8], Keys>> = LazyLock::new(|| {
+    let names = |list: &'static str| list.split_ascii_whitespace().map(str::as_bytes);
+    TABLE.into_iter().flat_map(|(list, keys)| names(list).map(move |name| (name, keys))).collect()
+});
+
+/// How many keys the command has; nothing where that is not known.
+pub fn count_keys(command: &Command) -> Option<u32> {
+    let name = command.name();
+    let arguments = command.arguments().count().saturating_sub(1);
+    let keys = look_up(&KEYS, name).or_else(|| is_listed(name).then_some(Keys::Fixed(1)))?;
+    let said = |at: usize| -> Option<u32> { std::str::from_utf8(command.arguments().nth(at)?).ok()?.parse().ok() };
+    let count = match keys {
+        Keys::Fixed(count) => count as usize,
+        Keys::AllBut(others) => arguments.saturating_sub(others),
+        Keys::Pairs => arguments / 2,
+        Keys::Said(at, more) => said(at)?.saturating_add(more) as usize,
+        Keys::Streams => {
+            let before = command.arguments().position(|argument| argument.eq_ignore_ascii_case(b"STREAMS"))?;
+            (arguments - before) / 2
+        }
+    };
+    // A command has no more keys than arguments, whatever it says.
+    u32::try_from(count.min(arguments)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_counted_where_commands_have_them() {
+        let count = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            count_keys(&Command::of(words.into_iter()))
+        };
+        let none = ["PING", "info all", "SCAN 0 MATCH a", "AUTH secret", "MULTI", "GET"];
+        let one = ["get a", "SET a 1 EX 5", "HSET h a 1 b 2", "EVAL x 1 a 7", "XREAD COUNT 2 STREAMS a 0", "TTL a"];
+        let two = ["MGET a b", "MSET a 1 b 2", "BLPOP a b 0", "RENAME a b", "ZINTERSTORE to 1 a", "BITOP NOT to a"];
+        let three = ["DEL a b c", "XREADGROUP GROUP g c STREAMS a b c > > >", "SINTERCARD 3 a b c LIMIT 1"];
+        for (lines, wanted) in [(&none[..], 0), (&one, 1), (&two, 2), (&three, 3)] {
+            lines.iter().for_each(|line| assert_eq!(count(line), Some(wanted), "{line}"));
+        }
+        for line in ["FT.SEARCH i q", "EVAL x many", "XREAD"] {
+            assert_eq!(count(line), None, "{line}");
+        }
+        assert_eq!(count("EVAL x 4000000000 a"), Some(3), "no more than arguments");
+    }
+}

@@ -1,0 +1,384 @@
+//! The access log: one entry for each request, however it ends.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use rustix::net::sockopt::set_socket_linger;
+use serde_json::{Value, json};
+use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_proxy::access::{self, Context, Format};
+use sidelane_proxy::config::{Config, Limits};
+
+use crate::scene::{Proxy, TIMEOUT, hedged_after, http, redis};
+use crate::scripted::{nowhere, read_to_end, read_until, say, say_status, server, telling_server};
+
+const GET: &str = "GET /a?b HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\n\r\n";
+
+/// What the log of a proxy was told.
+struct Log {
+    receiver: access::Receiver,
+    context: Context,
+}
+
+fn logged(config: Config) -> (Proxy, Log) {
+    let (sender, receiver) = access::channel(1 << 20);
+    let servers = [config.active, config.backup.unwrap_or(config.active)];
+    let context = Context { format: Format::Json, servers, epoch_ns: 0 };
+    (Proxy::start_with(config, Some(sender)), Log { receiver, context })
+}
+
+impl Log {
+    /// The next line, which has come already or comes soon.
+    fn next(&mut self) -> Value {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let mut line = Vec::new();
+            if self.receiver.receive(|entry| self.context.write(&entry, &mut line)).is_some() {
+                return serde_json::from_slice(&line).unwrap();
+            }
+            assert!(Instant::now() < end, "no line comes");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The only line of a proxy, which ends.
+    fn only(&mut self, proxy: Proxy) -> Value {
+        let line = self.next();
+        proxy.finish();
+        assert_eq!(self.receiver.receive(|_| ()), None, "one line after {line}");
+        line
+    }
+}
+
+fn silent() -> SocketAddr {
+    server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        thread::park();
+    })
+}
+
+fn say_in(client: &mut TcpStream, text: &str) {
+    client.write_all(text.as_bytes()).unwrap();
+}
+
+fn reset(client: TcpStream) {
+    set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+}
+
+/// Which server, how it ended, how it was sent, and its status.
+fn fate(line: &Value) -> [&Value; 4] {
+    ["server", "end", "sent", "status"].map(|name| &line[name])
+}
+
+#[test]
+fn each_request_of_a_connection_has_its_line() {
+    let (address, _heads) = telling_server(|stream, head| {
+        if head.starts_with("POST") {
+            read_until(stream, "hello");
+        }
+        say(stream, "well")
+    });
+    let (proxy, mut log) = logged(http(address, None));
+    let mut client = proxy.connect();
+    let port = client.local_addr().unwrap();
+    say_in(&mut client, GET);
+    let answer = read_until(&mut client, "well");
+    let line = log.next();
+    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(200)]);
+    assert_eq!((&line["client"], &line["won"]), (&json!(port.to_string()), &json!("first")));
+    assert_eq!((&line["request"], &line["user_agent"]), (&json!("GET /a?b HTTP/1.1"), &json!("test")));
+    let bytes = ["received_bytes", "sent_bytes", "body_bytes"].map(|name| line[name].as_u64().unwrap() as usize);
+    assert_eq!(bytes, [GET.len(), answer.len(), 4]);
+    let (whole, first) = (line["duration_seconds"].as_f64().unwrap(), line["first_byte_seconds"].as_f64().unwrap());
+    assert!(whole >= first && first > 0.0, "{line}");
+    assert!(answer.contains(&format!("Sidelane-Request: {}\r\n", line["id"].as_str().unwrap())), "{line}");
+    let post = "POST /b HTTP/1.1\r\nHost: h\r\nReferer: http://r\r\nContent-Length: 5\r\n\r\nhello";
+    say_in(&mut client, post);
+    read_until(&mut client, "well");
+    let line = log.only(proxy);
+    assert_eq!((&line["request"], &line["referer"]), (&json!("POST /b HTTP/1.1"), &json!("http://r")));
+    assert_eq!((&line["received_bytes"], line.get("user_agent")), (&json!(post.len()), None));
+}
+
+#[test]
+fn a_hedged_request_says_why_and_which_copy_won() {
+    let (well, _heads) = telling_server(|stream, _| say(stream, "well"));
+    let (proxy, mut log) = logged(hedged_after(http(silent(), Some(well)), Duration::from_millis(1)));
+    assert!(proxy.get("/").ends_with("well"));
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&json!(well.to_string()), &json!("answered"), &json!("hedged:timer"), &json!(200)]);
+    assert_eq!(line["won"], "hedge");
+
+    let (told, asked) = channel();
+    let silent = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        told.send(()).unwrap();
+        thread::park();
+    });
+    let (proxy, mut log) = logged(http(silent, Some(well)));
+    let mut client = proxy.connect();
+    say_in(&mut client, GET);
+    asked.recv_timeout(TIMEOUT).unwrap();
+    proxy.tell(Server::First, [Hazard::JvmGc]);
+    read_until(&mut client, "well");
+    let line = log.only(proxy);
+    assert_eq!((&line["sent"], &line["won"]), (&json!("hedged:jvm-gc"), &json!("hedge")));
+}
+
+#[test]
+fn a_request_that_was_sent_again_says_so() {
+    let lost = server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
+    let (well, _heads) = telling_server(|stream, _| say(stream, "well"));
+    let (proxy, mut log) = logged(http(lost, Some(well)));
+    assert!(proxy.get("/").ends_with("well"));
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&json!(well.to_string()), &json!("answered"), &json!("again"), &json!(200)]);
+    assert_eq!(line["won"], "again");
+}
+
+#[test]
+fn a_client_that_goes_away_has_abandoned_its_request() {
+    let (told, asked) = channel();
+    let address = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        told.send(()).unwrap();
+        thread::park();
+    });
+    let (proxy, mut log) = logged(http(address, None));
+    let mut client = proxy.connect();
+    say_in(&mut client, GET);
+    asked.recv_timeout(TIMEOUT).unwrap();
+    reset(client);
+    let line = log.next();
+    assert_eq!((&line["end"], &line["request"]), (&json!("abandoned"), &json!("GET /a?b HTTP/1.1")));
+    assert_eq!((line.get("status"), line.get("won"), &line["sent_bytes"]), (None, None, &json!(0)));
+    // In the middle of its head.
+    let mut client = proxy.connect();
+    say_in(&mut client, "GET /a");
+    proxy.wait_until("the client", |state| state.clients == 1);
+    // The proxy has read what it has when it has answered another one that came later.
+    assert!(proxy.get("/.sidelane/tale/0").starts_with("HTTP/1.1 404"));
+    assert_eq!(log.next()["end"], "own");
+    reset(client);
+    let line = log.only(proxy);
+    assert_eq!((&line["end"], &line["sent"]), (&json!("abandoned"), &json!("never")));
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_cut() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+    });
+    let (proxy, mut log) = logged(http(address, None));
+    assert!(proxy.get("/").ends_with("half"));
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("cut"), &json!("once"), &json!(200)]);
+    assert_eq!(line["body_bytes"], 4);
+}
+
+#[test]
+fn requests_in_flight_at_the_end_of_the_proxy_are_cut() {
+    let (proxy, mut log) = logged(http(silent(), None));
+    let mut client = proxy.connect();
+    say_in(&mut client, GET);
+    proxy.wait_until("the request", |state| state.in_flight == 1);
+    let state = proxy.finish();
+    let line = log.next();
+    assert_eq!((&line["end"], &line["request"], state.in_flight), (&json!("cut"), &json!("GET /a?b HTTP/1.1"), 1));
+    assert_eq!(log.receiver.receive(|_| ()), None);
+}
+
+#[test]
+fn what_takes_too_long_is_timed_out() {
+    let mut config = http(silent(), None);
+    config.limits.answer_time = Duration::from_millis(100);
+    let (proxy, mut log) = logged(config);
+    assert!(proxy.get("/").starts_with("HTTP/1.1 504"));
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&Value::Null, &json!("timed_out"), &json!("once"), &json!(504)]);
+
+    let mut config = http(silent(), None);
+    config.limits.head_time = Duration::from_millis(100);
+    let (proxy, mut log) = logged(config);
+    let mut client = proxy.connect();
+    say_in(&mut client, "GET / HTTP/1.1\r\nUser-Agent: slow\r\n");
+    assert!(read_to_end(&mut client).starts_with("HTTP/1.1 408"));
+    drop(client);
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&Value::Null, &json!("timed_out"), &json!("never"), &json!(408)]);
+    assert_eq!((&line["request"], &line["user_agent"]), (&json!("GET / HTTP/1.1"), &json!("slow")));
+    assert!(line["duration_seconds"].as_f64().unwrap() >= 0.1, "{line}");
+}
+
+#[test]
+fn what_the_proxy_answers_itself_has_a_line() {
+    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(20_000));
+    let cases = [
+        ("nonsense\r\n\r\n", "refused", 400, "nonsense"),
+        ("GET / HTTP/1.1\r\n\r\n", "refused", 400, "GET / HTTP/1.1"),
+        ("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n", "refused", 501, "CONNECT h:1 HTTP/1.1"),
+        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nend", "answered", 200, "POST / HTTP/1.1"),
+        ("GET /.sidelane/tale/1 HTTP/1.1\r\nHost: h\r\n\r\n", "own", 404, "GET /.sidelane/tale/1 HTTP/1.1"),
+        (&long, "refused", 431, &long[..access::REQUEST_MAX]),
+    ];
+    let (address, _heads) = telling_server(|stream, _| say_status(stream, 200, "well"));
+    for (text, end, status, request) in cases {
+        let (proxy, mut log) = logged(http(address, None));
+        let mut client = proxy.connect();
+        say_in(&mut client, text);
+        read_until(&mut client, "\r\n\r\n");
+        drop(client);
+        let line = log.only(proxy);
+        assert_eq!((&line["end"], &line["status"], &line["request"]), (&json!(end), &json!(status), &json!(request)));
+        // No more is read than a head may have.
+        let omitted = (status == 431).then(|| Limits::default().head_bytes - access::REQUEST_MAX);
+        assert_eq!(line["request_omitted_bytes"], json!(omitted));
+        assert!(line["sent_bytes"].as_u64() > line["body_bytes"].as_u64(), "{line}");
+    }
+    let (proxy, mut log) = logged(http(nowhere(), None));
+    assert!(proxy.get("/").starts_with("HTTP/1.1 502"));
+    assert_eq!(fate(&log.only(proxy)), [&Value::Null, &json!("failed"), &json!("once"), &json!(502)]);
+}
+
+#[test]
+fn a_connection_that_changes_its_protocol_has_one_line() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        stream.write_all(switch.as_bytes()).unwrap();
+        read_until(&mut stream, "\n");
+    });
+    let (proxy, mut log) = logged(http(address, None));
+    let mut client = proxy.connect();
+    say_in(&mut client, "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    read_until(&mut client, "\r\n\r\n");
+    say_in(&mut client, "GET / HTTP/1.1\n");
+    read_to_end(&mut client);
+    let line = log.only(proxy);
+    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(101)]);
+}
+
+/// A server that answers each line of a command with `+OK`, but `GET silent` not at all.
+fn redis_server() -> SocketAddr {
+    server(|mut stream| {
+        loop {
+            let head = read_until(&mut stream, "\r\n");
+            let Some(count) = head.trim_end().strip_prefix('*') else { return };
+            let words: Vec<String> =
+                (0..2 * count.parse::<usize>().unwrap()).map(|_| read_until(&mut stream, "\r\n")).collect();
+            let is_said = words.iter().any(|word| word.starts_with("silent")) || stream.write_all(b"+OK\r\n").is_ok();
+            if !is_said {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn commands_of_redis_have_their_name_and_number_of_keys_and_no_argument() {
+    let address = redis_server();
+    let (proxy, mut log) = logged(redis(address, None));
+    let mut client = proxy.connect();
+    say_in(&mut client, "MGET key key\r\nSET key secret\r\nAUTH secret\r\n");
+    (0..3).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n"));
+    for (name, keys, end, sent) in [("MGET", 2, "answered", 5), ("SET", 1, "answered", 5), ("AUTH", 0, "tied", 0)] {
+        let line = log.next();
+        assert_eq!(fate(&line), [&json!(address.to_string()), &json!(end), &json!("once"), &Value::Null]);
+        assert_eq!((&line["command"], &line["keys"], &line["sent_bytes"]), (&json!(name), &json!(keys), &json!(sent)));
+        assert!(!line.to_string().contains("secret") && !line.to_string().contains("\"key\""), "{line}");
+    }
+    drop(client);
+    proxy.finish();
+    assert_eq!(log.receiver.receive(|_| ()), None);
+}
+
+#[test]
+fn commands_that_are_not_answered_have_a_line_each() {
+    let (proxy, mut log) = logged(redis(redis_server(), None));
+    assert!(proxy.send("*bad\r\n").starts_with("-ERR sidelane"));
+    assert_eq!(log.next()["end"], "refused");
+    let mut client = proxy.connect();
+    say_in(&mut client, "GET silent\r\nGET silent\r\n");
+    proxy.wait_until("the commands", |state| state.in_flight == 2);
+    reset(client);
+    assert_eq!([&log.next()["end"], &log.next()["end"]], ["abandoned"; 2]);
+    proxy.wait_until("their end", |state| state.in_flight == 0);
+    let mut client = proxy.connect();
+    say_in(&mut client, "GET silent\r\nGET silent\r\n");
+    proxy.wait_until("the commands", |state| state.in_flight == 2);
+    proxy.finish();
+    assert_eq!([&log.next()["end"], &log.next()["end"]], ["cut"; 2]);
+    assert_eq!(log.receiver.receive(|_| ()), None);
+
+    let mut config = redis(redis_server(), None);
+    config.limits.answer_time = Duration::from_millis(200);
+    let (proxy, mut log) = logged(config);
+    assert!(proxy.send("GET silent\r\n").starts_with("-ERR sidelane"));
+    assert_eq!(log.only(proxy)["end"], "timed_out");
+
+    let (proxy, mut log) = logged(redis(nowhere(), None));
+    assert!(proxy.send("GET a\r\nQUIT\r\n").starts_with("-ERR sidelane"));
+    assert_eq!([log.next(), log.only(proxy)].map(|line| line["end"].clone()), ["failed"; 2]);
+}
+
+#[test]
+fn a_full_log_loses_lines_and_no_request() {
+    const REQUESTS: usize = 50;
+    let (address, _heads) = telling_server(|stream, _| say(stream, "well"));
+    let (sender, mut receiver) = access::channel(1024);
+    let proxy = Proxy::start_with(http(address, None), Some(sender));
+    let mut client = proxy.connect();
+    for _ in 0..REQUESTS {
+        say_in(&mut client, GET);
+        read_until(&mut client, "well");
+    }
+    let state = proxy.finish();
+    let lines = std::iter::from_fn(|| receiver.receive(|_| ())).count();
+    assert_eq!((state.counts.answered, state.log_lost), (REQUESTS as u64, (REQUESTS - lines) as u64));
+    assert!(lines > 0 && state.log_lost > 0, "{state:?}");
+}
+
+/// Sends these bytes and nothing more, and waits for the end.
+fn send_all(mut client: TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).unwrap();
+    // The proxy may have ended the connection.
+    let _ = client.shutdown(Shutdown::Write);
+    read_to_end(&mut client);
+}
+
+#[test]
+fn any_bytes_of_a_request_are_one_line() {
+    let (address, _heads) = telling_server(|stream, _| say(stream, "well"));
+    let (proxy, log) = logged(http(address, None));
+    let (redis_proxy, redis_log) = logged(redis(redis_server(), None));
+    let logs = Mutex::new([log, redis_log]);
+    // A line feed could end a request, and begin another one.
+    let bytes = || prop::collection::vec(any::<u8>().prop_filter("no line feed", |byte| *byte != b'\n'), 1..60);
+    let cases = ProptestConfig { cases: 100, ..ProptestConfig::default() };
+    proptest!(cases, |(target in bytes(), agent in bytes(), is_bare in any::<bool>())| {
+        let parts = [&b"GET /"[..], &target, b" HTTP/1.1\r\nHost: h\r\nUser-Agent: ", &agent, b"\r\n\r\n"];
+        let request = if is_bare { target.clone() } else { parts.concat() };
+        send_all(proxy.connect(), &request);
+        let [log, redis_log] = &mut *logs.lock().unwrap();
+        log.context.format = Format::Text;
+        let mut lines = Vec::new();
+        while lines.is_empty() {
+            log.receiver.receive(|entry| log.context.write(&entry, &mut lines));
+        }
+        let text = std::str::from_utf8(&lines).unwrap();
+        prop_assert_eq!(text.matches('\n').count(), 1);
+        prop_assert_eq!(text.matches('"').count(), 6, "{}", text);
+        prop_assert!(!text.trim_end_matches('\n').chars().any(char::is_control));
+        prop_assert_eq!(log.receiver.receive(|_| ()), None);
+
+        send_all(redis_proxy.connect(), &[b"*x", &target[..], b"\r\n"].concat());
+        prop_assert_eq!(&redis_log.next()["end"], "refused");
+    });
+    assert_eq!(proxy.finish().in_flight, 0);
+}
