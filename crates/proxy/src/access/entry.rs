@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
-use super::Text;
+use super::text::Text;
 use crate::desk::{End, Record, Why};
 use crate::http::Number;
 

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use sidelane_policy::Nanos;
 
-use super::Text;
 use super::entry::{Asked, Entry, Sent};
+use super::text::Text;
 
 /// The form of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -251,7 +251,7 @@ mod tests {
     use sidelane_policy::hedge::{Hazard, Server};
 
     use super::super::entry::{Outcome, Winner};
-    use super::super::{FIELD_MAX, REQUEST_MAX};
+    use super::super::text::{FIELD_MAX, REQUEST_MAX};
     use super::*;
     use crate::http::Number;
 

@@ -136,7 +136,7 @@ mod tests {
     use sidelane_policy::hedge::{Hazard, Server};
 
     use super::super::entry::{Asked, Outcome, Sent, Winner};
-    use super::super::{FIELD_MAX, REQUEST_MAX, Text};
+    use super::super::text::{FIELD_MAX, REQUEST_MAX, Text};
     use super::*;
     use crate::http::Number;
 
