@@ -36,8 +36,8 @@ pub fn drain(
 /// Whether a signal asks for the end of these proxies. SIGHUP does only if none of them has a file of an access log: those
 /// files are opened again.
 pub fn asks_to_end(caught: Caught, proxies: &[RunningProxy]) -> bool {
-    let is_for_logs = caught.signal == libc::SIGHUP
-        && proxies.iter().map(RunningProxy::open_log_again).fold(false, |any, has_file| any || has_file);
+    let is_for_logs =
+        caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.open_log_again()).count() > 0;
     !is_for_logs && caught.asks_to_end()
 }
 
