@@ -122,6 +122,7 @@ fn a_failure_of_a_hedge_counts_and_a_hedge_that_is_dropped_does_not() {
     let state = proxy.finish();
     let hedges = state.counts.hedges;
     assert!(hedges < MANY as u64 && state.by_server[1].ejected.is_some(), "{state:?}");
+    assert!(state.by_server[1].counts.responses[4] <= hedges, "each is counted once: {state:?}");
 
     let hung = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
