@@ -192,9 +192,12 @@ mod tests {
 
     #[test]
     fn a_process_without_such_a_runtime_has_none() {
-        let me = std::process::id();
+        // Not this process: another test has workers of tokio here.
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
-        (0..2 * LOOKS).for_each(|_| runtimes.look_at(&BTreeSet::from([me, u32::MAX])));
+        (0..2 * LOOKS).for_each(|_| runtimes.look_at(&BTreeSet::from([child.id(), u32::MAX])));
+        child.kill().unwrap();
+        child.wait().unwrap();
         let looks: Vec<_> = runtimes.known.values().map(|process| (process.runtime, process.looks)).collect();
         assert_eq!(looks, [(None, LOOKS); 2]);
         assert_eq!((told(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
