@@ -1,11 +1,15 @@
 //! Control groups, versions 2 and 1: finds the hierarchies, and makes a leaf group in each.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 
 use crate::cpulist::CpuSet;
 use crate::procfs::{is_exiting, process_of, text_of};
@@ -28,7 +32,11 @@ pub struct Hierarchy {
 impl Hierarchy {
     /// All hierarchies mounted here.
     pub fn all() -> Vec<Self> {
-        parse_mounts(&text_of("/proc/self/mountinfo").unwrap_or_default())
+        MOUNTS.with_borrow_mut(|mounts| {
+            let known = mounts.take().filter(Mounts::are_the_same);
+            *mounts = known.or_else(Mounts::read);
+            mounts.as_ref().map_or_else(Vec::new, |mounts| mounts.hierarchies.clone())
+        })
     }
 
     /// Whether this is cgroup v2.
@@ -55,13 +63,11 @@ impl Hierarchy {
     /// The group that a process is in. None if it has no directory here, and for a process that is ending: version 1 then
     /// names the uppermost group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
-        let memberships = text_of(&format!("/proc/{pid}/cgroup"))?;
-        // Asked last: a process that is not ending now was not ending when its groups were read.
-        self.dir_among(&memberships).filter(|_| !is_exiting(pid))
+        self.dir_among(&memberships(pid)?)
     }
 
     /// The directory of the group that is named in `memberships`, the text of a `/proc/PID/cgroup`, if it has one here.
-    pub(crate) fn dir_among(&self, memberships: &str) -> Option<PathBuf> {
+    pub fn dir_among(&self, memberships: &str) -> Option<PathBuf> {
         self.seen_dir(memberships.lines().find_map(|line| self.membership(line))?)
     }
 
@@ -86,6 +92,39 @@ impl Hierarchy {
         let (controllers, path) = (fields.next()?, fields.next()?);
         let ours = if self.is_v2() { controllers.is_empty() } else { controllers.split(',').any(|c| self.controls(c)) };
         ours.then_some(path)
+    }
+}
+
+/// The text of a process's `/proc/PID/cgroup`; none if it is ending.
+pub fn memberships(pid: u32) -> Option<String> {
+    // Asked last: a process that is not ending now was not ending when its groups were read.
+    text_of(&format!("/proc/{pid}/cgroup")).filter(|_| !is_exiting(pid))
+}
+
+thread_local! {
+    /// Read again only when the kernel says that they have changed.
+    static MOUNTS: RefCell<Option<Mounts>> = const { RefCell::new(None) };
+}
+
+/// The hierarchies that were mounted when the file was read, which tells of changes since.
+struct Mounts {
+    file: File,
+    /// A process that was forked shares the file with its parent, and each change is told once.
+    pid: u32,
+    hierarchies: Vec<Hierarchy>,
+}
+
+impl Mounts {
+    fn read() -> Option<Self> {
+        let (mut file, mut bytes) = (File::open("/proc/self/mountinfo").ok()?, Vec::new());
+        file.read_to_end(&mut bytes).ok()?;
+        let hierarchies = parse_mounts(&String::from_utf8_lossy(&bytes));
+        Some(Self { file, pid: std::process::id(), hierarchies })
+    }
+
+    fn are_the_same(&self) -> bool {
+        let changed = poll(&mut [PollFd::new(&self.file, PollFlags::PRI)], Some(&Timespec::default()));
+        self.pid == std::process::id() && changed == Ok(0)
     }
 }
 
@@ -130,8 +169,10 @@ impl Group {
         Hierarchy::all().into_iter().find_map(|hierarchy| {
             let dir = hierarchy.dir(path);
             let id = fs::metadata(&dir).ok()?.ino();
-            let group = Self { id, hierarchy: hierarchy.number()?, dir };
-            (!group.processes().is_empty()).then_some(group)
+            if processes(&dir).is_empty() {
+                return None;
+            }
+            Some(Self { id, hierarchy: hierarchy.number()?, dir })
         })
     }
 

@@ -159,6 +159,28 @@ fn a_service_that_comes_and_goes_is_noticed() {
 }
 
 #[test]
+fn without_a_threshold_nobody_is_rung_for_and_the_peak_is_kept() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let mut service = start(&Lab::at(lab), "700");
+    beside(service.pid(), |interference, _| {
+        wait_for_windows(interference, 20);
+        interference.set_threshold(CPU, None);
+        // A window may have been compared with the threshold until now.
+        wait_for_windows(interference, 2);
+        interference.answer(|_| ());
+        service.ask("fault").unwrap();
+        wait_until("it faults", || interference.read(CPU).is_some_and(|value| value >= THRESHOLD));
+        wait_for_windows(interference, 20);
+        assert!(!interference.wait(Duration::ZERO, |_| ()).unwrap());
+        assert!(interference.take_peak(CPU).unwrap() >= THRESHOLD);
+
+        interference.set_threshold(CPU, Some(THRESHOLD));
+        assert!(wait_for_crossing(interference, true).value >= THRESHOLD);
+    });
+}
+
+#[test]
 fn a_value_that_is_clear_is_told_before_its_window_is_over() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };

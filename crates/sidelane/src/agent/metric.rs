@@ -43,9 +43,7 @@ impl Metric {
                 let opened = Interference::open(formula, &here.online, tracker);
                 let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
                 let counters = Counters { open: opened, cpus: here.online.clone(), away: Away::default() };
-                let counters = Self::Counters(Box::new(counters));
-                counters.set_threshold(&here.online, here.e);
-                Ok(counters)
+                Ok(Self::Counters(Box::new(counters)))
             }
             Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
         }
@@ -66,29 +64,23 @@ impl Metric {
         Self::start(here, true, tracker)
     }
 
-    /// From this value on a value is a crossing, of which the kernel program tells.
-    pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
-        if let Self::Counters(counters) = self {
-            cpus.iter().for_each(|cpu| counters.open.set_threshold(cpu, Some(e)));
-        }
-    }
-
-    /// How often counters are read while a service runs on: so often on these CPUs of all, and where it comes and goes
-    /// alone on the others.
-    pub fn set_ticks(&self, all: &CpuSet, ticking: &CpuMask, tick: Duration) {
-        if let Self::Counters(counters) = self {
-            let of = |cpu: u32| ticking.contains(cpu as usize).then_some(tick);
-            all.iter().for_each(|cpu| counters.open.set_tick(cpu, of(cpu)));
+    /// The CPUs of all from which batch could be taken away: there counters are read each `tick` while a service runs on,
+    /// and a value that reaches `threshold` rings. On the others nobody waits for that: the next look finds the peak.
+    pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
+        let Self::Counters(counters) = self else { return };
+        for cpu in all {
+            let is_beside = beside_batch.contains(cpu as usize);
+            counters.open.set_tick(cpu, is_beside.then_some(tick));
+            counters.open.set_threshold(cpu, is_beside.then_some(threshold));
         }
     }
 
     /// These CPUs have come online: what was open there before counts no more.
-    pub fn count_on(&mut self, came: &CpuSet, e: f64) -> Result<()> {
+    pub fn count_on(&mut self, came: &CpuSet) -> Result<()> {
         let Self::Counters(counters) = self else { return Ok(()) };
         for cpu in came {
             let opened = counters.open.open_again(cpu);
             opened.with_context(|| format!("interference on CPU {cpu}, which has come online, is not counted"))?;
-            counters.open.set_threshold(cpu, Some(e));
         }
         counters.cpus = counters.cpus.union(came);
         Ok(())
@@ -146,7 +138,7 @@ impl Metric {
         }
     }
 
-    /// Becomes readable when a value has crossed the threshold.
+    /// Becomes readable when a value has crossed the threshold beside batch.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Counters(counters) => Some(counters.open.bell()),

@@ -55,7 +55,7 @@ pub(super) struct Grip {
 }
 
 /// What was found of a container before it is held.
-pub(super) struct Found {
+pub struct Found {
     pub(super) dir: PathBuf,
     pub(super) cpuset: Option<(PathBuf, PathBuf)>,
     freezer: Option<PathBuf>,

@@ -24,7 +24,8 @@ use crate::cpu_mask::set;
 use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
 use crate::undo::threads::{Threads, Whose};
-use grip::{Found, Grip, Means, members};
+pub use grip::Found;
+use grip::{Grip, Means, members};
 use pinned::chosen_in;
 use tree::HeldTree;
 
@@ -127,15 +128,13 @@ impl Hands {
         &mut self.guardian
     }
 
-    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given. One
-    /// that has waited for long is taken as it is.
-    pub fn take(
+    /// Finds the groups of a container that is complete. One that has waited for long is taken as it is.
+    pub fn find(
         &mut self,
-        place: usize,
         container: &Container,
         services: &BTreeSet<u32>,
         has_waited: bool,
-    ) -> Result<CpuSet, TakeError> {
+    ) -> Result<Found, TakeError> {
         let found = Found::of(container, services).map_err(TakeError::from);
         if let Err(TakeError::Refused(_)) = &found {
             self.leave_alone(container)?;
@@ -147,6 +146,11 @@ impl Hands {
         if found.cpuset.is_none() && self.is_unmounted(&container.tree) {
             return Err(TakeError::Incomplete);
         }
+        Ok(found)
+    }
+
+    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given.
+    pub fn take(&mut self, place: usize, found: Found) -> Result<CpuSet, TakeError> {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.admit(&root, &dir)?;
@@ -198,7 +202,8 @@ impl Hands {
         parts: &[usize],
         services: &BTreeSet<u32>,
     ) -> Result<CpuSet, TakeError> {
-        let allowed = self.take(place, container, services, true)?;
+        let found = self.find(container, services, true)?;
+        let allowed = self.take(place, found)?;
         let parts: Vec<Grip> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
         let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
         let guardian = &mut self.guardian;

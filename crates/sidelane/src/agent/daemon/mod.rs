@@ -328,7 +328,7 @@ impl Agent {
         self.times.look_ns = now_ns + self.look_every_ns();
         let failed = self.act(now_ns)?;
         self.diary.onset_ns = None;
-        self.tick_beside_batch();
+        self.watch_beside_batch();
         self.answer_keepers(asked, failed, now_ns);
         Ok(())
     }
@@ -351,11 +351,11 @@ impl Agent {
         }
     }
 
-    /// A tick is the service's own time, so there is none where batch cannot disturb it.
-    fn tick_beside_batch(&mut self) {
+    /// A tick is the service's own time, and a bell is the agent's: there is none where batch cannot disturb it.
+    fn watch_beside_batch(&mut self) {
         let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
-            self.metric.set_ticks(&self.here.online, &cpus, self.config.intervals.tick);
+            self.metric.watch_closely(&self.here.online, &cpus, self.config.intervals.tick, self.here.e);
             self.beside_batch = beside;
         }
     }

@@ -43,7 +43,6 @@ impl Agent {
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
         if other_policy {
-            self.metric.set_threshold(&self.here.online, self.here.e);
             self.begin_policy();
         }
         if other_cores {
@@ -117,7 +116,8 @@ impl Agent {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             contained.given = Given::AsFound;
             let container = contained.container.clone();
-            if let Err(error) = self.take(place, &container, true) {
+            let taken = self.find(&container, true).and_then(|found| self.take(place, found));
+            if let Err(error) = taken {
                 self.failed(Error::from(error).context(format!("{} is left alone", container.name)));
             }
         }

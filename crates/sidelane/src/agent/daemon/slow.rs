@@ -13,7 +13,7 @@ use sidelane_policy::cpus::CpuMask;
 use super::start::fit;
 use super::waiting::Waiting;
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, Tried, nanos};
-use crate::agent::act::{Hands, TakeError};
+use crate::agent::act::{Found, Hands, TakeError};
 use crate::agent::config::OnMachine;
 use crate::agent::discover::{Changes, Container, FoundService, ServiceId};
 use crate::agent::helper::{Looked, Report};
@@ -160,7 +160,7 @@ impl Agent {
         if came.is_empty() {
             return;
         }
-        let counted = self.metric.count_on(&came, self.here.e);
+        let counted = self.metric.count_on(&came);
         counted.unwrap_or_else(|error| self.failed(error));
         self.beside_batch = None;
         match fit(&self.config, self.running_told()) {
@@ -305,18 +305,24 @@ impl Agent {
     }
 
     fn track_and_take(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+        let found = self.find(container, has_waited)?;
         let place = self.tracked.add_container(container.clone())?;
-        let taken = self.take(place, container, has_waited);
+        let taken = self.take(place, found);
         let allowed = taken.inspect_err(|_| drop(self.tracked.remove_container(place)))?;
         self.has_taken(place, container, &allowed);
         Ok(())
     }
 
-    /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
-    pub(super) fn take(&mut self, place: usize, container: &Container, has_waited: bool) -> Result<CpuSet, TakeError> {
+    /// Finds what is needed to get hold of a container; nothing where the agent only says what it would do.
+    pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<Found>, TakeError> {
         let services = self.tracked.pids_of_grouped_services();
-        let allowed = match &mut self.hands {
-            Some(hands) => hands.take(place, container, &services, has_waited)?,
+        self.hands.as_mut().map(|hands| hands.find(container, &services, has_waited)).transpose()
+    }
+
+    /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
+    pub(super) fn take(&mut self, place: usize, found: Option<Found>) -> Result<CpuSet, TakeError> {
+        let allowed = match self.hands.as_mut().zip(found) {
+            Some((hands, found)) => hands.take(place, found)?,
             None => self.usable.clone(),
         };
         if let Some(contained) = self.tracked.containers.get_mut(place) {

@@ -1,13 +1,13 @@
 //! Finding batch that is there already, and refusing what must not be touched, before anything is changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use sidelane_host::affinity::{Affinity, Cpusets};
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::cgroup::{Hierarchy, Leaf, memberships, processes};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs::{family, is_alive, is_kernels};
@@ -97,17 +97,25 @@ impl Named {
         Members::Group(self.dir.clone()).now()
     }
 
-    /// Whether whoever is in the other group is in this one. Processes that are ending tell nothing; those that are
-    /// born meanwhile are in the groups of those who started them.
-    fn holds_all_of(&self, other: &Named) -> bool {
-        let is_here = |pid: &u32| match self.hierarchy.dir_of(*pid) {
-            Some(dir) => dir.starts_with(&self.dir),
-            None => true,
+    /// Whether these processes are in this group. Those that are ending tell nothing; those that are born meanwhile are
+    /// in the groups of those who started them.
+    fn holds(&self, pids: &BTreeSet<u32>, groups: &mut Groups) -> bool {
+        let mut is_here = |pid: &u32| {
+            let memberships = groups.entry(*pid).or_insert_with(|| memberships(*pid));
+            let dir = memberships.as_ref().and_then(|memberships| self.hierarchy.dir_among(memberships));
+            dir.is_none_or(|dir| dir.starts_with(&self.dir))
         };
-        let pids = other.pids();
-        !pids.is_empty() && pids.iter().all(is_here)
+        pids.iter().all(&mut is_here)
+    }
+
+    /// Whether there is anything by which it can be confined or frozen.
+    fn is_of_use(&self) -> bool {
+        Freezer::of(&self.dir).is_some() || has_list(&self.dir)
     }
 }
+
+/// The groups of each process.
+type Groups = BTreeMap<u32, Option<String>>;
 
 impl Adoptee {
     /// Reads the name of a batch.
@@ -144,15 +152,16 @@ impl Adoptee {
         if named.is_empty() {
             return Err(AdoptError::NoGroup(path.to_owned()));
         }
-        let first = named.iter().find(|group| !group.pids().is_empty());
-        let first = first.ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
-        let (dir, pids) = (&first.dir, first.pids());
+        let first = named.iter().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
+        let (first, pids) = first.ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
+        let (dir, mut groups) = (&first.dir, Groups::new());
         // A group of the same name in another hierarchy is the batch's, too, if it holds the same processes.
-        let same: Vec<&PathBuf> = named
-            .iter()
-            .filter(|other| first.holds_all_of(other) && other.holds_all_of(first))
-            .map(|group| &group.dir)
-            .collect();
+        let mut is_same = |other: &Named| {
+            let others = other.pids();
+            !others.is_empty() && first.holds(&others, &mut groups) && other.holds(&pids, &mut groups)
+        };
+        let of_use = named.iter().filter(|group| group.is_of_use());
+        let same: Vec<&PathBuf> = of_use.filter(|group| is_same(group)).map(|group| &group.dir).collect();
         let oldest = pids.iter().filter_map(|pid| Thread::of(*pid)).min_by_key(|process| process.started);
         Ok(Self {
             target: target.clone(),
