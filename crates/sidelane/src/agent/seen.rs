@@ -97,7 +97,8 @@ pub fn fill(
     closed: &CpuMask,
     interference: impl Fn(u32) -> Option<f64>,
 ) {
-    seen.cpus.iter_mut().enumerate().for_each(|(cpu, out)| {
+    // There is nothing to say of CPUs that this machine cannot have.
+    seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
         *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuSeen::default() };
     });
