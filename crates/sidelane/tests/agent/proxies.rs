@@ -1,8 +1,10 @@
 //! Proxies as a part of the agent: they serve, are told of, outlive a reload that is not about them, and end with the
 //! agent.
 
+use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -151,6 +153,27 @@ fn a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others() {
     assert_eq!(read_to_end(&mut at_changed.0), "", "its proxy has ended");
     Client::of(changed).must_hear("three");
     Client::of(new).must_hear("four");
+    daemon.end();
+}
+
+#[test]
+fn a_reload_opens_the_access_log_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (listen, folder) = (nowhere(), tempfile::tempdir().unwrap());
+    let (log, before) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let table = section(listen, server("one"), &format!("access_log = \"{}\"", log.display()));
+    let file = File::of_nobody().and(&table);
+    let mut daemon = Daemon::start(&file, 0, 0);
+    let has_one_line = |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.lines().count() == 1);
+    let mut client = Client::of(listen);
+    client.must_hear("one");
+    wait_until("the line is written", || has_one_line(&log));
+    fs::rename(&log, &before).unwrap();
+    daemon.reload(&file);
+    wait_until("the file is there again", || log.exists());
+    client.must_hear("one");
+    wait_until("the next line is in the new file", || has_one_line(&log));
+    assert!(has_one_line(&before));
     daemon.end();
 }
 
