@@ -188,7 +188,10 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     lane.must_stay_empty();
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
-    end(run).must_say(&["batch left the group"]);
+    // It is put back by the watchdog, or by the regular look.
+    let run = end(run);
+    let is_told = ["batch left the group", "stayed on lane"].iter().any(|note| run.stderr.contains(note));
+    assert!(is_told, "{run}");
     before.must_come_back();
 }
 

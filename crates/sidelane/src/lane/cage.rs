@@ -223,6 +223,12 @@ impl Cage {
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
     }
 
+    /// Whether the thread is in the group that is frozen: it has not left, even if it is not asleep yet.
+    pub fn has_frozen(&self, tid: u32) -> bool {
+        let frozen = self.freezer.clone().filter(Freezer::has_taken_effect).map(Freezer::into_dir);
+        frozen.is_some_and(|dir| threads_in(&dir).contains(&tid))
+    }
+
     /// Puts each thread back that is in another class than batch, or may run on other CPUs than batch. Without a class it
     /// may be in any.
     pub fn put_right(&self, class: Option<BatchClass>) -> PutRight {

@@ -223,11 +223,11 @@ impl Body {
         let classes = all.filter_map(|tid| Some((tid, ThreadClass::of(tid)?)));
         let outranking: Vec<_> = classes.filter(|(_, class)| class.outranks(HOLDER_PRIORITY)).collect();
         let longest = self.lanes.batch.iter().filter_map(|lane| stayed(&self.memory, lane)).max();
-        let back = || self.lanes.batch.iter().find_map(|lane| self.waits(lane.cpu)).filter(|_| came_back);
-        let (stayed_ns, stays) = match longest {
-            Some((stayed_ns, lane, tid)) => (Some(stayed_ns), Some((lane, tid))),
-            None => (came_back.then_some(PATIENCE_NS), back()),
-        };
+        // Where other programs have the lane, a frozen thread may take many turns until it sleeps.
+        let is_out = |(_, tid): &(u32, u32)| !self.cage.has_frozen(*tid);
+        let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
+        let stays = longest.map(|(_, lane, tid)| (lane, tid)).or_else(|| if came_back { back() } else { None });
+        let stayed_ns = longest.map(|(stayed_ns, ..)| stayed_ns).or(stays.map(|_| PATIENCE_NS));
         let situation = Situation { outranks: !outranking.is_empty(), stayed_ns };
         Look { situation, outranking, stays }
     }
