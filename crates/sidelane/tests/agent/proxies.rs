@@ -163,7 +163,7 @@ fn a_reload_opens_the_access_log_again() {
     let (log, before) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
     let table = section(listen, server("one"), &format!("access_log = \"{}\"", log.display()));
     let file = File::of_nobody().and(&table);
-    let mut daemon = Daemon::start(&file, 0, 0);
+    let daemon = Daemon::start(&file, 0, 0);
     let has_one_line = |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.lines().count() == 1);
     let mut client = Client::of(listen);
     client.must_hear("one");
