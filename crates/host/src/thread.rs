@@ -72,23 +72,25 @@ impl HeldThread {
 /// that made them were. A thread that has ended is no error.
 ///
 /// # Errors
-/// When a thread that is there cannot be changed.
+/// When a thread that is there cannot be changed: that of the first one. All others are changed nevertheless. Before 6.3
+/// the kernel refuses other CPUs for its workers in a process (io_uring).
 pub fn change_all(
     threads: impl Fn() -> Vec<Thread>,
     mut change: impl FnMut(&Thread) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut done = BTreeSet::new();
+    let (mut done, mut outcome) = (BTreeSet::new(), Ok(()));
     for _ in 0..ROUNDS_MAX {
         let new: Vec<Thread> = threads().into_iter().filter(|thread| !done.contains(thread)).collect();
         if new.is_empty() {
             break;
         }
         for thread in new {
-            change(&thread).or_else(|error| if thread.is_there() { Err(error) } else { Ok(()) })?;
+            let changed = change(&thread).or_else(|error| if thread.is_there() { Err(error) } else { Ok(()) });
+            outcome = outcome.and(changed);
             done.insert(thread);
         }
     }
-    Ok(())
+    outcome
 }
 
 #[cfg(test)]
@@ -103,6 +105,26 @@ mod tests {
         assert!(this.is_there());
         assert!(!Thread { started: this.started + 1, ..this }.is_there());
         assert!(Thread::of(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_changed_is_told_of_and_the_others_are_changed() {
+        let this = Thread::of(std::process::id()).unwrap();
+        // The other one has ended long ago.
+        let (one, ended) = (this, Thread { started: this.started + 1, ..this });
+        let refusal = |of: Thread| {
+            let mut changed = Vec::new();
+            let outcome = change_all(
+                || vec![one, ended],
+                |thread| {
+                    changed.push(*thread);
+                    if *thread == of { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
+                },
+            );
+            (changed, outcome.map_err(|error| error.kind()))
+        };
+        assert_eq!(refusal(one), (vec![one, ended], Err(io::ErrorKind::InvalidInput)));
+        assert_eq!(refusal(ended), (vec![one, ended], Ok(())));
     }
 
     #[test]

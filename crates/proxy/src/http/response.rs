@@ -37,6 +37,11 @@ impl ResponseHead {
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
+
+    /// Whether it names protocols in `Upgrade`: the one that follows, or those that the server asks for (426).
+    fn names_protocols(&self) -> bool {
+        matches!(self.status, 101 | 426)
+    }
 }
 
 /// What the client asked for, as far as its answer depends on that.
@@ -83,7 +88,7 @@ pub fn read_response(
     let keeps_alive = keeps_alive && body != Body::UntilClose;
     let head = ResponseHead { bytes: length, status, body, keeps_alive, keep_alive_s: said.keep_alive_s };
     write_status(status, response.reason.unwrap_or_default(), wanted.is_old, out);
-    FieldList::new(response.headers).write(head.is_switch(), |_| true, out);
+    FieldList::new(response.headers).write(head.names_protocols(), |_| true, out);
     if wanted.has_via && !head.is_interim() {
         write_via(is_old, out);
     }
@@ -120,9 +125,11 @@ fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
         out.extend_from_slice(NUMBER);
         wanted.number.write(out);
         out.extend_from_slice(b"\r\n");
-        match head.is_switch() {
-            true => fields::line(b"Connection", b"upgrade", out),
-            false => write_connection(client_goes_on(head, wanted), wanted.is_old, out),
+        if head.names_protocols() {
+            fields::line(b"Connection", b"upgrade", out);
+        }
+        if !head.is_switch() {
+            write_connection(client_goes_on(head, wanted), wanted.is_old, out);
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -179,6 +186,14 @@ mod tests {
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
+    }
+
+    #[test]
+    fn protocols_that_a_server_asks_for_are_told() {
+        let text = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n";
+        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        assert!(out.contains("\r\nUpgrade: websocket\r\n") && out.contains("\r\nConnection: upgrade\r\n"), "{out}");
+        assert!(!head.is_switch() && !out.contains("close"), "{out}");
     }
 
     #[test]

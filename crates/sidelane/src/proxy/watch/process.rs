@@ -9,10 +9,11 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::procfs::{family, state};
+use sidelane_host::thread::Thread;
 
 /// The processes that listen for a server, and their children.
 pub(super) struct Processes {
-    pids: BTreeSet<u32>,
+    members: Vec<Thread>,
     /// Of those that listen: children that work on a request come and go.
     ends: Vec<OwnedFd>,
     /// Files that say whether their groups are frozen.
@@ -26,11 +27,12 @@ impl Processes {
         let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();
         let pids = family(listeners);
         let freezers = freezers(&pids);
-        (!ends.is_empty()).then_some(Self { pids, ends, freezers })
+        let members = pids.into_iter().filter_map(Thread::of).collect();
+        (!ends.is_empty()).then_some(Self { members, ends, freezers })
     }
 
-    pub(super) fn pids(&self) -> &BTreeSet<u32> {
-        &self.pids
+    pub(super) fn pids(&self) -> BTreeSet<u32> {
+        self.members.iter().map(|process| process.tid).collect()
     }
 
     /// Waits, until one that listens ends.
@@ -63,8 +65,12 @@ impl Processes {
 
     /// Whether one of them is stopped or frozen.
     pub(super) fn are_stopped(&self) -> bool {
-        let is_stopped = |pid: &u32| matches!(state(&format!("/proc/{pid}/stat")), Some('T' | 't'));
-        self.pids.iter().any(is_stopped) || self.freezers.iter().any(|file| is_frozen(file))
+        let is_stopped = |process: &Thread| {
+            let is_so = matches!(state(&format!("/proc/{}/stat", process.tid)), Some('T' | 't'));
+            // Another process may bear the number of one that has ended.
+            is_so && Thread::of(process.tid).as_ref() == Some(process)
+        };
+        self.members.iter().any(is_stopped) || self.freezers.iter().any(|file| is_frozen(file))
     }
 }
 
@@ -90,6 +96,8 @@ fn is_frozen(file: &std::path::Path) -> bool {
 mod tests {
     use std::process::{Child, Command};
 
+    use rustix::process::{Signal, WaitOptions};
+
     use super::*;
 
     fn child() -> Child {
@@ -99,6 +107,19 @@ mod tests {
     fn end(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_bears_the_number_of_one_that_ended_is_another() {
+        let server = child();
+        let mut processes = Processes::of(&BTreeSet::from([server.id()])).unwrap();
+        let pid = Pid::from_child(&server);
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        let status = rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(status.is_some_and(|(_, status)| status.stopped()) && processes.are_stopped());
+        processes.members.iter_mut().for_each(|process| process.started -= 1);
+        assert!(!processes.are_stopped());
+        end(server);
     }
 
     #[test]

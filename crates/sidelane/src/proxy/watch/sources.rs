@@ -84,8 +84,8 @@ impl Sources {
     }
 
     fn of(processes: Processes, wanted: &Watched) -> Self {
-        let jvm = JvmPauses::find(processes.pids(), wanted);
-        let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(processes.pids())).flatten();
+        let jvm = JvmPauses::find(&processes.pids(), wanted);
+        let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(&processes.pids())).flatten();
         let (files, files_at) = (Hazards::NONE, Instant::now());
         Self { processes, have_changed: false, wanted: wanted.clone(), jvm, throttled, files, files_at }
     }
