@@ -76,6 +76,9 @@ static __always_inline void turn_lasts(struct sidelane_guard_word *word, uint32_
 	guard_read(word, cpu, word->spared ? GUARD_BOTH : GUARD_SERVICE, now_ns);
 	word->spared = 0;
 	pay_for_ticks(word);
+	/* Only now: an interrupt that finds no tick to come reads the counters, too. */
+	barrier();
+	word->ticking = 0;
 	start_ticking(word, cpu);
 }
 
@@ -132,8 +135,8 @@ static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 	bool is_on = cpu == bpf_get_smp_processor_id() && the_service_is_on(cpu);
 	uint64_t now_ns = bpf_ktime_get_ns();
 
-	word->ticking = 0;
 	if (!is_on || now_ns - word->turn_since_ns < word->tick_ns) {
+		word->ticking = 0;
 		ticked_in_vain(word, cpu, is_on);
 		return 0;
 	}
