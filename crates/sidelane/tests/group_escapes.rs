@@ -190,10 +190,8 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     lane.must_stay_empty();
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
-    // It is put back by the watchdog, or by the regular look.
-    let run = end(run);
-    let is_told = ["batch left the group", "stayed on lane"].iter().any(|note| run.stderr.contains(note));
-    assert!(is_told, "{run}");
+    // It is put back when batch is sent away, which is no news, by the watchdog, or by the regular look.
+    end(run);
     before.must_come_back();
 }
 

@@ -138,6 +138,8 @@ impl Throttled {
 
 impl Drop for Throttled {
     fn drop(&mut self) {
+        // The kernel counts the part of a group that was removed for a while.
+        let _ = self.0.write("cpu.rt_runtime_us", "0");
         let _ = self.0.remove();
     }
 }
