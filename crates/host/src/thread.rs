@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_be_changed_is_told_of_and_the_others_are_changed() {
         let this = Thread::of(std::process::id()).unwrap();
-        // The other one has ended long ago.
+        // A thread of another start time has ended.
         let (one, ended) = (this, Thread { started: this.started + 1, ..this });
         let refusal = |of: Thread| {
             let mut changed = Vec::new();

@@ -81,6 +81,14 @@ fn told(run: &mut Running) -> (u32, u32) {
     (numbers[0], numbers[1])
 }
 
+/// A run of the program above beside a service; with its lane, and its process and second thread.
+fn start(program: &Path, service: &common::ServiceOnCommand) -> (Running, Words, [u32; 2]) {
+    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
+    let lane = Words::of(&mut run);
+    let (pid, tid) = told(&mut run);
+    (run, lane, [pid, tid])
+}
+
 fn end(run: Running) -> common::Finished {
     run.signal(libc::SIGTERM);
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
@@ -110,9 +118,7 @@ fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
     let before = Footprint::now();
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
-    let lane = Words::of(&mut run);
-    let (pid, tid) = told(&mut run);
+    let (mut run, lane, [pid, tid]) = start(&program, &service);
     let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
     let below = Leaf { dir: cage.dir.join("below") };
     fs::create_dir(&below.dir).unwrap();
@@ -137,9 +143,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
     let before = Footprint::now();
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
-    let lane = Words::of(&mut run);
-    let (pid, tid) = told(&mut run);
+    let (mut run, lane, [pid, tid]) = start(&program, &service);
     let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
     let above = Leaf { dir: cage.dir.parent().unwrap().to_owned() };
     above.admit(pid).unwrap();

@@ -47,7 +47,7 @@ pub struct Receiver {
     texts: Vec<u8>,
 }
 
-/// Room for entries of so many bytes, between two threads.
+/// A ring of `bytes` for entries, between two threads.
 pub fn channel(bytes: usize) -> (Sender, Receiver) {
     let words = (0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
     let (written, read, lost) = Default::default();

@@ -51,7 +51,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// The time after which a client is late that sends so many bytes after each pause; nothing if it never is.
+    /// Time after which a client is late that sends `bytes` after each pause. `None`: never.
     fn late_after(bytes: usize, pause: Duration) -> Option<Duration> {
         let start = Instant::now();
         let (mut pace, mut now) = (Pace::new(MINUTE), start);

@@ -9,13 +9,13 @@ use super::reader::Command;
 /// Where a command has its keys.
 #[derive(Clone, Copy)]
 enum Keys {
-    /// It has so many.
+    /// A fixed number.
     Fixed(u32),
-    /// All its arguments but so many.
+    /// All arguments, less this number.
     AllBut(usize),
     /// Every second argument.
     Pairs,
-    /// The argument at this place says how many there are; so many more come on top.
+    /// The number in the argument at this place, plus the second number.
     Said(usize, u32),
     /// Half of what follows STREAMS.
     Streams,

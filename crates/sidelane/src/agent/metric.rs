@@ -64,8 +64,8 @@ impl Metric {
         Self::start(here, true, tracker)
     }
 
-    /// The CPUs of all from which batch could be taken away: there counters are read each `tick` while a service runs on,
-    /// and a value that reaches `threshold` rings. On the others nobody waits for that: the next look finds the peak.
+    /// On the CPUs beside batch, counters are read each `tick` while a service runs on, and a value that reaches
+    /// `threshold` rings. On all others there is no batch to take away: the next look reads the peak.
     pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
         for cpu in all {

@@ -93,7 +93,7 @@ impl Journal {
         self.sent += bytes as u64;
     }
 
-    /// The final answer has this status, and so many bytes of its head are still to be written.
+    /// The status of the final answer, and the bytes of its head that are still to be written.
     pub(super) fn is_answered(&mut self, status: u16, head_bytes: usize) {
         self.status = Some(status);
         self.head_sent = self.sent + head_bytes as u64;

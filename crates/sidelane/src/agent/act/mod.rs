@@ -149,7 +149,7 @@ impl Hands {
         Ok(found)
     }
 
-    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given.
+    /// Takes a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may be given.
     pub fn take(&mut self, place: usize, found: Found) -> Result<CpuSet, TakeError> {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
