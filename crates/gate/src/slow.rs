@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_policy::Nanos;
+use sidelane_signal::LaneWord;
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;
@@ -40,8 +41,8 @@ pub extern "C" fn sidelane_gate_slow_path() {
 }
 
 fn check(arrays: &'static Arrays, thread: &Thread) {
-    let cpu = this_cpu();
-    let me = promise(arrays, cpu);
+    // A thread that cannot promise does not nap: for it, the holder is summoned.
+    let Some((cpu, me)) = promise(arrays) else { return };
     let Some(lane) = Lane::of(arrays, cpu) else { return };
     lane.gate.slow_paths.fetch_add(1, Ordering::Relaxed);
     if !lane.busy() {
@@ -53,7 +54,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     settle(&lane, now.ns());
     match lane.state.ask(lane.terms, now.ns(), &lane.look()) {
         Some(Verdict::GoOn { until_ns }) => go_on(&lane, thread, words, now, until_ns),
-        _ => rest(&lane, me.unwrap_or(0), arrays.nap),
+        _ => rest(&lane, me, arrays.nap),
     }
 }
 
@@ -83,22 +84,31 @@ fn check_in_handler(arrays: &'static Arrays) {
     }
 }
 
-/// Sets the calling thread's bit, unless it is set, and returns the thread's id. The id comes from
-/// the lane's word, which has it as the kernel program knows it, whatever PID namespace this thread
-/// is in. `None` if the thread was moved to another CPU meanwhile.
-fn promise(arrays: &Arrays, cpu: u32) -> Option<u32> {
-    let word = arrays.lanes.get(cpu as usize)?;
-    let switches = word.switches();
-    let tid = word.pid.load(Ordering::Acquire);
-    if word.switches() != switches || this_cpu() != cpu {
-        return None;
-    }
+/// Sets the calling thread's bit, unless it is set, and returns the CPU that the thread is on and the
+/// thread's id. `None` if the arrays have no room for either.
+fn promise(arrays: &Arrays) -> Option<(u32, u32)> {
+    let (cpu, tid) = this_thread_on(arrays.lanes)?;
     let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));
     if bits.load(Ordering::Relaxed) & bit == 0 {
         bits.fetch_or(bit, Ordering::AcqRel);
         arrays.gates.get(cpu as usize)?.promises.fetch_add(1, Ordering::Relaxed);
     }
-    Some(tid)
+    Some((cpu, tid))
+}
+
+/// The CPU that the calling thread is on, and the thread's id. The id comes from the CPU's word, which has it as
+/// the kernel program knows it, whatever PID namespace this thread is in.
+fn this_thread_on(lanes: &[LaneWord]) -> Option<(u32, u32)> {
+    loop {
+        let cpu = this_cpu();
+        let word = lanes.get(cpu as usize)?;
+        let switches = word.switches();
+        let tid = word.pid.load(Ordering::Acquire);
+        // A thread that was switched out meanwhile may have read another's id.
+        if word.switches() == switches && this_cpu() == cpu {
+            return Some((cpu, tid));
+        }
+    }
 }
 
 /// The C library's error number. A check must not change it.
@@ -111,5 +121,24 @@ mod errno {
     pub(super) fn set(errno: i32) {
         // SAFETY: this thread's own variable.
         unsafe { *libc::__errno_location() = errno };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A nap under no id would be seen by nobody, and would last as long as the service is busy.
+    #[test]
+    fn a_thread_that_is_switched_out_while_it_asks_knows_its_id_all_the_same() {
+        let lanes: Vec<LaneWord> = (0..1024).map(|_| LaneWord::default()).collect();
+        lanes.iter().for_each(|word| word.pid.store(7, Ordering::Relaxed));
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| (0..100_000).for_each(|_| assert_eq!(this_thread_on(&lanes).unwrap().1, 7)));
+            while !asks.is_finished() {
+                lanes.iter().for_each(|word| _ = word.switches.fetch_add(1, Ordering::Relaxed));
+            }
+        });
+        assert_eq!(this_thread_on(&[]), None);
     }
 }
