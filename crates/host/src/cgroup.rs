@@ -55,6 +55,11 @@ impl Hierarchy {
         self.controllers.iter().any(|name| name == controller)
     }
 
+    /// Whether its groups may be frozen, or have a list of CPUs.
+    pub fn can_hold(&self) -> bool {
+        self.is_v2() || self.controls("freezer") || self.controls("cpuset")
+    }
+
     /// The group that this process is in.
     pub fn own_dir(&self) -> Option<PathBuf> {
         self.dir_of(std::process::id())

@@ -27,8 +27,10 @@ pub fn command_name(pid: u32) -> Option<String> {
 /// Whether any thread of the process is alive: dead threads stay in the process table until they
 /// are reaped, and the first thread may end before the others.
 pub fn is_alive(pid: u32) -> bool {
-    let has_ended = |tid| matches!(state(&format!("/proc/{pid}/task/{tid}/stat")), None | Some('Z' | 'X'));
-    !threads(pid).into_iter().all(has_ended)
+    let runs = |stat: &str| !matches!(state(stat), None | Some('Z' | 'X'));
+    let is_threads = |tid| runs(&format!("/proc/{pid}/task/{tid}/stat"));
+    // The first thread is asked first: to list the others costs more.
+    runs(&format!("/proc/{pid}/stat")) || threads(pid).into_iter().any(is_threads)
 }
 
 /// The fields of a `stat` file from the third one on, the state.

@@ -75,7 +75,8 @@ impl Found {
     /// There are groups of its path that could do what its own cannot, and that hold other processes or none: whoever
     /// makes it may be putting it into one after the other.
     pub(super) fn is_in_the_making(&self, container: &Container) -> bool {
-        let dirs = Hierarchy::all().into_iter().map(|hierarchy| container.dir(&hierarchy));
+        let able = Hierarchy::all().into_iter().filter(Hierarchy::can_hold);
+        let dirs = able.map(|hierarchy| container.dir(&hierarchy));
         let lacks_freezer = |dir: &PathBuf| self.freezer.is_none() && Freezer::of(dir).is_some();
         let lacks_list = |dir: &PathBuf| self.cpuset.is_none() && dir.join("cpuset.cpus").exists();
         dirs.filter(|dir| dir.is_dir()).any(|dir| lacks_freezer(&dir) || lacks_list(&dir))

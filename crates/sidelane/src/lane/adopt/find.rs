@@ -146,21 +146,23 @@ impl Adoptee {
     }
 
     fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
-        let all = Hierarchy::all().into_iter().map(|hierarchy| (hierarchy.dir(path), hierarchy));
-        let named: Vec<Named> =
-            all.filter(|(dir, _)| dir.is_dir()).map(|(dir, hierarchy)| Named { dir, hierarchy }).collect();
-        if named.is_empty() {
-            return Err(AdoptError::NoGroup(path.to_owned()));
-        }
-        let first = named.iter().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
-        let (first, pids) = first.ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
+        let all = Hierarchy::all().into_iter().map(|hierarchy| Named { dir: hierarchy.dir(path), hierarchy });
+        // Those that can hold batch come first: mostly the others need not be looked at.
+        let (able, others): (Vec<Named>, Vec<Named>) = all.partition(|group| group.hierarchy.can_hold());
+        let named = able.iter().chain(&others);
+        let first = named.clone().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
+        let exists = || named.clone().any(|group| group.dir.is_dir());
+        let (first, pids) = first.ok_or_else(|| match exists() {
+            true => AdoptError::Empty(path.to_owned()),
+            false => AdoptError::NoGroup(path.to_owned()),
+        })?;
         let (dir, mut groups) = (&first.dir, Groups::new());
         // A group of the same name in another hierarchy is the batch's, too, if it holds the same processes.
         let mut is_same = |other: &Named| {
             let others = other.pids();
             !others.is_empty() && first.holds(&others, &mut groups) && other.holds(&pids, &mut groups)
         };
-        let of_use = named.iter().filter(|group| group.is_of_use());
+        let of_use = able.iter().filter(|group| group.is_of_use());
         let same: Vec<&PathBuf> = of_use.filter(|group| is_same(group)).map(|group| &group.dir).collect();
         let oldest = pids.iter().filter_map(|pid| Thread::of(*pid)).min_by_key(|process| process.started);
         Ok(Self {
