@@ -186,6 +186,10 @@ notes! {
             "the batch thread `{thread}` did not leave its lane beside the service by weaker means; no lane was lent for \
              a while",
             "see the audit log (audit = FILE) for the order of events, and start batch without real-time classes";
+        BatchInDeadline { thread: String = "ffmpeg".to_owned() } =>
+            "the batch thread {thread} is in SCHED_DEADLINE, which runs before the holder of a lane; no lane is lent \
+             while it is there",
+            "start it in another scheduling class (`chrt -b 0 COMMAND`)";
         BatchNotStopped { thread: String = "ffmpeg".to_owned(), error: String = "unsupported".to_owned() } =>
             "the batch thread `{thread}` could not be taken off its lane beside the service: {error}",
             "end that program, or adopt batch that has a group with a freezer";
@@ -659,6 +663,7 @@ impl Note {
             | Note::BatchNotStopped { .. }
             | Note::BatchStopped { .. }
             | Note::LanesWithheld { .. }
+            | Note::BatchInDeadline { .. }
             | Note::BatchStayed { .. } => 0,
             Note::SchedulerPutOut { .. } => 1,
             Note::LeftSchedulerClass => 2,

@@ -17,9 +17,10 @@ use common::c_program;
 use common::own_clock::{OwnClock, longest_overlap_ns};
 use common::process::{allowed_cpus, is_alive, kill, scheduling, signal, threads_named, wants_cpu};
 use common::{
-    Footprint, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, process, wait_until,
+    Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves,
+    process, wait_until,
 };
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::halt::HaltWatch;
@@ -37,53 +38,16 @@ const BEFORE_MS_MAX: u64 = 400;
 const HALT_MS_MAX: u64 = 200;
 const OVERLAP_MAX: Duration = Duration::from_millis(20);
 
-/// A group of the test; gone with the test.
-struct Group(Leaf);
-
-impl Group {
-    fn make(hierarchy: &Hierarchy, name: &str) -> Option<Self> {
-        let name = format!("halts-{name}-{}-{:?}", std::process::id(), thread::current().id());
-        let leaf = Leaf::make(hierarchy, &name.replace(['(', ')'], "")).ok().map(Self);
-        leaf.filter(|group| Freezer::of(&group.0.dir).is_some())
-    }
-
-    fn freeze(&self, frozen: bool) {
-        Freezer::of(&self.0.dir).unwrap().set(frozen).unwrap();
-    }
-
-    /// A shell's words that put it into the group.
-    fn enter(&self) -> String {
-        format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", self.0.dir.display())
-    }
-
-    fn target(&self, hierarchy: &Hierarchy) -> String {
-        format!("cgroup:/{}", self.0.dir.strip_prefix(&hierarchy.mount).unwrap().display())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.freeze(false);
-        let _ = self.0.remove();
-    }
-}
-
-/// Hierarchies with groups that can be frozen.
-fn freezing() -> Vec<Hierarchy> {
-    let can = |found: &Hierarchy| Group::make(found, "probe").is_some();
-    Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer")).filter(can).collect()
-}
-
 /// Batch that was there before, in a group that is none of Sidelane's.
 struct Adopted {
     child: Child,
     as_found: (Option<String>, [Option<String>; 3]),
-    group: Group,
+    group: FreezableGroup,
 }
 
 impl Adopted {
     fn start(witness: &Witness, hierarchy: &Hierarchy) -> Self {
-        let group = Group::make(hierarchy, "batch").expect("one could be made before");
+        let group = FreezableGroup::make(hierarchy, "batch").expect("one could be made before");
         let mut command = Command::new("sh");
         let command = process::ends_with_the_test(&mut command).args(["-c", &group.enter()]);
         command.arg(&witness.program).arg(witness.file("batch")).stdin(Stdio::null()).stdout(Stdio::null());
@@ -136,9 +100,9 @@ fn path(path: &Path) -> &str {
 
 /// A run in a group of its own, beside a service on command. The groups are dropped first: a frozen run does not end.
 struct Scene {
-    home: Group,
+    home: FreezableGroup,
     /// A group for single threads and guardians.
-    jail: Group,
+    jail: FreezableGroup,
     service: ServiceOnCommand,
     run: Running,
     batch: u32,
@@ -152,7 +116,8 @@ struct Scene {
 impl Scene {
     fn start(hierarchy: &Hierarchy, adopts: bool) -> Option<Self> {
         let witness = Witness::make()?;
-        let [home, jail] = ["home", "jail"].map(|name| Group::make(hierarchy, name).expect("one could be made before"));
+        let [home, jail] =
+            ["home", "jail"].map(|name| FreezableGroup::make(hierarchy, name).expect("one could be made before"));
         let service = witness.file("service");
         let service = Service::of_command_on_command(witness.program(), &[path(&service), "on-command"]);
         wait_until("the service was there", || witness.file("service").exists());
@@ -382,7 +347,7 @@ fn batch_is_held_and_nothing_left_whatever_moment_of_a_halt() {
 
 fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) -> Vec<Outcome> {
     let Some(_turn) = lanes_to_ourselves() else { return Vec::new() };
-    let hierarchies = freezing();
+    let hierarchies = FreezableGroup::hierarchies();
     if hierarchies.is_empty() {
         sidelane_skip::skip("needs a control group that can be frozen".to_owned());
         return Vec::new();
@@ -453,7 +418,7 @@ fn overlap_is_of_both_and_of_one_stretch() {
 #[test]
 fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    for hierarchy in freezing() {
+    for hierarchy in FreezableGroup::hierarchies() {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
         stands_still_during(Blow::Freeze, scene);
     }
@@ -462,7 +427,7 @@ fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
 #[test]
 fn one_frozen_holder_has_batch_frozen_until_it_is_thawed() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    for hierarchy in freezing().into_iter().filter(|found| !found.is_v2()) {
+    for hierarchy in FreezableGroup::hierarchies().into_iter().filter(|found| !found.is_v2()) {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
         stands_still_during(Blow::FreezeHolder, scene);
     }
@@ -481,7 +446,7 @@ fn stands_still_during(blow: Blow, mut scene: Scene) {
 #[test]
 fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(hierarchy) = freezing().pop() else { return };
+    let Some(hierarchy) = FreezableGroup::hierarchies().pop() else { return };
     for blow in [Blow::StopGuardian, Blow::FreezeGuardian] {
         let Some(mut scene) = Scene::start(&hierarchy, true) else { return };
         let guardian = scene.guardian();

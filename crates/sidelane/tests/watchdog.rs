@@ -8,10 +8,10 @@ use std::time::Instant;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{policy, scheduling, threads_named, wants_cpu};
 use common::{
-    Footprint, Job, Run, Running, SPIN, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves, wait_until,
+    Footprint, Job, Run, Running, SPIN, Service, TIMEOUT, ThrottledGroup, Words, lanes_to_ourselves, wait_until,
 };
 use serde_json::Value;
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::freezer::Freezer;
 use sidelane_signal::HoldState;
 
@@ -99,61 +99,15 @@ fn a_holder_that_was_lowered_is_put_right() {
     before.must_come_back();
 }
 
-/// A group of the test with a quota of CPU time; gone with the test.
-struct Throttled(Leaf);
-
-impl Throttled {
-    fn make() -> Option<Self> {
-        let name = format!("throttled-{}-{:?}", std::process::id(), std::thread::current().id());
-        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
-        let mut leaves = hierarchies.filter_map(|found| Leaf::make(&found, &name.replace(['(', ')'], "")).ok());
-        let has_quota = |leaf: &Leaf| leaf.has("cpu.cfs_quota_us") || leaf.has("cpu.max");
-        let found = leaves.find_map(|leaf| if has_quota(&leaf) { Some(leaf) } else { leaf.remove().ok().and(None) });
-        if found.is_none() {
-            sidelane_skip::skip("needs a group with a quota of CPU time");
-        }
-        let found = found.map(Self)?;
-        found.give_real_time("500000");
-        Some(found)
-    }
-
-    /// The time that real-time threads of the group have of each second, where each group has a part of its own.
-    fn give_real_time(&self, runtime_us: &str) -> bool {
-        let has = self.0.has("cpu.rt_runtime_us");
-        if has {
-            self.0.write("cpu.rt_runtime_us", runtime_us).unwrap();
-        }
-        has
-    }
-
-    /// A hundredth of a CPU for threads of the ordinary class, or all that they want.
-    fn throttle(&self, is_throttled: bool) {
-        let (file, all, little) = match self.0.has("cpu.max") {
-            true => ("cpu.max", "max 100000", "1000 100000"),
-            false => ("cpu.cfs_quota_us", "-1", "1000"),
-        };
-        self.0.write(file, if is_throttled { little } else { all }).unwrap();
-    }
-}
-
-impl Drop for Throttled {
-    fn drop(&mut self) {
-        // The kernel counts the part of a group that was removed for a while.
-        let _ = self.0.write("cpu.rt_runtime_us", "0");
-        let _ = self.0.remove();
-    }
-}
-
 /// Only threads of the ordinary class have a quota: not holders.
 #[test]
 fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(group) = Throttled::make() else { return };
+    let Some(group) = ThrottledGroup::make() else { return };
     let before = Footprint::now();
     let mut service = Service::on_command();
     let job = Job::tree();
-    let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", group.0.dir.display());
-    let run = Run::beside(service.target()).through(&["sh", "-c", &enter]);
+    let run = Run::beside(service.target()).through(&["sh", "-c", &group.enter()]);
     let mut run = run.and(&["--adopt", &job.target()]).start_as_is();
     let lane = Words::of(&mut run);
     run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
@@ -177,7 +131,7 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
 #[test]
 fn batch_is_off_where_the_holder_is_throttled() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(group) = Throttled::make() else { return };
+    let Some(group) = ThrottledGroup::make() else { return };
     if !group.give_real_time("10000") {
         return sidelane_skip::skip(
             "needs groups with a part of real-time for each (cgroup v1, CONFIG_RT_GROUP_SCHED)",
@@ -189,12 +143,11 @@ fn batch_is_off_where_the_holder_is_throttled() {
     let lane = Words::of(&mut run);
     let batch = run.batch_pid();
     let holder = threads_named(run.pid(), "holder-1")[0];
-    let above = Leaf { dir: group.0.dir.parent().unwrap().to_owned() };
-    group.0.write("tasks", &holder.to_string()).unwrap();
+    group.keep_thread(holder, true);
     run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
     service.work();
     run.wait_until("batch was sent away", |run| run.has_audited("evict", 0) && !wants_cpu(batch));
-    above.write("tasks", &holder.to_string()).unwrap();
+    group.keep_thread(holder, false);
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
     end(run);
@@ -308,35 +261,14 @@ fn a_lane_is_held_until_a_long_system_call_is_frozen() {
         let freezer = freezer_of(run.batch_pid()).expect("batch has a group that can be frozen");
         let lane = Words::of(&mut run);
         let deadline = Instant::now() + TIMEOUT;
-        while !is_held_again_before_it_is_evicted(&mut run, &mut service, &lane, &freezer) {
+        let mut wait = || run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        while !{
+            wait();
+            lane.is_held_again_before_it_is_evicted(&mut service, &freezer)
+        } {
             assert!(Instant::now() < deadline, "batch in {call} was never found awake after an eviction");
         }
         end(run);
     }
     before.must_come_back();
-}
-
-/// Has the service work until batch is evicted. Returns whether batch went on after an eviction, and the lane was held
-/// again for that.
-fn is_held_again_before_it_is_evicted(
-    run: &mut Running,
-    service: &mut ServiceOnCommand,
-    lane: &Words,
-    freezer: &Freezer,
-) -> bool {
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
-    service.work();
-    let deadline = Instant::now() + TIMEOUT;
-    let (mut goes_on, mut is_held_again) = (false, false);
-    // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
-    while !(lane.state() == HoldState::Evicted && freezer.has_taken_effect()) {
-        assert!(Instant::now() < deadline, "batch was not evicted");
-        match lane.state() {
-            HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
-            HoldState::Held => is_held_again |= goes_on,
-            _ => {}
-        }
-    }
-    service.rest();
-    is_held_again
 }

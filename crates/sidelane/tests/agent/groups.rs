@@ -194,6 +194,17 @@ impl Container {
         pid
     }
 
+    /// Moves a process into its groups. False if the kernel refuses it.
+    pub fn admit(&self, pid: u32) -> bool {
+        self.leaves.iter().all(|leaf| leaf.admit(pid).is_ok())
+    }
+
+    /// Moves a process of it into the groups of the test.
+    pub fn send_away(&self, pid: u32) {
+        let own = self.leaves.iter().map(|leaf| Leaf { dir: leaf.dir.ancestors().nth(2).unwrap().to_owned() });
+        own.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+    }
+
     /// Ends the other processes.
     pub fn end_joined(&mut self) {
         self.joined.drain(..).for_each(end);
@@ -236,6 +247,11 @@ impl Container {
     pub fn freeze(&self, frozen: bool) {
         let freezers = self.leaves.iter().filter_map(|leaf| Freezer::of(&leaf.dir));
         freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
+    }
+
+    /// Its freezer.
+    pub fn freezer(&self) -> Freezer {
+        self.leaves.iter().find_map(|leaf| Freezer::of(&leaf.dir)).expect("it can be frozen")
     }
 
     /// Whether it is frozen.

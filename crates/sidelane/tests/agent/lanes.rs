@@ -9,72 +9,16 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::procfs::{state, threads};
 
 use crate::common::lanes::REQUEST_LANE;
-use crate::common::process::{allowed_cpus, cpu_ticks, policy, scheduling, signal};
+use crate::common::process::{
+    DEADLINE, allowed_cpus, cpu_ticks, ends_with_the_test, is_alive, policy, scheduling, signal,
+};
 use crate::common::redis::busy_redis;
-use crate::common::{Footprint, Run, Running, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
+use crate::common::{Run, Running, SPIN, Words, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
-use crate::groups::{Container, Place, Tree};
+use crate::groups::{Place, Tree};
 use crate::metrics::ask;
+use crate::scene::{Scene, Setting};
 use crate::service::Program;
-
-/// An agent with a gate, a service on the request lane, and batch on the other.
-struct Scene {
-    words: Words,
-    service: ServiceOnCommand,
-    daemon: Daemon,
-    file: File,
-    batch: Container,
-    tree: Tree,
-    before: Footprint,
-    _program: Program,
-    _turn: Turn,
-}
-
-impl Scene {
-    #[track_caller]
-    fn set() -> Option<Self> {
-        Self::set_with("")
-    }
-
-    /// The same with more lines in the agent's file.
-    #[track_caller]
-    fn set_with(lines: &str) -> Option<Self> {
-        Self::set_beside(lines, SPIN)
-    }
-
-    /// The same with a container that runs this script.
-    #[track_caller]
-    fn set_beside(lines: &str, script: &str) -> Option<Self> {
-        let turn = lanes_to_ourselves()?;
-        let before = Footprint::now();
-        let tree = Tree::make(Place::Lists)?;
-        let (program, service) = Program::on_command();
-        let batch = tree.container_that("one", script);
-        let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-        let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").and(lines);
-        let mut daemon = Daemon::start(&file, 1, 1);
-        let words = Words::of(&mut daemon.run);
-        wait_until("batch was on its lane", || words.batch_is_on());
-        Some(Self { words, service, daemon, file, batch, tree, before, _program: program, _turn: turn })
-    }
-
-    #[track_caller]
-    fn must_end_well(self) {
-        self.must_end_well_and(|| {});
-    }
-
-    /// `also` has to hold of batch after the end of the agent.
-    #[track_caller]
-    fn must_end_well_and(self, also: impl FnOnce()) {
-        let Self { service, daemon, batch, tree, before, .. } = self;
-        assert_eq!(allowed_cpus(service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
-        daemon.end();
-        assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
-        also();
-        drop((batch, tree));
-        before.must_come_back();
-    }
-}
 
 #[test]
 fn batch_leaves_its_lane_at_each_turn_of_the_service() {
@@ -98,7 +42,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
 fn a_container_one_thread_of_which_has_left_is_held_as_before() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
                                args=(1000,)).start()\nwhile True: pass'";
-    let Some(mut scene) = Scene::set_beside("", TWO_THREADS) else { return };
+    let Some(mut scene) = Scene::set_as(Setting { script: TWO_THREADS, ..Setting::default() }) else { return };
     let pid = scene.batch.pid();
     wait_until("it had two threads", || threads(pid).len() == 2);
     let second = threads(pid).into_iter().find(|tid| *tid != pid).expect("one of two");
@@ -109,10 +53,9 @@ fn a_container_one_thread_of_which_has_left_is_held_as_before() {
     }
     for _ in 0..3 {
         scene.service.work();
-        wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
-        scene.words.must_stay_empty();
+        scene.batch_must_leave();
         scene.service.rest();
-        wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+        scene.batch_must_come_back();
     }
     scene.must_end_well();
 }
@@ -158,6 +101,44 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     });
 }
 
+/// The kernel gives its class to no thread of a container that has a list of CPUs. This one has it before it joins.
+#[test]
+fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
+    // The test's own thread stays on one CPU from the scene on.
+    let mut command = Command::new("sh");
+    let command = ends_with_the_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
+    let mut child = command.spawn().expect("a shell starts");
+    let pid = child.id();
+    wait_until("it was in its class, or refused", || policy(pid).as_deref() == Some("6") || !is_alive(pid));
+    let Some(mut scene) = Scene::set() else {
+        let _ = child.kill();
+        return;
+    };
+    if !is_alive(pid) || !scene.batch.admit(pid) {
+        let _ = child.kill();
+        return sidelane_skip::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
+    }
+    scene.daemon.run.wait_until_audited("withhold", 0);
+    wait_until("batch that has no other lane was paused", || scene.batch.is_frozen());
+    let uptime = || status()["agent"]["uptime_s"].as_f64();
+    let then = uptime().expect("the agent runs");
+    wait_until("the agent had looked again and again", || {
+        assert!(scene.batch.is_frozen(), "a lane was lent beside it");
+        uptime() > Some(then + 2.0)
+    });
+    assert!(status()["notes"].to_string().contains("in SCHED_DEADLINE"), "{}", status()["notes"]);
+    assert_eq!(policy(pid).as_deref(), Some("6"), "its class was changed");
+    scene.batch.send_away(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    scene.daemon.run.wait_until_audited("lend", 0);
+    scene.batch_must_come_back();
+    let actions: Vec<Value> = scene.daemon.run.audit().into_iter().map(|entry| entry["action"].clone()).collect();
+    let count = |action: &str| actions.iter().filter(|found| *found == action).count();
+    assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
+    scene.must_end_well();
+}
+
 #[test]
 fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
     let Some(mut scene) = Scene::set() else { return };
@@ -169,7 +150,7 @@ fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
     scene.words.must_stay_empty();
     assert!(scene.words.is_kept());
     scene.service.rest();
-    wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+    scene.batch_must_come_back();
     scene.must_end_well();
 }
 
@@ -199,7 +180,8 @@ fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
 #[test]
 fn a_broken_promise_is_in_status_metrics_and_audit_log() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let Some(mut scene) = Scene::set_with(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\"")) else { return };
+    let lines = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"");
+    let Some(mut scene) = Scene::set_as(Setting { lines: &lines, ..Setting::default() }) else { return };
     let (agent, guardian) = (scene.daemon.run.pid(), scene.daemon.run.guardian_other_than(None));
     let overlap = || status()["services"][0]["overlap"].clone();
     let is_kept = |overlap: &Value| overlap["bound_percent"] == 1.0 && overlap["broken"].is_null();

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
+use crate::common::process::DEADLINE;
 use crate::common::{Run, SPIN, lanes_to_ourselves, process, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
@@ -203,12 +204,11 @@ fn a_container_in_a_threaded_group_is_confined() {
 /// The agent changes no class, so it need give none back.
 #[test]
 fn a_container_with_a_thread_in_sched_deadline_is_confined() {
-    const CLASS: &str = "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
-    let one = tree.container_that("one", &format!("exec {CLASS} sh -c '{SPIN}'"));
+    let one = tree.container_that("one", &format!("exec {DEADLINE} sh -c '{SPIN}'"));
     let is_there = || process::policy(one.pid()).as_deref() == Some("6");
     wait_until("the container was in its class, or refused", || is_there() || !process::is_alive(one.pid()));
     if !is_there() {

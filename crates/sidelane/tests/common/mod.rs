@@ -6,6 +6,7 @@
 //! - `scripted`: servers of HTTP that do as a test says
 //! - `nginx`: a real server of HTTP
 //! - `own_clock`: when programs ran, by their own clocks
+//! - `own_groups`: groups for Sidelane itself, frozen or throttled
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `busy`: a service that is always busy
 //! - `hurrying`: a `sidelane hurry` under way
@@ -37,6 +38,7 @@ pub mod job;
 pub mod lanes;
 pub mod nginx;
 pub mod own_clock;
+pub mod own_groups;
 pub mod process;
 pub mod random;
 pub mod redis;
@@ -55,6 +57,7 @@ pub use footprint::Footprint;
 pub use hurrying::Hurrying;
 pub use job::Job;
 pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
+pub use own_groups::{FreezableGroup, ThrottledGroup};
 pub use random::Random;
 pub use service::{Service, ServiceOnCommand};
 pub use watching::Watching;

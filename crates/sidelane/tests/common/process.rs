@@ -16,6 +16,9 @@ use super::wait_until;
 /// An environment variable that marks every `sidelane` that a test starts, and all its descendants.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
 
+/// The words that execute a command in SCHED_DEADLINE.
+pub const DEADLINE: &str = "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
+
 /// Its value: the number of this test's thread.
 pub fn mark_of_this_test() -> String {
     format!("{} {:?}", std::process::id(), std::thread::current().id())

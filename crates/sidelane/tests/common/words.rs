@@ -8,14 +8,16 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_signal::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
 
-use super::Running;
+use super::{Running, ServiceOnCommand, TIMEOUT};
 
 const REQUEST_LANE: usize = 0;
 const BATCH_LANE: usize = 1;
@@ -115,6 +117,26 @@ impl Words {
             let batch_is_on = self.batch_is_on();
             assert!(!(held && batch_is_on && self.state() == HoldState::Held), "batch runs on a lane that is held");
         }
+    }
+
+    /// Has the service work until batch is evicted, and stands still in this freezer. Returns whether batch went on after an
+    /// eviction, and the lane was held again for that.
+    #[track_caller]
+    pub fn is_held_again_before_it_is_evicted(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
+        service.work();
+        let deadline = Instant::now() + TIMEOUT;
+        let (mut goes_on, mut is_held_again) = (false, false);
+        // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
+        while !(self.state() == HoldState::Evicted && freezer.has_taken_effect()) {
+            assert!(Instant::now() < deadline, "batch was not evicted");
+            match self.state() {
+                HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
+                HoldState::Held => is_held_again |= goes_on,
+                _ => {}
+            }
+        }
+        service.rest();
+        is_held_again
     }
 
     /// Whether batch that checks its own lane naps on the batch lane.

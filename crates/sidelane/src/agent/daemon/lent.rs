@@ -38,6 +38,8 @@ pub(super) struct LentLanes {
     pub(super) due_ns: Nanos,
     /// Lanes that are not lent for a while.
     pub(super) withheld: CpuSet,
+    /// A thread of batch is in SCHED_DEADLINE: no lane is lent.
+    pub(super) beside_deadline: bool,
 }
 
 impl LentLanes {
@@ -56,7 +58,8 @@ impl LentLanes {
         };
         thread::Builder::new().name("sidelane-alarm".into()).spawn(body)?;
         let listener = told.recv().map_err(io::Error::other)?;
-        Ok(Self { bell, listener, watchdog: Watchdog::default(), due_ns: Nanos::MAX, withheld: CpuSet::default() })
+        let (watchdog, withheld) = (Watchdog::default(), CpuSet::default());
+        Ok(Self { bell, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
     }
 
     /// Keeps the thread that waits for alarms off these lanes, where there are other CPUs.

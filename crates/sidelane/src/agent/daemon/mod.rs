@@ -47,7 +47,7 @@ use super::config::{Config, OnMachine};
 use super::cost::Cost;
 use super::discover::{Birthplace, Container, FoundService, Lack};
 use super::helper::Helper;
-use super::lanes::{Asked, LaneGates};
+use super::lanes::{Asked, Book, LaneGates};
 use super::log::{CpuAudit, Seen};
 use super::metric::Metric;
 use super::modules::{Flights, Hurries, Proxies};
@@ -311,14 +311,13 @@ impl Agent {
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
         self.metric.follow(now_ns);
-        let memory = self.tracked.tracker().memory();
+        let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld());
         let span = self.looker.look(&memory, now_ns);
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
         // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
-        let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.clone());
-        let evicted = self.lent.as_ref().map_or(evicted.clone(), |lent| evicted.union(&lent.withheld));
+        let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
         let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
         fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
         self.actions.clear();
@@ -333,21 +332,26 @@ impl Agent {
         Ok(())
     }
 
-    /// A keeper leaves its lane only when batch has: batch that could not be moved or paused is still there, and so is a
-    /// task whose freeze has not taken effect.
+    /// A keeper leaves its lane only when batch has: batch that could not be moved or paused is still there. A task whose
+    /// freeze has not taken effect may be: until it stands still, the keeper holds the lane but for moments, and the
+    /// reaction goes on.
     fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
-        let is_asked = self.gates.as_ref().is_some_and(|gates| gates.book().is_asked());
-        if !is_asked && self.diary.reacting_since_ns.is_none() {
+        let book = self.gates.as_ref().map(LaneGates::book);
+        let is_asked = book.is_some_and(Book::is_asked);
+        if !is_asked && !book.is_some_and(Book::is_leaving) && self.diary.reacting_since_ns.is_none() {
             return;
         }
-        if !self.hands.as_ref().is_none_or(Hands::stand_still) {
-            self.times.look_ns = now_ns + FREEZE_LOOK_NS;
-            return;
+        let leaving = !self.hands.as_ref().is_none_or(Hands::stand_still);
+        match (book, asked) {
+            (Some(book), Some(asked)) if is_asked => {
+                let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
+                book.has_acted(&asked, failed || is_there, leaving);
+            }
+            (book, _) => book.iter().for_each(|book| book.note_leaving(leaving)),
         }
-        self.note_reaction();
-        if let (Some(gates), Some(asked)) = (&self.gates, asked) {
-            let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
-            gates.book().has_acted(&asked, failed || is_there);
+        match leaving {
+            true => self.times.look_ns = now_ns + FREEZE_LOOK_NS,
+            false => self.note_reaction(),
         }
     }
 

@@ -29,6 +29,15 @@ pub(super) struct Outranking {
     class: ThreadClass,
 }
 
+/// Threads of batch that would run before the holder of a lane.
+#[derive(Default)]
+pub(super) struct OutrankingBatch {
+    /// Those on lent lanes that can be demoted.
+    pub(super) demotable: Vec<Outranking>,
+    /// Process and thread of the first one in SCHED_DEADLINE, in any container.
+    pub(super) deadline: Option<(u32, u32)>,
+}
+
 /// The threads that are in another class than they were found in.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
@@ -41,11 +50,6 @@ impl Demoted {
     fn put_down(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for &Outranking { pid, tid, class } in outranking {
-            // The kernel gives no deadline back to a thread of a container that has a list of CPUs. No lane is lent beside
-            // one instead.
-            if class.is_deadline() {
-                continue;
-            }
             let Some(thread) = Thread::of(tid) else { continue };
             if !self.threads.contains_key(&thread) {
                 let ticket = guardian.add([Undo::Class { thread, class }])?.pop();
@@ -97,11 +101,16 @@ impl Agent {
     pub(super) fn put_down_ranks(&mut self, outranking: &[Outranking]) {
         let Some(hands) = &mut self.hands else { return };
         let put_down = self.demoted.put_down(outranking, hands.guardian());
-        let raised = |note: &&Note| matches!(note, Note::BatchRaised { .. });
         for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
-            if self.diary.notes.keys().filter(raised).count() < NAMES_MAX {
-                self.note(Note::BatchRaised { thread });
-            }
+            self.note_rank(Note::BatchRaised { thread });
+        }
+    }
+
+    /// Notes a thread that outranks a holder, unless many names were noted so.
+    pub(super) fn note_rank(&mut self, note: Note) {
+        let kind = std::mem::discriminant(&note);
+        if self.diary.notes.keys().filter(|known| std::mem::discriminant(*known) == kind).count() < NAMES_MAX {
+            self.note(note);
         }
     }
 
@@ -118,14 +127,18 @@ impl Agent {
         (on_lanes, batch)
     }
 
-    /// Threads of batch on lent lanes that outrank a holder.
-    pub(super) fn outranking_batch(&self) -> Vec<Outranking> {
-        let all =
-            self.batch_on_lanes().0.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
-        let outranking = |(pid, tid)| {
-            let class = ThreadClass::of(tid).filter(|class| class.outranks(HOLDER_PRIORITY))?;
-            Some(Outranking { pid, tid, class })
-        };
-        all.filter_map(outranking).collect()
+    /// Threads of batch that outrank a holder: those on lent lanes, and all in SCHED_DEADLINE. The kernel gives no deadline
+    /// back to a thread of a container that has a list of CPUs, so those keep their class, and no lane is lent beside them.
+    pub(super) fn outranking_batch(&self) -> OutrankingBatch {
+        let (on_lanes, batch) = self.batch_on_lanes();
+        let mut found = OutrankingBatch::default();
+        for (pid, tid) in batch.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
+            match ThreadClass::of(tid).filter(|class| class.outranks(HOLDER_PRIORITY)) {
+                Some(class) if class.is_deadline() => found.deadline = found.deadline.or(Some((pid, tid))),
+                Some(class) if on_lanes.contains(&pid) => found.demotable.push(Outranking { pid, tid, class }),
+                _ => {}
+            }
+        }
+        found
     }
 }

@@ -5,12 +5,12 @@
 //! lane for a while: to the policy they are CPUs that do not exist, so containers move or pause.
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::procfs::command_name;
+use sidelane_host::procfs::{command_name, thread_name};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::{Situation, Step};
 
 use super::Agent;
-use super::ranks::Outranking;
+use super::ranks::{Outranking, OutrankingBatch};
 use crate::lane::watchdog::stayed;
 use crate::note::Note;
 
@@ -23,13 +23,38 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
         let longest = lanes.filter_map(|lane| stayed(&memory, lane)).max();
-        let outranking = self.outranking_batch();
+        let OutrankingBatch { demotable, deadline } = self.outranking_batch();
         let situation =
-            Situation { outranks: !outranking.is_empty(), stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns) };
+            Situation { outranks: !demotable.is_empty(), stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns) };
         let Some(lent) = &mut self.lent else { return };
         let step = lent.watchdog.look(now_ns, situation);
         lent.due_ns = lent.watchdog.next_look(now_ns, situation).unwrap_or(Nanos::MAX);
-        self.take_step(step, longest, &outranking, now_ns);
+        self.keep_from_deadline(deadline, now_ns);
+        self.take_step(step, longest, &demotable, now_ns);
+    }
+
+    /// Lends no lane while a thread of batch is in SCHED_DEADLINE.
+    fn keep_from_deadline(&mut self, deadline: Option<(u32, u32)>, now_ns: Nanos) {
+        let Some(lent) = self.lent.as_mut().filter(|lent| lent.beside_deadline != deadline.is_some()) else { return };
+        lent.beside_deadline = deadline.is_some();
+        self.times.look_ns = now_ns;
+        match deadline {
+            None => self.log_note("lend", "no batch thread is in SCHED_DEADLINE any more"),
+            Some((pid, tid)) => {
+                let thread = thread_name(pid, tid);
+                self.log_note("withhold", &format!("batch lanes are not lent: {thread} is in SCHED_DEADLINE"));
+                self.note_rank(Note::BatchInDeadline { thread });
+            }
+        }
+    }
+
+    /// Lanes that are not lent now.
+    pub(super) fn withheld(&self) -> CpuSet {
+        match &self.lent {
+            Some(lent) if lent.beside_deadline => self.kept_cpus(),
+            Some(lent) => lent.withheld.clone(),
+            None => CpuSet::default(),
+        }
     }
 
     fn take_step(&mut self, step: Step, longest: Option<(Nanos, u32, u32)>, outranking: &[Outranking], now_ns: Nanos) {

@@ -17,6 +17,8 @@ use crate::lane::holder::Evictor;
 
 /// The agent acts within some 100 µs, or between two steps of a slow look. A keeper that waits in vain holds its lane on.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Batch in user mode is frozen a few microseconds after it runs again.
+const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The lanes, shared with their keepers.
 pub struct Book {
@@ -35,6 +37,8 @@ struct State {
     /// Up to which of these the agent has acted, and whether that worked.
     done: u64,
     failed: bool,
+    /// Batch that was paused does not stand still yet.
+    leaving: bool,
     closed: bool,
 }
 
@@ -65,11 +69,22 @@ impl Book {
         Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// The agent has acted by that.
-    pub fn has_acted(&self, asked: &Asked, failed: bool) {
+    /// The agent has acted by that. `leaving`: see [`Book::note_leaving`].
+    pub fn has_acted(&self, asked: &Asked, failed: bool, leaving: bool) {
         let mut state = self.state();
-        (state.done, state.failed) = (asked.number, failed);
+        (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
         self.acted.notify_all();
+    }
+
+    /// Notes whether batch that was paused goes on for now: a task in a long system call does.
+    pub fn note_leaving(&self, leaving: bool) {
+        self.state().leaving = leaving;
+        self.acted.notify_all();
+    }
+
+    /// Whether keepers were last told that batch is still leaving.
+    pub fn is_leaving(&self) -> bool {
+        self.state().leaving
     }
 
     /// Whether a keeper waits for an answer.
@@ -127,6 +142,16 @@ impl Evictor for Book {
         }
         Ok(())
     }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        let waits = |state: &mut State| state.leaving && !state.closed && !state.forsaken.contains(&cpu);
+        let waited = self.acted.wait_timeout_while(self.state(), FREEZE_TIMEOUT, waits);
+        !waited.expect("no keeper panics").0.leaving
+    }
+
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        Book::is_leaving(self)
+    }
 }
 
 #[cfg(test)]
@@ -153,8 +178,11 @@ mod tests {
             }
             thread::yield_now();
         };
-        book.has_acted(&asked, false);
+        book.has_acted(&asked, false, true);
         assert!(keeper.join().unwrap().is_ok());
+        assert!(!book.has_left(3), "a task is in a long system call");
+        book.note_leaving(false);
+        assert!(book.has_left(3));
         book.restore(3).unwrap();
         assert!(book.asked().lanes.is_empty());
     }

@@ -1,0 +1,101 @@
+//! An agent with `[lanes]` that cannot act: it is frozen, or its holder was lowered. Batch is off the lane while the service
+//! works all the same.
+
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+use sidelane_host::cgroup::Hierarchy;
+
+use crate::common::process::{scheduling, threads_named, wants_cpu};
+use crate::common::{FreezableGroup, TIMEOUT, wait_until};
+use crate::daemon::status;
+use crate::groups::Place;
+use crate::scene::{Scene, Setting};
+
+/// As `systemctl freeze` and `docker pause` do with the agent's group. Batch has another group, and would run on.
+#[test]
+fn a_frozen_agent_has_batch_frozen_until_it_is_thawed() {
+    for hierarchy in FreezableGroup::hierarchies() {
+        for place in [Place::Lists, Place::NoLists] {
+            // A thread of its own: it stays on the request lane.
+            let once = || batch_stands_still_while_the_agent_is_frozen(&hierarchy, place);
+            thread::scope(|scope| scope.spawn(once).join()).expect("batch was frozen and thawed");
+        }
+    }
+}
+
+#[track_caller]
+fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Place) {
+    let Some(mut scene) = Scene::set_as(Setting { place, home: Some(hierarchy), ..Setting::default() }) else { return };
+    for works_before in [false, true] {
+        if works_before {
+            scene.service.work();
+            scene.batch_must_leave();
+        }
+        freeze(&scene, true);
+        wait_until("batch was frozen, and stood still", || scene.batch.is_frozen() && !wants_cpu(scene.batch.pid()));
+        if !works_before {
+            scene.service.work();
+            wait_until("the service worked", || scene.words.busy());
+            assert!(scene.batch.is_frozen() && !scene.words.batch_is_on());
+        }
+        freeze(&scene, false);
+        scene.batch_must_leave();
+        scene.service.rest();
+        scene.batch_must_come_back();
+        assert!(!scene.batch.is_frozen());
+    }
+    scene.must_end_well();
+}
+
+/// The kernel program tells the guardian of a halt: it does not wait for its own next look.
+#[track_caller]
+fn freeze(scene: &Scene, frozen: bool) {
+    let told = scene.words.halts_told();
+    scene.home.as_ref().expect("the agent has a group of its own").freeze(frozen);
+    if frozen {
+        wait_until("the kernel program had told of the halt", || scene.words.halts_told() > told);
+    }
+}
+
+/// As an administrator can, or batch that has the right to.
+#[test]
+fn a_holder_of_the_agent_that_was_lowered_is_put_right() {
+    let Some(mut scene) = Scene::set() else { return };
+    let holder = holder_of(&scene);
+    let lowered = Command::new("chrt").args(["-i", "-p", "0", &holder.to_string()]).status();
+    if !lowered.is_ok_and(|lowered| lowered.success()) {
+        return sidelane_skip::skip("needs chrt");
+    }
+    scene.service.work();
+    scene.batch_must_leave();
+    wait_until("the holder had its class back", || {
+        scheduling(holder)[..2] == ["1", "10"].map(|word| Some(word.to_owned()))
+    });
+    scene.service.rest();
+    scene.batch_must_come_back();
+    wait_until("it was noted", || status()["notes"].to_string().contains("the holder of batch lane 1 out of"));
+    scene.must_end_well();
+}
+
+/// Batch that is in the kernel nearly all the time, in calls that no freeze interrupts: MAP_POPULATE fills the memory.
+const IN_LONG_SYSTEM_CALLS: &str = "exec python3 -c 'import mmap\nwhile True: \
+                                        mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()'";
+
+#[test]
+fn a_lane_of_the_agent_is_held_until_a_long_system_call_is_frozen() {
+    let setting = Setting { script: IN_LONG_SYSTEM_CALLS, ..Setting::default() };
+    let Some(mut scene) = Scene::set_as(setting) else { return };
+    let (freezer, deadline) = (scene.batch.freezer(), Instant::now() + TIMEOUT);
+    while !scene.words.is_held_again_before_it_is_evicted(&mut scene.service, &freezer) {
+        assert!(Instant::now() < deadline, "batch was never found awake after an eviction");
+        scene.batch_must_come_back();
+    }
+    scene.batch_must_come_back();
+    scene.must_end_well();
+}
+
+fn holder_of(scene: &Scene) -> u32 {
+    threads_named(scene.daemon.run.pid(), "holder-1")[0]
+}
