@@ -18,10 +18,15 @@ pub fn threads(pid: u32) -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The name of a process, if it lives: 15 characters at most.
+/// The name of a process, if it lives, as [`printable_name`] has it: 15 characters at most.
 pub fn command_name(pid: u32) -> Option<String> {
-    let name = text_of(&format!("/proc/{pid}/comm"))?;
-    Some(name.trim_end().to_owned())
+    fs::read(format!("/proc/{pid}/comm")).ok().map(|name| printable_name(&name))
+}
+
+/// The name of a process or thread, as it may go to a terminal or into a line. A program may put any byte into its name:
+/// control characters are replaced.
+pub fn printable_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).trim_end().replace(char::is_control, "?")
 }
 
 /// Whether any thread of the process is alive: dead threads stay in the process table until they
@@ -74,6 +79,12 @@ fn start_time(fields: &str) -> Option<u64> {
 pub fn is_kernels(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Whether the kernel refuses other CPUs for a thread: its own threads of one CPU, and before Linux 6.3 workers of io_uring.
+pub fn is_kept_in_place(tid: u32) -> bool {
+    const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
+    flags(tid).is_some_and(|flags| flags & PF_NO_SETAFFINITY != 0)
 }
 
 /// Whether the first thread of a process is about to end, or has ended and nobody has waited for it.
@@ -288,6 +299,15 @@ mod tests {
             assert!(flags(tid).is_some() && started_and_lives(tid).is_some());
         });
         named.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_name_has_no_control_character() {
+        let named = std::thread::spawn(|| {
+            rustix::thread::set_name(c"a\n\x1b]0;\x07\xc2\x9b\r").unwrap();
+            command_name(rustix::thread::gettid().as_raw_nonzero().get() as u32)
+        });
+        assert_eq!(named.join().unwrap().as_deref(), Some("a??]0;??"));
     }
 
     #[test]

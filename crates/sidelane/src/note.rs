@@ -213,6 +213,10 @@ notes! {
         BatchWidened { what: String = "the batch thread \"iou-sqp-7\" (4712)".to_owned() } =>
             "{what} was allowed other CPUs than the batch lanes; it was put back",
             "have batch keep its CPU affinity and its cpuset";
+        BatchKept { thread: String = "\"iou-wrk-7\" (4712)".to_owned() } =>
+            "the kernel keeps the batch thread {thread} on other CPUs than the batch lanes, and refuses to move it: it may \
+             run beside the service",
+            "boot Linux 6.3 or later, where workers of io_uring can be moved, or have batch use no io_uring";
         LeftAdopted { process: String = "\"worker\" (4713)".to_owned() } =>
             "process {process} left the group that was adopted, and was given back: it is not batch any more",
             "keep it in its group, or adopt it with a run of its own (--adopt pid:NUMBER)";
@@ -664,7 +668,8 @@ impl Note {
             | Note::BatchStopped { .. }
             | Note::LanesWithheld { .. }
             | Note::BatchInDeadline { .. }
-            | Note::BatchStayed { .. } => 0,
+            | Note::BatchStayed { .. }
+            | Note::BatchKept { .. } => 0,
             Note::SchedulerPutOut { .. } => 1,
             Note::LeftSchedulerClass => 2,
             Note::EvictionsFailed { .. } => 3,

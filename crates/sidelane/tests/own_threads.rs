@@ -115,6 +115,39 @@ fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
     }
 }
 
+/// Whether a process has begun to load a program into the kernel.
+fn loads(pid: u32) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.to_string_lossy().contains("bpf"))
+}
+
+#[test]
+fn a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (service, file) = (format!("pid:{}", server.pid()), dir.path().join("agent.toml"));
+    let rule = format!("[[service]]\nname = \"redis\"\nport = {}\n", server.address().port());
+    std::fs::write(&file, rule + "[[batch]]\ncgroup = \"/nobody\"\n").unwrap();
+    let (lanes, batch) = (["--lanes", "0:1", "--service", &service], ["--", "sleep", "1000"]);
+    for arguments in [
+        [&["run"], &lanes[..], &batch].concat(),
+        [&["compare"], &lanes[..], &batch].concat(),
+        vec!["trace", "--service", &service],
+        vec!["requests", "--service", &service],
+        vec!["hurry", "--big", "0", "--little", "1", "--service", &service],
+        vec!["agent", "--config", file.to_str().unwrap()],
+    ] {
+        let mut child = verb(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        wait_until("a kernel program was loaded", || {
+            assert_eq!(child.try_wait().unwrap(), None, "{arguments:?} ended");
+            loads(child.id())
+        });
+        assert_eq!(threads_on(child.id(), PLACE.server_cpu, &[]), Vec::<String>::new(), "{arguments:?}");
+        process::signal(child.id(), libc::SIGINT);
+        child.wait().unwrap();
+    }
+}
+
 #[test]
 fn records_are_studied_in_sched_idle() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use sidelane_host::procfs::printable_name;
 use sidelane_tale::record::RECORD_SIZE;
 
 /// Words of a record.
@@ -101,7 +102,7 @@ impl TaleThread {
         let is_its = || self.tid.load(Ordering::Acquire) == tid;
         let comm = || self.comm.iter().flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes());
         let name: Vec<u8> = is_its().then(|| comm().take_while(|byte| *byte != 0).collect())?;
-        is_its().then(|| String::from_utf8_lossy(&name).into_owned())
+        is_its().then(|| printable_name(&name))
     }
 }
 

@@ -19,7 +19,6 @@ use crate::lane::session::{Outcome, Session, SessionOptions};
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::lane::terms::Learned;
 use crate::note::Note;
-use crate::own_threads::keep_off_cpus;
 use crate::request::watch::DRAIN_EVERY;
 use crate::until::{Until, Wish};
 use sidelane_host::posix_signals::stop_this_process;
@@ -47,7 +46,6 @@ impl<'a> Ground<'a> {
     pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Until) -> Result<Self> {
         let Plan { mut services, gate, max_slowdown, .. } = plan;
         let beside = services.pop().expect("a plan has a service");
-        keep_off_cpus(&beside.lanes.request_lanes).context("cannot leave the request lanes")?;
         let traffic = Traffic::watch(&options.target, &beside.service)?;
         Ok(Self {
             options,

@@ -24,7 +24,7 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
-use sidelane_host::procfs::{thread_name, threads};
+use sidelane_host::procfs::{is_kept_in_place, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
@@ -57,6 +57,8 @@ pub struct PutRight {
     pub class: Option<String>,
     /// A thread, or the group, that was allowed other CPUs.
     pub cpus: Option<String>,
+    /// A thread that is still allowed other CPUs: the kernel lets it have no others.
+    pub kept: Option<String>,
 }
 
 /// What the keepers of the lanes have asked for.
@@ -242,8 +244,13 @@ impl Cage {
                 if class.is_some_and(|class| class.put_back(tid)) {
                     right.class.get_or_insert_with(|| thread_name(pid, tid));
                 }
-                if may_leave(tid, &lanes) && self.undisturbed(|lanes| confine_again(tid, lanes)) {
+                if !may_leave(tid, &lanes) {
+                    continue;
+                }
+                if self.undisturbed(|lanes| confine_again(tid, lanes)) {
                     right.cpus.get_or_insert_with(|| format!("the batch thread {}", thread_name(pid, tid)));
+                } else if is_kept_in_place(tid) {
+                    right.kept.get_or_insert_with(|| thread_name(pid, tid));
                 }
             }
         }
@@ -405,12 +412,25 @@ mod tests {
     use std::process::{Child, Command};
     use std::sync::atomic::AtomicUsize;
 
-    use sidelane_host::procfs::thread_cpus;
+    use sidelane_host::procfs::{command_name, thread_cpus};
 
     use super::*;
 
     fn sleeper() -> Child {
         Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// A thread of the kernel's for one CPU is refused others, as workers of io_uring are before Linux 6.3.
+    #[test]
+    fn a_thread_that_the_kernel_keeps_on_another_cpu_is_told_of() {
+        let numbers = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let Some(pid) = pids.find(|pid| command_name(*pid).as_deref() == Some("ksoftirqd/0")) else {
+            return sidelane_skip::skip("needs to see the kernel's threads");
+        };
+        let lanes = [1].into_iter().collect();
+        let right = Cage::around(lanes, Box::new(move || vec![pid]), None, false, None, vec![]).put_right(None);
+        assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
     /// The second process is born, on all lanes, just after the first look.

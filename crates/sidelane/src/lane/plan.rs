@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Lending;
 
 use super::adopt::Adoptee;
@@ -10,6 +10,7 @@ use super::beside::{Beside, BesideError};
 use super::gate::{Gate, GateChoice};
 use super::refusal::Refusal;
 use super::slowdown::{BOUND, MaxSlowdown};
+use crate::own_threads::keep_off_cpus;
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
 
@@ -59,9 +60,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Finds what the user has named. What is in the way is noted; then it may be nothing.
+    /// Finds what the user has named. What is in the way is noted; then it may be nothing. This
+    /// process leaves the request lanes.
     pub(crate) fn find(asked: Asked, refusal: &mut Refusal) -> Option<Self> {
         let services = find_services(asked.services, asked.pin_service, refusal);
+        // Before any work: to load the kernel program takes some hundred milliseconds.
+        for beside in &services {
+            refusal.note(keep_off_cpus(&beside.lanes.request_lanes).context("cannot leave the request lanes"));
+        }
         let found = find_batch(asked.batch, asked.gate, &services, refusal);
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
         let max_slowdown = refusal.note(max_slowdown(asked.max_slowdown, &gate, &asked.lending));

@@ -68,9 +68,8 @@ pub struct ObserveOptions {
 /// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
-    let clock = Clock::calibrate();
     let Stage { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
-    own_threads::keep_off(subject.name(), subject.pids());
+    let clock = Clock::calibrate();
     let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
     let progress = progress(options, &wanted, &mut subject, &places)?;
@@ -132,6 +131,7 @@ fn set_up(options: &ObserveOptions) -> Result<Stage> {
     match &options.target {
         Some(target) => {
             let subject = Subject::find(target)?;
+            own_threads::keep_off(subject.name(), subject.pids());
             let (signals, notes) = signals(options, Some(&subject))?;
             let places = choose(&wishes(options, &signals), &topology()?, &allowed, Some(&subject.cpus()))?;
             Ok(Stage { subject, signals, places, notes })
@@ -148,7 +148,9 @@ fn set_up(options: &ObserveOptions) -> Result<Stage> {
             let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
             places.observed = places.observed.filter(|_| on_one);
-            Ok(Stage { subject: Subject::launch(&options.command, &cpus)?, signals, places, notes })
+            let subject = Subject::launch(&options.command, &cpus)?;
+            own_threads::keep_off(subject.name(), subject.pids());
+            Ok(Stage { subject, signals, places, notes })
         }
     }
 }

@@ -56,12 +56,12 @@ impl Source {
     /// If the service is not there, or if this kernel or this process's rights do not suffice.
     pub fn start(target: &Target, light: bool, until: Until) -> Result<Self> {
         let service = target.find()?;
+        own_threads::keep_off(&target.to_string(), &service.pids);
         ensure!(
             !listeners(&service.pids, service.port).is_empty(),
             "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
              port:8080"
         );
-        own_threads::keep_off(&target.to_string(), &service.pids);
         let reader = Patient::reader();
         let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids);

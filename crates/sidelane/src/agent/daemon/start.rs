@@ -8,6 +8,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::HOLDER_PRIORITY;
 use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::run_times::affinity_of_all;
 use sidelane_host::topology::online_cpus;
 use sidelane_host::turn_limit::TurnLimit;
 use sidelane_kernel::tracker::{Features, Tracker};
@@ -22,6 +23,7 @@ use crate::agent::choice::{choose, goes_by_interference};
 use crate::agent::config::{Config, LaneGate, OnMachine, Told};
 use crate::agent::cost::Cost;
 use crate::agent::daemon::doors::Doors;
+use crate::agent::discover::Finder;
 use crate::agent::helper::Helper;
 use crate::agent::lanes::LaneGates;
 use crate::agent::log::CpuAudit;
@@ -32,6 +34,7 @@ use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
 use crate::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use crate::claim::Claim;
+use crate::cpu_mask::mask;
 use crate::lane::beside::settle;
 use crate::lane::log::LaneAudit;
 use crate::note::Note;
@@ -44,12 +47,16 @@ impl Agent {
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
         let here = fit(&config, None)?;
         let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
+        let online = online_cpus().context("cannot read which CPUs are online")?;
+        let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
+        // To load the kernel program takes some hundred milliseconds.
+        let serving = serving_cpus(&config);
+        own_threads::direct(&online, &serving, &CpuMask::EMPTY);
         // Before anything is claimed, because its errors name the privileges that are missing.
         let is_needed = goes_by_interference(&config.policy);
         let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
         let metric = Metric::start(&here, is_needed, &tracker)?;
         tracker.attach()?;
-        let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
@@ -61,8 +68,7 @@ impl Agent {
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
-        let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
-        own_threads::direct(&usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
+        own_threads::direct(&usable, &serving, &CpuMask::EMPTY);
         let (turns, not_urgent) = come_first();
         let mut agent = Self {
             turns,
@@ -125,6 +131,14 @@ impl Agent {
         }
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
     }
+}
+
+/// The CPUs on which the services that are there may run. Where they do run is looked at later.
+fn serving_cpus(config: &Config) -> CpuMask {
+    let mut finder = Finder::new(config);
+    finder.look(now_ns());
+    let pids = finder.services().flat_map(|found| found.service.pids.iter().copied()).collect();
+    mask(&affinity_of_all(&pids))
 }
 
 /// Puts the calling thread above batch and holders that nap, or says why that cannot be.

@@ -28,7 +28,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
-use sidelane_host::procfs::{command_name, is_alive};
+use sidelane_host::procfs::{command_name, is_alive, is_kept_in_place, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::BatchTracking;
 
@@ -195,12 +195,7 @@ impl Adopted {
             change_threads(pid, by_affinity.then_some(lanes))
         });
         match changed {
-            Err(error) if is_alive(pid) => Err(error).with_context(|| {
-                format!(
-                    "cannot put process {pid} of the batch on CPUs {}; its groups may allow others only",
-                    self.newcomers.confined
-                )
-            }),
+            Err(error) if is_alive(pid) => Err(error).with_context(|| refusal(pid, &self.newcomers.confined)),
             _ => Ok(()),
         }
     }
@@ -286,6 +281,18 @@ impl Adopted {
     pub fn name(&self) -> String {
         self.adoptee.target.to_string()
     }
+}
+
+/// What is to be done about a process that cannot be put on these CPUs.
+fn refusal(pid: u32, lanes: &CpuSet) -> String {
+    let kept = threads(pid).into_iter().find(|tid| is_kept_in_place(*tid));
+    let why = kept.map_or("its groups may allow others only".to_owned(), |tid| {
+        format!(
+            "the kernel refuses to move its thread {}; boot Linux 6.3 or later, or have it use no io_uring",
+            thread_name(pid, tid)
+        )
+    });
+    format!("cannot put process {pid} of the batch on CPUs {lanes}; {why}")
 }
 
 /// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds none that is new.

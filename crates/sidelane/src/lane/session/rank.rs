@@ -108,6 +108,9 @@ impl Session {
         if let Some(what) = right.cpus {
             self.note_named(Note::BatchWidened { what });
         }
+        if let Some(thread) = right.kept {
+            self.note_named(Note::BatchKept { thread });
+        }
         if !self.rank.use_seen && self.rank.began.elapsed() >= UNUSED_LOOK_AFTER {
             self.rank.use_seen = true;
             let books = self.books();
@@ -136,6 +139,7 @@ impl Session {
                 note,
                 Note::BatchRaised { .. }
                     | Note::BatchWidened { .. }
+                    | Note::BatchKept { .. }
                     | Note::LeftAdopted { .. }
                     | Note::BatchOutranked { .. }
                     | Note::BatchStayed { .. }
