@@ -25,10 +25,14 @@ struct Looking {
 }
 
 impl Looking {
+    fn begin(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child }
+    }
+
     /// Starts it, and waits until it says that it looks.
     fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut looking = Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+        let mut looking = Self::begin(command);
         looking.hear("Ctrl-C ends it");
         looking
     }
@@ -54,6 +58,13 @@ impl Looking {
         assert!(self.child.wait().unwrap().success(), "{errors}");
         // Lines are broken anywhere.
         told.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -137,14 +148,14 @@ fn a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program() {
         vec!["hurry", "--big", "0", "--little", "1", "--service", &service],
         vec!["agent", "--config", file.to_str().unwrap()],
     ] {
-        let mut child = verb(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut looking = Looking::begin(&mut verb(&arguments));
         wait_until("a kernel program was loaded", || {
-            assert_eq!(child.try_wait().unwrap(), None, "{arguments:?} ended");
-            loads(child.id())
+            assert_eq!(looking.child.try_wait().unwrap(), None, "{arguments:?} ended");
+            loads(looking.pid())
         });
-        assert_eq!(threads_on(child.id(), PLACE.server_cpu, &[]), Vec::<String>::new(), "{arguments:?}");
-        process::signal(child.id(), libc::SIGINT);
-        child.wait().unwrap();
+        assert_eq!(threads_on(looking.pid(), PLACE.server_cpu, &[]), Vec::<String>::new(), "{arguments:?}");
+        process::signal(looking.pid(), libc::SIGINT);
+        looking.child.wait().unwrap();
     }
 }
 
@@ -196,9 +207,7 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let address = server.address().to_string();
     let arguments = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "none", "--trace"];
-    let mut command = verb(&arguments);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut proxy = Looking { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+    let mut proxy = Looking::begin(&mut verb(&arguments));
     proxy.hear("tracing the requests at");
     let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
     // Where requests pass through is for the user to say.
