@@ -19,8 +19,8 @@ enum Step {
     Answer { which: usize, is_failure: bool },
     /// A server answered a request, or failed to.
     Try { server: Server, has_failed: bool },
-    /// A copy that is out is lost, before or after it was carried out; or it was never sent.
-    Lose { which: usize, was_sent: bool },
+    /// A copy that is out is lost: it was never sent, not read, or perhaps carried out.
+    Lose { which: usize, loss: Loss },
     /// Watchers tell of a server.
     Watch { server: Server, bits: u32 },
     /// A connection fails, or is made.
@@ -35,12 +35,16 @@ fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(Server::First), Just(Server::Second)]
 }
 
+fn loss() -> impl Strategy<Value = Loss> {
+    prop_oneof![Just(Loss::NotSent), Just(Loss::Unread), Just(Loss::Sent)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let which = 0_usize..1000;
     prop_oneof![
         4 => any::<bool>().prop_map(|is_repeatable| Step::Come { is_repeatable }),
         4 => (which.clone(), any::<bool>()).prop_map(|(which, is_failure)| Step::Answer { which, is_failure }),
-        2 => (which.clone(), any::<bool>()).prop_map(|(which, was_sent)| Step::Lose { which, was_sent }),
+        2 => (which.clone(), loss()).prop_map(|(which, loss)| Step::Lose { which, loss }),
         1 => (server(), prop_oneof![Just(0_u32), 1_u32..32]).prop_map(|(server, bits)| Step::Watch { server, bits }),
         1 => (server(), any::<bool>()).prop_map(|(server, works)| Step::Connect { server, works }),
         4 => (server(), prop_oneof![3 => Just(true), 1 => Just(false)])
@@ -101,7 +105,7 @@ impl World {
                 self.out.push((ticket, to));
             }
             Step::Answer { which, is_failure } => self.answer(which, is_failure),
-            Step::Lose { which, was_sent } => self.lose(which, was_sent),
+            Step::Lose { which, loss } => self.lose(which, loss),
             Step::Try { server, has_failed } => {
                 self.seen(Seen::Tried(server, Attempt { sent_ns: self.now, has_failed }));
             }
@@ -158,11 +162,11 @@ impl World {
         self.desk.finished(self.now, ticket, End::Answered);
     }
 
-    fn lose(&mut self, which: usize, was_sent: bool) {
+    fn lose(&mut self, which: usize, loss: Loss) {
         let Some((ticket, at)) = self.take(which) else { return };
         let truth = self.truth.get_mut(&ticket.id).unwrap();
+        let was_sent = loss == Loss::Sent;
         truth.carried_out += u32::from(was_sent);
-        let loss = if was_sent { Loss::Sent } else { Loss::NotSent };
         match self.desk.lost(self.now, ticket, at, loss) {
             Next::Send(to) => {
                 assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");

@@ -80,6 +80,8 @@ pub enum Verdict {
 pub enum Loss {
     /// No byte of it was sent.
     NotSent,
+    /// The server ended the connection before it got a byte of it.
+    Unread,
     /// It may have been carried out.
     Sent,
     /// As `Sent`; what came is no answer.
@@ -91,7 +93,7 @@ impl Loss {
     pub(crate) fn error(self) -> Option<ServerError> {
         match self {
             Self::NotSent => None,
-            Self::Sent => Some(ServerError::Reset),
+            Self::Unread | Self::Sent => Some(ServerError::Reset),
             Self::Malformed => Some(ServerError::Malformed),
         }
     }
@@ -140,6 +142,8 @@ pub enum CopyState {
     Lost,
     /// It could not be sent.
     NotSent,
+    /// Its server ended the connection before it got a byte of it.
+    Unread,
 }
 
 /// How a request ended.
@@ -297,13 +301,18 @@ impl Record {
     pub(super) fn lose(&mut self, at: Server, loss: Loss) {
         let copy = &mut self.copies[at.index()];
         if copy.state == CopyState::Out {
-            copy.state = if loss == Loss::NotSent { CopyState::NotSent } else { CopyState::Lost };
+            copy.state = match loss {
+                Loss::NotSent => CopyState::NotSent,
+                Loss::Unread => CopyState::Unread,
+                Loss::Sent | Loss::Malformed => CopyState::Lost,
+            };
         }
     }
 
     /// Whether it counted as a hedge until now, though only one server got anything of it.
     pub(super) fn take_unsent_hedge(&mut self) -> bool {
-        let was_never_sent = |copy: &Sent| copy.state == CopyState::NotSent && copy.tries == 1;
+        let was_never_sent =
+            |copy: &Sent| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
         let is_none = self.hedge.is_some() && self.copies.iter().any(was_never_sent);
         if is_none {
             self.hedge = None;

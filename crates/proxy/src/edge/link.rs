@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::buffer::Buffer;
+use crate::desk::Loss;
 
 /// Asks for the bytes that were written and are not acknowledged.
 const SIOCOUTQ: Opcode = 0x5411;
@@ -65,13 +66,28 @@ impl Link {
         })
     }
 
-    /// Whether the server, which has ended its direction in order, got nothing of the last `sent` bytes: its end
-    /// acknowledges all that had come before. It cannot have read any of them.
-    pub(super) fn ended_before(&self, sent: usize) -> bool {
+    /// What the end of the connection means for a request of which `sent` bytes were written. `None`: the server closed an
+    /// idle connection before the request, which says nothing about a new one. An end in order acknowledges all that had
+    /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
+    /// get it later. Guarded by `an_end_tells_whether_the_server_can_have_read_the_request`.
+    pub(super) fn loss(&self, sent: usize, is_in_order: bool) -> Option<Loss> {
+        let is_unread = sent == 0 || (is_in_order && self.input.is_empty() && self.unacknowledged() >= Some(sent));
+        if is_unread {
+            // What the kernel still has of it is dropped.
+            let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
+        }
+        match (is_unread, self.is_reused) {
+            (true, true) => None,
+            (true, false) => Some(Loss::Unread),
+            (false, _) => Some(Loss::Sent),
+        }
+    }
+
+    /// Bytes that were written and that the peer's kernel has not acknowledged.
+    fn unacknowledged(&self) -> Option<usize> {
         // SAFETY: SIOCOUTQ writes one int.
-        let unacknowledged = unsafe { ioctl(&self.stream, Getter::<SIOCOUTQ, c_int>::new()) };
-        let is_none = unacknowledged.is_ok_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes >= sent));
-        self.is_reused && self.input.is_empty() && is_none
+        let bytes = unsafe { ioctl(&self.stream, Getter::<SIOCOUTQ, c_int>::new()) };
+        bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
     }
 
     /// It is idle from now on.
@@ -150,22 +166,27 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_closed_before_a_request_came_did_not_get_it() {
+    fn an_end_tells_whether_the_server_can_have_read_the_request() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut link, server) = used().await;
-            drop(server);
-            link.stream.write_all(b"request").await.unwrap();
-            assert_eq!(end(&mut link).await.unwrap(), 0);
-            assert!(link.ended_before(7));
-            assert!(!link.ended_before(8), "what was sent before had come");
+            for (is_reused, unread) in [(true, None), (false, Some(Loss::Unread))] {
+                let (mut link, server) = used().await;
+                link.is_reused = is_reused;
+                drop(server);
+                link.stream.write_all(b"request").await.unwrap();
+                assert_eq!(end(&mut link).await.unwrap(), 0);
+                assert_eq!(link.loss(8, true), Some(Loss::Sent), "what was sent before had come");
+                assert_eq!(link.loss(7, false), Some(Loss::Sent), "a reset acknowledges nothing");
+                assert_eq!((link.loss(7, true), link.loss(0, false)), (unread, unread));
 
-            let (mut link, mut server) = used().await;
-            link.stream.write_all(b"request").await.unwrap();
-            server.read_exact(&mut [0; 7]).unwrap();
-            drop(server);
-            assert_eq!(end(&mut link).await.unwrap(), 0);
-            assert!(!link.ended_before(7), "it may have carried the request out");
+                let (mut link, mut server) = used().await;
+                link.is_reused = is_reused;
+                link.stream.write_all(b"request").await.unwrap();
+                server.read_exact(&mut [0; 7]).unwrap();
+                drop(server);
+                assert_eq!(end(&mut link).await.unwrap(), 0);
+                assert_eq!(link.loss(7, true), Some(Loss::Sent), "it may have carried the request out");
+            }
         });
     }
 

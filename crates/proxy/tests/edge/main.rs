@@ -11,4 +11,5 @@ mod http;
 mod outliers;
 mod redis;
 mod scene;
+mod stale;
 mod swaps;

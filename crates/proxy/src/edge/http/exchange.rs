@@ -145,7 +145,7 @@ impl Exchange<'_> {
                     None
                 }
                 Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
-                Event::Broken(server) => self.lose_link(server)?,
+                Event::Broken(server) => self.lose_link(server, false)?,
                 Event::Readable(server) => self.read(server).await?,
                 Event::Departed(departure) => {
                     self.departed(departure)?;
@@ -216,10 +216,10 @@ impl Exchange<'_> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match link.input.fill(&link.stream) {
-            Ok(0) => return self.end_link(server),
+            Ok(0) => return self.lose_link(server, true),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(_) => return self.lose_link(server),
+            Err(_) => return self.lose_link(server, false),
         }
         let wanted = self.wanted();
         loop {
@@ -268,28 +268,19 @@ impl Exchange<'_> {
         Ok(self.client.write_out(&self.shared.config.limits).await?)
     }
 
-    /// The server has ended the connection in order.
-    fn end_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
-        match &self.copies[server.index()] {
-            Some(Copy::There(link, sent)) if link.ended_before(*sent) => {
+    /// The connection to the server has ended, in order or by a reset.
+    fn lose_link(&mut self, server: Server, is_in_order: bool) -> Result<Option<Answered>, Failure> {
+        let loss = match &self.copies[server.index()] {
+            Some(Copy::There(link, sent)) => link.loss(*sent, is_in_order),
+            _ => Some(Loss::NotSent),
+        };
+        match loss {
+            Some(loss) => self.lose(server, loss),
+            None => {
                 self.connect(server);
                 Ok(None)
             }
-            _ => self.lose_link(server),
         }
-    }
-
-    fn lose_link(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
-        let sent = match &self.copies[server.index()] {
-            // The server closed the connection before the request: that says nothing about a new one.
-            Some(Copy::There(link, 0)) if link.is_reused => {
-                self.connect(server);
-                return Ok(None);
-            }
-            Some(Copy::There(_, sent)) => *sent,
-            _ => 0,
-        };
-        self.lose(server, if sent == 0 { Loss::NotSent } else { Loss::Sent })
     }
 
     /// The copy at this server is lost; the desk says what is done. The answer, if that is a failure that was kept.

@@ -31,14 +31,42 @@ enum Event {
     Late,
 }
 
-/// The direction to the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Nothing has been written.
-    Unused,
-    Used,
+/// How far the request has been written to its server.
+#[derive(Default)]
+struct Progress {
+    /// Bytes of `Client::request` that have been written. They are kept while the request may have to be written anew.
+    kept: usize,
+    /// Bytes that have been written in all.
+    written: usize,
     /// Nothing more can be written; an answer may still be read.
-    Broken,
+    is_broken: bool,
+}
+
+impl Progress {
+    fn unsent<'a>(&self, request: &'a [u8]) -> &'a [u8] {
+        &request[self.kept..]
+    }
+
+    fn write(&mut self, request: &mut Vec<u8>, link: &Link) {
+        match link.stream.try_write(self.unsent(request)) {
+            Ok(count) => {
+                self.kept += count;
+                self.written += count;
+                if !self.is_whole() || request.len() > AHEAD_MAX {
+                    request.drain(..self.kept);
+                    self.kept = 0;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // A server that refuses an upload closes after its answer, which is read before its end.
+            Err(_) => self.is_broken = true,
+        }
+    }
+
+    /// Whether all that has been written is still kept.
+    fn is_whole(&self) -> bool {
+        self.kept == self.written
+    }
 }
 
 /// Whether the client or the server is waited for, and for how long.
@@ -51,8 +79,8 @@ struct Limit {
 
 impl Limit {
     /// Sets the time limit of the next event.
-    fn set(&mut self, exchange: &mut Exchange<'_>, body: &Body) {
-        let waits = wants_more(body, &exchange.client.request) && !self.is_held;
+    fn set(&mut self, exchange: &mut Exchange<'_>, body: &Body, progress: &Progress) {
+        let waits = wants_more(body, progress.unsent(&exchange.client.request)) && !self.is_held;
         let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
         self.pace.wait(Instant::now(), waits);
         let patience = &mut exchange.client.patience;
@@ -75,35 +103,34 @@ pub(super) async fn send(
     request: &mut RequestHead,
 ) -> Result<Answered, Failure> {
     let (mut to, mut link) = connect(exchange, to).await?;
-    let (mut way, body) = (Way::Unused, &mut request.body);
+    let (mut progress, body) = (Progress::default(), &mut request.body);
     let pace = Pace::new(exchange.shared.config.limits.idle_time);
     let mut limit = Limit { pace, waits_for_client: false, is_held: request.expects_continue };
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
-        limit.set(exchange, body);
-        match next_event(exchange, &link, body, way).await {
+        limit.set(exchange, body, &progress);
+        match next_event(exchange, &link, body, &progress).await {
             Event::FromClient => {
                 let count = read_client(exchange)?;
                 limit.pace.came(count);
                 limit.is_held &= count == 0;
             }
-            Event::Writable => way = write(exchange, &link, way),
+            Event::Writable => progress.write(&mut exchange.client.request, &link),
             Event::FromServer => match link.input.fill(&link.stream) {
                 Ok(1..) => {
                     let wanted = exchange.wanted();
                     let wanted = Wanted { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
                     if let Some(head) = read_answer(exchange, &mut link, to, wanted, &mut limit.is_held).await? {
-                        let is_asked = way != Way::Broken && body.is_over() && exchange.client.request.is_empty();
+                        let is_asked = body.is_over() && progress.unsent(&exchange.client.request).is_empty();
                         return Ok(Answered { by: to, link, head, is_asked });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The server closed an idle connection before it got anything of the request.
-                Ok(0) | Err(_) if way == Way::Unused && link.is_reused => {
-                    let new = Rc::clone(exchange.shared).next_link(to).await;
-                    (to, link) = linked_or_other(exchange, to, new).await?;
+                end @ (Ok(0) | Err(_)) => {
+                    let loss = link.loss(progress.written, end.is_ok());
+                    (to, link) = anew(exchange, to, loss, &progress).await?;
+                    progress = Progress::default();
                 }
-                Ok(0) | Err(_) => return Err(lost(exchange, to)),
             },
             Event::Departed(departure) => exchange.departed(departure)?,
             Event::Late => {
@@ -120,37 +147,61 @@ pub(super) async fn send(
 
 /// A connection to the server, or to the other one: nothing has been sent yet.
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
-    let link = match exchange.shared.just_used_link(to) {
-        Some(link) => Some(link),
-        None => Rc::clone(exchange.shared).next_link(to).await,
-    };
-    linked_or_other(exchange, to, link).await
-}
-
-/// Takes the connection; without one the desk chooses the server that is tried next.
-async fn linked_or_other(
-    exchange: &mut Exchange<'_>,
-    mut to: Server,
-    mut link: Option<Link>,
-) -> Result<(Server, Link), Failure> {
-    loop {
-        if let Some(link) = link {
-            exchange.shared.desk.borrow_mut().linked(exchange.ticket, to, link.port);
-            return Ok((to, link));
-        }
-        let next = exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::NotSent);
-        match next {
-            Next::Send(other) => to = other,
-            Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
-        }
-        link = Rc::clone(exchange.shared).next_link(to).await;
+    match exchange.shared.just_used_link(to) {
+        Some(link) => Ok(linked(exchange, to, link)),
+        None => connect_anew(exchange, to).await,
     }
 }
 
-async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, way: Way) -> Event {
+/// A connection for a request whose connection has ended, unless the server may have read a part of it.
+async fn anew(
+    exchange: &mut Exchange<'_>,
+    to: Server,
+    loss: Option<Loss>,
+    progress: &Progress,
+) -> Result<(Server, Link), Failure> {
+    match loss {
+        None if progress.is_whole() => connect_anew(exchange, to).await,
+        Some(Loss::Unread) if progress.is_whole() => elsewhere(exchange, to, Loss::Unread).await,
+        // Also a request that the server has not read: a part of it is no longer kept.
+        _ => {
+            exchange.shared.lost(exchange.ticket, to, Loss::Sent);
+            Err(LOST)
+        }
+    }
+}
+
+async fn connect_anew(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
+    match Rc::clone(exchange.shared).next_link(to).await {
+        Some(link) => Ok(linked(exchange, to, link)),
+        None => elsewhere(exchange, to, Loss::NotSent).await,
+    }
+}
+
+/// Has the desk choose the server that is tried next.
+async fn elsewhere(exchange: &mut Exchange<'_>, mut to: Server, mut loss: Loss) -> Result<(Server, Link), Failure> {
+    loop {
+        match exchange.shared.lost(exchange.ticket, to, loss) {
+            Next::Send(other) => to = other,
+            Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
+        }
+        match Rc::clone(exchange.shared).next_link(to).await {
+            Some(link) => return Ok(linked(exchange, to, link)),
+            None => loss = Loss::NotSent,
+        }
+    }
+}
+
+fn linked(exchange: &Exchange<'_>, to: Server, link: Link) -> (Server, Link) {
+    exchange.shared.desk.borrow_mut().linked(exchange.ticket, to, link.port);
+    (to, link)
+}
+
+async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, progress: &Progress) -> Event {
     let Client { stream, request, patience, is_half_closed, .. } = &mut *exchange.client;
-    let wants_more = wants_more(body, request);
-    let has_some = way != Way::Broken && !request.is_empty();
+    let unsent = progress.unsent(request);
+    let wants_more = wants_more(body, unsent);
+    let has_some = !progress.is_broken && !unsent.is_empty();
     // A body that has not been read whole may be followed by the end of the client's direction.
     let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
     std::future::poll_fn(|cx| {
@@ -181,25 +232,6 @@ fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(_) => Err(Failure::Gone),
     }
-}
-
-fn write(exchange: &mut Exchange<'_>, link: &Link, way: Way) -> Way {
-    match link.stream.try_write(&exchange.client.request) {
-        Ok(count) => {
-            exchange.client.request.drain(..count);
-            Way::Used
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => way,
-        // A server that refuses an upload closes after its answer, which is read before its end.
-        Err(_) if way == Way::Used => Way::Broken,
-        // The end is read next.
-        Err(_) => way,
-    }
-}
-
-fn lost(exchange: &mut Exchange<'_>, to: Server) -> Failure {
-    exchange.shared.lost(exchange.ticket, to, Loss::Sent);
-    LOST
 }
 
 /// Reads what has come from the server: an answer, if its head is whole. Interim ones are passed on, and the client is
