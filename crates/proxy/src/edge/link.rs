@@ -1,22 +1,19 @@
 //! Connections to servers, which are kept and used again.
 
-use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::buffer::Buffer;
+use super::unacknowledged::unacknowledged;
 use crate::desk::Loss;
 
-/// Asks for the bytes that were written and are not acknowledged.
-const SIOCOUTQ: Opcode = 0x5411;
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
 /// Age of an idle connection at which it is closed, unless its server said how long it keeps it. Shorter than the 5 s of
@@ -71,7 +68,7 @@ impl Link {
     /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
     /// get it later. Guarded by `an_end_tells_whether_the_server_can_have_read_the_request`.
     pub(super) fn loss(&self, sent: usize, is_in_order: bool) -> Option<Loss> {
-        let is_unread = sent == 0 || (is_in_order && self.input.is_empty() && self.unacknowledged() >= Some(sent));
+        let is_unread = sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
         if is_unread {
             // What the kernel still has of it is dropped.
             let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
@@ -81,13 +78,6 @@ impl Link {
             (true, false) => Some(Loss::Unread),
             (false, _) => Some(Loss::Sent),
         }
-    }
-
-    /// Bytes that were written and that the peer's kernel has not acknowledged.
-    fn unacknowledged(&self) -> Option<usize> {
-        // SAFETY: SIOCOUTQ writes one int.
-        let bytes = unsafe { ioctl(&self.stream, Getter::<SIOCOUTQ, c_int>::new()) };
-        bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
     }
 
     /// It is idle from now on.

@@ -18,6 +18,7 @@ mod samples;
 mod servers;
 mod shared;
 mod tunnel;
+mod unacknowledged;
 mod warm_up;
 
 use std::future::Future;

@@ -1,16 +1,16 @@
-//! The least speed of an upload.
+//! The least speed of a client, in either direction.
 //!
-//! Problem. A client that sends a byte now and then holds a server's connection for as long as it likes, though no pause
-//! is long. A bound on the whole time would end long uploads over slow links.
+//! Problem. A client that sends or reads a byte now and then holds a server's connection for as long as it likes, though
+//! no pause is long. A bound on the whole time would end long transfers over slow links.
 //!
 //! Approach. A bucket of time, as a token bucket: waiting for the client takes from it, and each byte puts 2 ms back. Time
-//! in which the server does not read is not the client's, and is not taken.
+//! in which the server is waited for is not the client's, and is not taken.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What one byte puts back: a client that sends 500 bytes a second may go on for ever.
+/// What one byte puts back: a client that sends or reads 500 bytes a second may go on for ever.
 const OF_BYTE: Duration = Duration::from_millis(2);
 
 /// Time that a client may still be waited for.
@@ -33,7 +33,7 @@ impl Pace {
         self.waits_since = waits.then_some(now);
     }
 
-    /// The client has sent bytes.
+    /// The client has sent or read bytes.
     pub(super) fn came(&mut self, bytes: usize) {
         let more = OF_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         self.left = self.left.saturating_add(more).min(self.max);

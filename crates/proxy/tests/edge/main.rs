@@ -13,3 +13,4 @@ mod redis;
 mod scene;
 mod stale;
 mod swaps;
+mod transfers;

@@ -53,13 +53,16 @@ pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(E
         return if passage.may_switch { switch(passage, link).await } else { Err(MALFORMED) };
     }
     let Passage { shared, client, wanted, is_read, .. } = passage;
-    let is_whole = forward_body(client, &mut link, head.body, &shared.config.limits).await?;
-    if !is_whole {
-        if head.body == Body::UntilClose {
-            // An orderly end would be the end of the body: the client must see a reset.
-            let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
-        }
+    let has_no_length = head.body == Body::UntilClose;
+    if has_no_length {
+        // An orderly end would be the end of the body. However this task ends before that, the client sees a reset.
+        let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
+    }
+    if !forward_body(client, &mut link, head.body, &shared.config.limits).await? {
         return Ok((End::Cut, After::Close));
+    }
+    if has_no_length {
+        let _ = set_socket_linger(&client.stream, None);
     }
     if head.keeps_alive && is_asked {
         link.kept = kept(&head);
@@ -85,7 +88,7 @@ async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limi
         let Ok(count) = body.take(link.input.data()) else { return Ok(false) };
         client.out.extend_from_slice(&link.input.data()[..count]);
         link.input.consume(count);
-        client.write_out(limits).await?;
+        client.write_out().await?;
         if body.is_over() {
             return Ok(true);
         }
@@ -113,7 +116,7 @@ async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limi
 async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Failure> {
     let Passage { shared, client, ticket, .. } = passage;
     client.out.extend_from_slice(link.input.data());
-    client.write_out(&shared.config.limits).await?;
+    client.write_out().await?;
     client.journal.finish(ticket, End::Answered);
     shared.desk.borrow_mut().tied();
     let early = client.input.data().to_vec();

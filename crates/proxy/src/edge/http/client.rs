@@ -5,11 +5,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::super::buffer::Buffer;
 use super::super::mailbox::Owner;
+use super::super::pace::Pace;
 use super::super::patience::{Patience, TooLate};
 use super::super::shared::Shared;
+use super::super::unacknowledged::unacknowledged;
 use super::journal::Journal;
 use super::own;
 use crate::access::Outcome;
@@ -31,6 +34,8 @@ pub(super) struct Client {
     peer: Peer,
     pub(super) input: Buffer,
     pub(super) patience: Patience,
+    /// How fast it reads its answer.
+    pub(super) pace: Pace,
     /// What is written next; kept, so that its memory is used again.
     pub(super) out: Vec<u8>,
     /// The request as the server sees it.
@@ -44,13 +49,13 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(stream: TcpStream, peer: Peer, journal: Journal, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
-        let patience = Patience::new(limits);
+        let (patience, pace) = (Patience::new(limits), Pace::new(limits.idle_time));
         let (input, mailbox) = (Buffer::default(), Owner::default());
-        Self { stream, peer, input, patience, out, request, mailbox, is_half_closed: false, journal }
+        Self { stream, peer, input, patience, pace, out, request, mailbox, is_half_closed: false, journal }
     }
 }
 
-/// The client is gone, or did not read.
+/// The client is gone, or reads too slowly.
 #[derive(Debug)]
 pub(super) struct Gone;
 
@@ -188,7 +193,7 @@ impl Client {
     }
 
     /// Writes `out` to the client, and empties it.
-    pub(super) async fn write_out(&mut self, limits: &Limits) -> Result<(), Gone> {
+    pub(super) async fn write_out(&mut self) -> Result<(), Gone> {
         let mut written = 0;
         while written < self.out.len() {
             match self.stream.try_write(&self.out[written..]) {
@@ -196,16 +201,32 @@ impl Client {
                     written += count;
                     self.journal.sent(count);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.patience.start(limits.idle_time);
-                    let ready = self.patience.wait(self.stream.writable()).await.map_err(|_| Gone)?;
-                    ready.map_err(|_| Gone)?;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_room().await?,
                 Err(_) => return Err(Gone),
             }
         }
         self.out.clear();
         Ok(())
+    }
+
+    /// Waits until the client has read enough for more to be written, unless it reads too slowly.
+    async fn has_room(&mut self) -> Result<(), Gone> {
+        let mut unread = unacknowledged(&self.stream).ok_or(Gone)?;
+        loop {
+            self.pace.wait(Instant::now(), true);
+            self.patience.start(self.pace.left());
+            let ready = self.patience.wait(self.stream.writable()).await;
+            self.pace.wait(Instant::now(), false);
+            // The kernel has room only after a third of its buffer was read, which may be a megabyte.
+            let left = unacknowledged(&self.stream).ok_or(Gone)?;
+            self.pace.came(unread.saturating_sub(left));
+            unread = left;
+            match ready {
+                Ok(ready) => return ready.map_err(|_| Gone),
+                Err(TooLate) if self.pace.left().is_zero() => return Err(Gone),
+                Err(TooLate) => {}
+            }
+        }
     }
 
     /// Tells the client of an error in its request, and closes.
@@ -227,8 +248,8 @@ impl Client {
     async fn answer_here(&mut self, answer: Vec<u8>, finish: impl FnOnce(&mut Journal)) {
         self.journal.is_answered_here(&answer);
         self.out = answer;
-        self.patience.start(LINGER_TIME);
-        let written = self.write_out(&Limits { idle_time: LINGER_TIME, ..Limits::default() }).await;
+        self.pace = Pace::new(LINGER_TIME);
+        let written = self.write_out().await;
         finish(&mut self.journal);
         if written.is_ok() {
             linger(&self.stream, &mut self.patience).await;

@@ -10,6 +10,7 @@ use sidelane_policy::hedge::Server;
 use tokio::task::spawn_local;
 
 use super::super::link::Link;
+use super::super::pace::Pace;
 use super::super::shared::{Shared, now};
 use super::answer::{Answered, Dropped, Passage, drop_answer, relay};
 use super::client::Client;
@@ -86,6 +87,7 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
 impl Exchange<'_> {
     async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(End, After), Failure> {
         self.client.patience.start(self.shared.config.limits.answer_time);
+        self.client.pace = Pace::new(self.shared.config.limits.idle_time);
         if !head.body.is_over() {
             let answered = upload::send(self, to, &mut head).await?;
             return relay(self.passage(head.upgrades, head.body.is_over()), answered).await;
@@ -265,7 +267,7 @@ impl Exchange<'_> {
         if self.is_repeatable || self.wanted.is_old {
             self.client.out.clear();
         }
-        Ok(self.client.write_out(&self.shared.config.limits).await?)
+        Ok(self.client.write_out().await?)
     }
 
     /// The connection to the server has ended, in order or by a reset.

@@ -256,7 +256,7 @@ async fn read_answer(
         };
         link.input.consume(answer.bytes);
         if answer.is_interim() {
-            exchange.client.write_out(&limits).await?;
+            exchange.client.write_out().await?;
             *is_held = false;
             continue;
         }

@@ -1,0 +1,101 @@
+//! Answers that are long, cut, or read slowly.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use sidelane_proxy::config::Config;
+
+use crate::scene::{Proxy, TIMEOUT, http};
+use crate::scripted::{read_until, server};
+
+/// More than the buffers on the way hold.
+const LONG: usize = 32 << 20;
+
+/// A server whose answer has no length: it sends `bytes` of it and then nothing, and tells when its connection has ended.
+fn endless_server(bytes: usize) -> (SocketAddr, Receiver<()>) {
+    let (told, ends) = channel();
+    let address = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let answer = format!("HTTP/1.1 200 OK\r\n\r\nbegin{}", "x".repeat(bytes));
+        let _ = stream.write_all(answer.as_bytes());
+        let _ = stream.read(&mut [0]);
+        told.send(()).unwrap();
+    });
+    (address, ends)
+}
+
+fn ask(proxy: &Proxy) -> TcpStream {
+    let mut client = proxy.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    read_until(&mut client, "begin");
+    client
+}
+
+/// How the rest of an answer ends.
+fn end(mut client: TcpStream) -> Result<usize, ErrorKind> {
+    client.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+}
+
+#[test]
+fn an_answer_without_a_length_that_the_proxys_end_cuts_is_not_taken_for_whole() {
+    let config = |address| {
+        let mut config = http(address, None);
+        config.limits.drain = Duration::from_millis(100);
+        config
+    };
+    for is_orderly in [true, false] {
+        let proxy = Proxy::start(config(endless_server(0).0));
+        let client = ask(&proxy);
+        match is_orderly {
+            true => {
+                proxy.drain();
+                proxy.drained();
+            }
+            false => drop(proxy.finish()),
+        }
+        assert_eq!(end(client), Err(ErrorKind::ConnectionReset), "{is_orderly}");
+    }
+}
+
+fn with_idle_time(mut config: Config, time: Duration) -> Config {
+    config.limits.idle_time = time;
+    config
+}
+
+#[test]
+fn a_client_that_does_not_read_is_left_and_does_not_take_its_answer_for_whole() {
+    let (address, ends) = endless_server(LONG);
+    let proxy = Proxy::start(with_idle_time(http(address, None), Duration::from_millis(300)));
+    let client = ask(&proxy);
+    ends.recv_timeout(TIMEOUT).expect("the server's connection ends");
+    assert_eq!(end(client), Err(ErrorKind::ConnectionReset));
+    let counts = proxy.finish().counts;
+    assert_eq!((counts.left, counts.answered), (1, 0), "{counts:?}");
+}
+
+#[test]
+fn a_client_that_reads_steadily_gets_its_whole_answer_though_it_makes_little_room() {
+    /// Of reading slowly, in idle times: the buffers on the way have no room for more in them.
+    const TIMES: u32 = 3;
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\nbegin");
+        stream.write_all(answer.as_bytes()).unwrap();
+        let _ = stream.write_all(&vec![b'x'; LONG - 5]);
+    });
+    let idle_time = Duration::from_secs(2);
+    let proxy = Proxy::start(with_idle_time(http(address, None), idle_time));
+    let mut client = ask(&proxy);
+    set_socket_recv_buffer_size(&client, 16 << 10).unwrap();
+    let (start, mut slowly) = (Instant::now(), 0);
+    while start.elapsed() < TIMES * idle_time {
+        slowly += client.read(&mut [0; 2048]).unwrap();
+        thread::sleep(Duration::from_millis(30));
+    }
+    let mut rest = vec![0; LONG - 5 - slowly];
+    client.read_exact(&mut rest).unwrap();
+}
