@@ -68,7 +68,8 @@ impl Link {
     /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
     /// get it later. Guarded by `an_end_tells_whether_the_server_can_have_read_the_request`.
     pub(super) fn loss(&self, sent: usize, is_in_order: bool) -> Option<Loss> {
-        let is_unread = sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
+        let is_unread =
+            sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
         if is_unread {
             // What the kernel still has of it is dropped.
             let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));

@@ -13,7 +13,7 @@ use crate::scene::{Proxy, TIMEOUT, http};
 use crate::scripted::{read_until, server};
 
 /// More than the buffers on the way hold.
-const LONG: usize = 32 << 20;
+const LONG: usize = 16 << 20;
 
 /// A server whose answer has no length: it sends `bytes` of it and then nothing, and tells when its connection has ended.
 fn endless_server(bytes: usize) -> (SocketAddr, Receiver<()>) {
@@ -96,6 +96,7 @@ fn a_client_that_reads_steadily_gets_its_whole_answer_though_it_makes_little_roo
         slowly += client.read(&mut [0; 2048]).unwrap();
         thread::sleep(Duration::from_millis(30));
     }
+    set_socket_recv_buffer_size(&client, 1 << 20).unwrap();
     let mut rest = vec![0; LONG - 5 - slowly];
     client.read_exact(&mut rest).unwrap();
 }
