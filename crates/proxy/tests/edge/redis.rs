@@ -1,7 +1,7 @@
 //! RESP. A server that is a script reads arrays, which is all that the proxy writes, and tells of them as lines.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -124,6 +124,31 @@ fn what_has_to_stay_is_not_sent_to_the_other_server_when_the_first_cannot_be_rea
     let proxy = Proxy::start(config);
     assert!(proxy.send("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));
     assert_eq!(at_second.try_iter().count(), 0);
+}
+
+#[test]
+fn a_client_that_has_closed_its_direction_is_answered_and_not_hedged() {
+    let (tell, told) = channel::<()>();
+    let told = Arc::new(Mutex::new(told));
+    let (active, at_active) = commands(move |stream, command| {
+        let _ = told.lock().unwrap().recv();
+        ok(stream, command);
+    });
+    let (backup, at_backup) = commands(ok);
+    let proxy = Proxy::start(redis(active, Some(backup)));
+    let mut half_closed = proxy.connect();
+    half_closed.write_all(b"GET half\r\n").unwrap();
+    half_closed.shutdown(Shutdown::Write).unwrap();
+    at_active.recv().unwrap();
+    // The proxy reads this client's command after the end of the first client.
+    let mut open = proxy.connect();
+    open.write_all(b"GET open\r\n").unwrap();
+    at_active.recv().unwrap();
+    proxy.tell(Server::First, [Hazard::JvmGc]);
+    assert_eq!(read_until(&mut open, "\r\n"), "+OK\r\n");
+    (0..2).for_each(|_| tell.send(()).unwrap());
+    assert_eq!(read_until(&mut half_closed, "\r\n"), "+OK\r\n");
+    assert_eq!(at_backup.try_iter().collect::<Vec<_>>(), ["GET open"]);
 }
 
 #[test]

@@ -28,6 +28,9 @@ const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// The longest time for which the rest of an upload is read after its final answer.
 const UPLOAD_LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Bytes of each of its buffers that an idle client keeps: there may be thousands of idle clients.
+const IDLE_BYTES: usize = 1 << 10;
+
 /// A client's connection.
 pub(super) struct Client {
     pub(super) stream: TcpStream,
@@ -36,7 +39,7 @@ pub(super) struct Client {
     pub(super) patience: Patience,
     /// How fast it reads its answer.
     pub(super) pace: Pace,
-    /// What is written next; kept, so that its memory is used again.
+    /// What is written next. Its memory is used again, as that of `request`, unless it is long.
     pub(super) out: Vec<u8>,
     /// The request as the server sees it.
     pub(super) request: Vec<u8>,
@@ -119,7 +122,10 @@ impl Client {
             }
             let had_none = self.input.is_empty();
             let more = match had_none {
-                true => self.more_unless_drained(shared, has_asked).await?,
+                true => {
+                    self.give_memory_back();
+                    self.more_unless_drained(shared, has_asked).await?
+                }
                 false => self.more().await,
             };
             match more {
@@ -131,6 +137,13 @@ impl Client {
                 Err(Some(TooLate)) => return Err(late(limits)),
                 Err(None) => return Err(Nothing::Closed),
             }
+        }
+    }
+
+    fn give_memory_back(&mut self) {
+        for bytes in [&mut self.out, &mut self.request, self.journal.texts()] {
+            bytes.clear();
+            bytes.shrink_to(IDLE_BYTES);
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
     stage: Stage,
-    /// Request line, Referer and User-Agent, one behind the other; kept, so that its memory is used again.
+    /// Request line, Referer and User-Agent, one behind the other.
     texts: Vec<u8>,
     /// Of each of them: bytes in `texts`, and bytes that are left out.
     lengths: [(usize, u32); 3],
@@ -71,6 +71,11 @@ impl Journal {
             texts.iter().for_each(|text| self.texts.extend_from_slice(text.bytes));
             self.lengths = texts.map(|text| (text.bytes.len(), text.omitted));
         }
+    }
+
+    /// The memory of texts, which are of no use between two requests.
+    pub(super) fn texts(&mut self) -> &mut Vec<u8> {
+        &mut self.texts
     }
 
     /// Whether its head was noted.

@@ -60,6 +60,8 @@ struct Session {
     journal: Journal,
     /// The client sends nothing any more, or is not read from any more.
     has_ended: bool,
+    /// The client sends nothing any more. It may be gone, so no server is asked for its sake alone.
+    is_half_closed: bool,
     /// The client has sent something.
     has_asked: bool,
     /// The proxy drains: the connection is closed once all replies are written, and the client gets to read them.
@@ -138,6 +140,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         out_has_once: false,
         counted: 0,
         has_ended: false,
+        is_half_closed: false,
         has_asked: false,
         is_dismissed: false,
         shared,
@@ -321,6 +324,9 @@ impl Session {
             self.patience.start(limits.answer_time);
         }
         let (ticket, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
+        if self.is_half_closed {
+            self.shared.desk.borrow_mut().stop_hedging(ticket);
+        }
         self.journal.begin(ticket, &command);
         if kind == Kind::Once && may_write(&command) {
             self.writes = Writes::At(to);
@@ -362,7 +368,12 @@ impl Session {
 
     fn read_client(&mut self) -> Result<(), Over> {
         match self.input.fill(&self.stream) {
-            Ok(0) => self.has_ended = true,
+            Ok(0) => {
+                self.has_ended = true;
+                self.is_half_closed = true;
+                let mut desk = self.shared.desk.borrow_mut();
+                self.lineup.tickets().for_each(|ticket| desk.stop_hedging(ticket));
+            }
             Ok(_) => self.has_asked = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Over(End::ClientLeft)),

@@ -1,0 +1,146 @@
+//! What clients keep in the proxy's memory, which this whole process counts.
+
+#[allow(dead_code, reason = "not every test needs all of it")]
+#[path = "edge/scene.rs"]
+mod scene;
+#[allow(dead_code, reason = "not every test needs all of it")]
+#[path = "../../sidelane/tests/common/scripted.rs"]
+mod scripted;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use scene::{Proxy, http, redis};
+use scripted::{read_until, server};
+
+/// Bytes that are allocated, and the most since [`Memory::start`].
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// One test at a time counts.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: memory comes from the system's allocator, as it was asked for.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: as this function's caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as this function's caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// Memory since some moment.
+struct Memory(usize);
+
+impl Memory {
+    fn start() -> Self {
+        let live = LIVE.load(Ordering::Relaxed);
+        PEAK.store(live, Ordering::Relaxed);
+        Self(live)
+    }
+
+    fn live(&self) -> usize {
+        LIVE.load(Ordering::Relaxed).saturating_sub(self.0)
+    }
+
+    fn peak(&self) -> usize {
+        PEAK.load(Ordering::Relaxed).saturating_sub(self.0)
+    }
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const KB: usize = 1 << 10;
+const MB: usize = 1 << 20;
+
+#[test]
+fn an_idle_client_of_http_keeps_no_buffers() {
+    const CLIENTS: usize = 100;
+    const LONG: usize = 60 * KB;
+    /// Of a client's task, which has its sockets, its timer and the like.
+    const OF_TASK: usize = 16 * KB;
+    let _turn = turn();
+    let address = server(|mut stream| {
+        let (mut body, answer) = (vec![0; LONG], "x".repeat(LONG));
+        while matches!(stream.peek(&mut [0]), Ok(1)) {
+            read_until(&mut stream, "\r\n\r\n");
+            stream.read_exact(&mut body).unwrap();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n{answer}").unwrap();
+        }
+    });
+    let proxy = Proxy::start(http(address, None));
+    let request = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {LONG}\r\n\r\n{}", "x".repeat(LONG));
+    let mut answer = vec![0; LONG];
+    let mut ask = |client: &mut TcpStream| {
+        client.write_all(request.as_bytes()).unwrap();
+        read_until(client, "\r\n\r\n");
+        client.read_exact(&mut answer).unwrap();
+    };
+    // Brings the memory that is there once.
+    ask(&mut proxy.connect());
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
+    proxy.wait_until("the clients", |state| state.clients == CLIENTS);
+    let memory = Memory::start();
+    for client in &mut clients {
+        ask(client);
+        proxy.wait_until("the end of the request", |state| state.in_flight == 0);
+    }
+    let live = memory.live();
+    assert!(live < CLIENTS * OF_TASK, "{} KB a client", live / CLIENTS / KB);
+}
+
+const CLIENTS: usize = 40;
+const BOUND: usize = MB;
+/// Memory is given out in powers of two, and each client has a task, and may have begun one command.
+const MOST: usize = 3 * BOUND + CLIENTS * 64 * KB;
+/// Without room for so long a socket is full.
+const FULL: Duration = Duration::from_millis(500);
+
+fn bounded(address: SocketAddr) -> Proxy {
+    let mut config = redis(address, None);
+    config.limits.memory_bytes = BOUND;
+    Proxy::start(config)
+}
+
+/// Writes until there is no room.
+fn fill(mut stream: &TcpStream, bytes: &[u8]) {
+    stream.set_write_timeout(Some(FULL)).unwrap();
+    let error = loop {
+        if let Err(error) = stream.write(bytes) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn commands_of_all_clients_of_redis_together_are_bounded() {
+    let _turn = turn();
+    let proxy = bounded(server(|_stream| thread::park()));
+    let command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}\r\n", 10 * KB, "x".repeat(10 * KB));
+    let command = command.as_bytes();
+    let memory = Memory::start();
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
+    thread::scope(|scope| {
+        clients.iter().for_each(|client| drop(scope.spawn(move || fill(client, command))));
+    });
+    assert!(memory.peak() < MOST, "{} KB", memory.peak() / KB);
+}
