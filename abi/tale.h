@@ -27,10 +27,10 @@ enum sidelane_tale_type {
 	/* ---- Network ---- */
 	SIDELANE_TALE_SEGMENT = 1,       /* a segment with data left the network device's queue, for a port of the service; value: bytes; detail: end of its sequence; its socket is not known yet */
 	SIDELANE_TALE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
-	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence */
+	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence; on a socket that is not at the service's own port: 0, and payload[1]: when data last came there, 0 if that is not known */
 	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence; payload[1]: enum sidelane_tale_hold, and in the high half the bytes in the send buffer that TCP has not sent; on a socket that is not at the service's own port see CONNECTS */
 	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
-	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
+	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again, on a connection of a client or on one on which the service has asked; value: bytes */
 	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket or for an answer that is late; detail: acknowledged up to here; payload[1]: what held the data back until then, as in SENT */
 	SIDELANE_TALE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_tale_end, the first side that ended, and flags */
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
+use common::tracing::{Tracing, in_one_line, json_of, text};
 use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll};
@@ -22,51 +23,6 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use serde_json::Value;
 
 const SECONDS: f64 = 2.0;
-
-/// A `sidelane trace` under way.
-struct Tracing {
-    child: Child,
-    said: BufReader<ChildStderr>,
-}
-
-impl Tracing {
-    /// Starts it, and waits until it traces.
-    fn start(service: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(SIDELANE);
-        command.args(["trace", "--service", service]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts");
-        let mut tracing = Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
-        let first = tracing.line();
-        assert!(first.contains("the requests of"), "{first}");
-        tracing
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line
-    }
-
-    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
-    fn stop(mut self) -> String {
-        // SAFETY: plain system call; the child is not reaped yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
-        let mut told = String::new();
-        self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
-        let mut errors = String::new();
-        self.said.read_to_string(&mut errors).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{errors}");
-        told
-    }
-}
-
-fn json_of(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain name")
-}
 
 fn report(log: &Path, json: &Path) {
     let output = Command::new(SIDELANE).args(["report", text(log), "--json", text(json)]).output().unwrap();
@@ -248,7 +204,7 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
 }
 
 /// A service of this process: one thread that answers each request, of three bytes, by `answer`.
-fn service(requests: u32, answer: impl Fn(&mut TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serves = move || {
@@ -263,7 +219,7 @@ fn service(requests: u32, answer: impl Fn(&mut TcpStream) + Send + 'static) -> (
 
 /// The cause that is told first of requests that this client asks such a service, and what the trace says of it.
 fn told_of(
-    answer: impl Fn(&mut TcpStream) + Send + 'static,
+    answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
     take: impl Fn(&mut TcpStream),
 ) -> Option<(String, String)> {
@@ -419,6 +375,53 @@ fn a_timeout_is_no_answer_only_after_a_question() {
     wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }
 
+/// One instruction of classic BPF: keep no byte of what comes to a socket.
+fn deaf(socket: &TcpStream, is_deaf: bool) {
+    let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    let (option, length) = match is_deaf {
+        true => (libc::SO_ATTACH_FILTER, size_of_val(&filter) as libc::socklen_t),
+        false => (libc::SO_DETACH_FILTER, size_of::<libc::c_int>() as libc::socklen_t),
+    };
+    let value = (&raw const filter).cast();
+    // SAFETY: the filter is valid for `length` bytes, and so is what it points to.
+    assert_eq!(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length) }, 0);
+}
+
+/// The network loses a question to another service, and TCP sends it again.
+#[test]
+fn a_question_that_the_network_loses_is_named_with_the_address() {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = door.local_addr().unwrap();
+    let mut asking = TcpStream::connect(address).unwrap();
+    let (mut asked, _) = door.accept().unwrap();
+    let lossy = asked.try_clone().unwrap();
+    thread::spawn(move || {
+        while asked.read_exact(&mut [0]).is_ok() {
+            asked.write_all(b"!").unwrap();
+        }
+    });
+    // Shorter than TCP waits before it sends again.
+    const LOSES_FOR: Duration = Duration::from_millis(100);
+    let answer = move |stream: &mut TcpStream| {
+        deaf(&lossy, true);
+        asking.write_all(b"?").unwrap();
+        let hears = lossy.try_clone().unwrap();
+        let hears = thread::spawn(move || {
+            thread::sleep(LOSES_FOR);
+            deaf(&hears, false);
+        });
+        asking.read_exact(&mut [0]).unwrap();
+        hears.join().unwrap();
+        stream.write_all(b"answer").unwrap();
+    };
+    let take = |client: &mut TcpStream| client.read_exact(&mut [0; 6]).unwrap();
+    let Some((found, told)) = told_of(answer, None, take) else { return };
+    assert_eq!(found, "retransmission", "{told}");
+    assert!(in_one_line(&told).contains(&format!("a segment of a question to {address}")), "{told}");
+    assert!(told.contains("`ss -tin dst 127.0.0.1`"), "{told}");
+}
+
 /// Segments of this connection that were sent again so far, and those that are not acknowledged.
 fn sent_again(stream: &TcpStream) -> (u32, u32) {
     // SAFETY: the kernel's structure has numbers alone.
@@ -478,11 +481,6 @@ fn what_is_sent_again_for_nothing_is_no_loss() {
         return sidelane_skip::skip("needs a TCP that probes for losses");
     }
     assert!(!json_of(&json)["tale"]["found"].to_string().contains("retransmission"), "{told}");
-}
-
-/// What is said, however wide the terminal is.
-fn in_one_line(told: &str) -> String {
-    told.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 const EVENT_LOOP: &str = "

@@ -215,6 +215,14 @@ fn a_service_is_told_by_address_process_and_next_command() {
     assert!(advice.starts_with("`sidelane trace --service port:9191` "), "{advice}");
     let (seen, _) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
     assert!(seen.contains("share the connection"), "{seen}");
+    let (seen, advice) = said_of(Retransmission, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    assert!(seen.starts_with("a segment of a question to 127.0.0.1:9191 (python3, process 42) was lost"), "{seen}");
+    assert!(advice.contains("`ss -tin dst 127.0.0.1`"), "{advice}");
+    let by = Task { tid: 42, pid: 42 };
+    let (seen, advice) = said_of(ServiceQueue, by, Wait::for_answer(Some(peer(TCP)), false));
+    let expected =
+        "worked on others; the answer of 127.0.0.1:9191 (python3, process 42) had come, and it had not read it";
+    assert!(seen.contains(expected) && advice.contains("keep long work off that thread"), "{seen}\n{advice}");
     let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };
     let (seen, advice) = said_of(NoAnswer, NONE, timeout);
     let expected = "no answer from 127.0.0.1:9191/udp (python3, process 42) within the 200 ms that the program allows";

@@ -111,6 +111,7 @@ struct sock {
 	int sk_err;
 	__u8 sk_shutdown;
 	__u32 sk_pacing_status;
+	void *sk_bpf_storage;
 };
 
 struct tcp_sock {

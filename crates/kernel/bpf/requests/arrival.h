@@ -119,8 +119,10 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(request_data, const struct sock *sock)
 {
-	if (!is_a_services_port(sock))
+	if (!is_a_services_port(sock)) {
+		tale_answer_arrives(sock);
 		return 0;
+	}
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t state = sock->__sk_common.skc_state;
 

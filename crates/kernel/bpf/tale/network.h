@@ -113,7 +113,7 @@ int BPF_PROG(tale_transmit, const struct sk_buff *skb)
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb)
 {
-	if (is_a_services(sock))
+	if (is_a_services(sock) || question_of(sock))
 		tell_of_segment(sock, SIDELANE_TALE_RETRANSMITTED, 0, skb->len, 0, 0);
 	return 0;
 }
@@ -142,21 +142,42 @@ static __always_inline bool got_twice(const struct sk_buff *skb, uint32_t acknow
 	return (bpf_ntohl(words[0]) & OPTION_SACK_MASK) == OPTION_SACK && (int)(acknowledged - bpf_ntohl(words[1])) > 0;
 }
 
+static __always_inline struct tcp_skb_cb *control_of(const struct sk_buff *skb)
+{
+	void *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
+
+	return bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
+}
+
+/* The service that was asked says that it has got a question twice: what was sent again was not lost. */
+static __always_inline void tale_question_got_twice(const struct sock *sock, const struct sk_buff *skb)
+{
+	struct tcp_sock *tcp = question_of(sock) ? tcp_of(sock) : 0;
+
+	if (!tcp || !tcp->total_retrans)
+		return;
+	uint32_t acknowledged = control_of(skb)->ack_seq;
+	if (got_twice(skb, acknowledged))
+		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, acknowledged, 0, SIDELANE_TALE_HOLD_TWICE, 0);
+}
+
 /* A segment from the peer, before TCP takes it in. It matters where data waits in the socket: if it acknowledges more, or if
  * the peer's window held the data back, which this segment may have opened. Where something was ever sent again it may say
  * that this was not lost, also after all was acknowledged. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {
-	struct tcp_sock *tcp = is_a_services(sock) ? tcp_of(sock) : 0;
-
+	if (!is_a_services(sock)) {
+		tale_question_got_twice(sock, skb);
+		return 0;
+	}
+	struct tcp_sock *tcp = tcp_of(sock);
 	if (!tcp)
 		return 0;
 	bool waits = tcp->snd_nxt != tcp->write_seq || waits_for_room(tcp);
 	if (!waits && !tcp->total_retrans)
 		return 0;
-	struct tcp_skb_cb *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
-	control = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
+	struct tcp_skb_cb *control = control_of(skb);
 	bool twice = tcp->total_retrans && got_twice(skb, control->ack_seq);
 	if (!waits && !twice)
 		return 0;

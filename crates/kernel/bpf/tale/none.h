@@ -24,6 +24,8 @@ static __always_inline void tale_answered(const struct sock *sock, struct tcp_so
 {
 }
 
+static __always_inline void tale_answer_arrives(const struct sock *sock) {}
+
 static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t type, int bytes) {}
 
 static __always_inline void tale_connects(const struct sock *sock) {}

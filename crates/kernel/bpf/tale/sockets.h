@@ -16,6 +16,33 @@ static __always_inline uint64_t cookie_of(const struct sock *sock)
 	return cookie ?: bpf_get_socket_cookie((void *)sock);
 }
 
+/* A socket on which a thread of a service has asked another service. */
+struct question {
+	uint64_t arrived_ns; /* when data last came there; 0 before that */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct question);
+} questions SEC(".maps");
+
+/* Nearly all sockets have no memory of any program's, which one load tells. */
+static __always_inline struct question *question_of(const struct sock *sock)
+{
+	return sock->sk_bpf_storage ? bpf_sk_storage_get(&questions, (void *)sock, 0, 0) : 0;
+}
+
+/* Data came to a socket that is not at a service's port. The receive tells when. */
+static __always_inline void tale_answer_arrives(const struct sock *sock)
+{
+	struct question *question = question_of(sock);
+
+	if (question)
+		store_once(question->arrived_ns, bpf_ktime_get_ns());
+}
+
 /* The port of a service has data. Nothing of it is the work of the thread that an interrupt came upon. */
 static __always_inline void tale_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
 {
@@ -202,8 +229,15 @@ static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t typ
 		return;
 	struct tale tale =
 		of_socket(state, sock, type, 0, bytes, present_request(state, cpu), bpf_ktime_get_ns());
-	if (type == SIDELANE_TALE_SENT)
+	if (type == SIDELANE_TALE_SENT) {
 		put_peer(&tale, sock);
+		bpf_sk_storage_get(&questions, (void *)sock, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	} else {
+		struct question *question = question_of(sock);
+		uint64_t arrived_ns = question ? load_once(question->arrived_ns) : 0;
+		tale.other_tid = arrived_ns;
+		tale.other_pid = arrived_ns >> 32;
+	}
 	tell(state, cpu, &tale);
 }
 

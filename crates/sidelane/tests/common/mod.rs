@@ -17,6 +17,7 @@
 //! - `redis`: a real Redis whose requests can be seen
 //! - `process`: facts about a process from /proc
 //! - `watching`: a running `sidelane requests`
+//! - `tracing`: a running `sidelane trace`
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
 //! - `client`: traffic for a service
@@ -46,6 +47,7 @@ pub mod runc;
 pub mod screen;
 pub mod scripted;
 pub mod service;
+pub mod tracing;
 pub mod watching;
 pub mod words;
 

@@ -19,6 +19,9 @@ use crate::wait::{Doing, Ended, Purpose, Wait, call};
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 
+/// A thread that sleeps until a set time for longer than this does so for its task.
+const RUNTIME_SLEEPS_AT_MOST_NS: u64 = 1_000_000;
+
 /// A thread's time, seen from one request.
 pub struct View<'a> {
     pub world: &'a World,
@@ -27,6 +30,8 @@ pub struct View<'a> {
     pub request: Id,
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
+    /// What it asked another service, if it waits for the thread to take the answer.
+    pub answer: Option<Wait>,
     /// Whether the thread has to create the one that takes it up.
     pub creates: bool,
 }
@@ -162,9 +167,13 @@ impl View<'_> {
     }
 
     /// Whether the runtime of the thread's process moves its tasks between threads: what a thread sleeps for is then no
-    /// matter of the request that it received.
-    fn has_own_scheduler(&self, wait: &Wait) -> bool {
-        let is_idle = matches!(wait.purpose(), Purpose::Futex | Purpose::Poll | Purpose::Completion | Purpose::Sleep);
+    /// matter of the request that it received. Such a runtime itself sleeps until a set time for some microseconds at most.
+    fn has_own_scheduler(&self, state: &Fact, wait: &Wait) -> bool {
+        let is_idle = match wait.purpose() {
+            Purpose::Futex | Purpose::Poll | Purpose::Completion => true,
+            Purpose::Sleep => state.to_ns.saturating_sub(state.from_ns) < RUNTIME_SLEEPS_AT_MOST_NS,
+            _ => false,
+        };
         is_idle && self.world.has_own_scheduler(self.thread.pid)
     }
 
@@ -174,8 +183,9 @@ impl View<'_> {
         let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
         let is_others = self.is_others(state) && is_of_the_request(state.cause);
         match wait {
-            Some(wait) if self.has_own_scheduler(&wait) => inside(span, wait),
+            Some(wait) if self.has_own_scheduler(state, &wait) => inside(span, wait),
             Some(wait) if self.creates && !is_idle && !is_others => self.explained(state, span, wait),
+            Some(wait) if self.answer.is_some() && is_idle => inside(span, wait),
             _ if self.is_queued && (is_idle || !is_others) => Span { cause: cause_while_idle(state), ..span },
             Some(wait) if is_idle && (is_others || (state.request == 0 && is_of_the_request(state.cause))) => {
                 inside(span, wait)
@@ -243,7 +253,14 @@ impl View<'_> {
     }
 
     fn queued(&self, span: Span) -> Span {
-        Span { cause: Cause::ServiceQueue, by_tid: self.tid, by_pid: self.thread.pid, detail: 0, ..span }
+        Span {
+            cause: Cause::ServiceQueue,
+            by_tid: self.tid,
+            by_pid: self.thread.pid,
+            detail: 0,
+            wait: self.answer,
+            ..span
+        }
     }
 
     /// What may lie over `state` between these moments.

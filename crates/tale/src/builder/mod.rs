@@ -294,7 +294,7 @@ impl Builder {
             let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
             let is_elsewhere = is_idle && is_between_sends;
             // A segment that is sent again though none is lost probes whether the peer is there.
-            let is_probed = span.cause == Cause::Retransmission && cause != Cause::SendBuffer;
+            let is_probed = span.cause == Cause::Retransmission && span.wait.is_none() && cause != Cause::SendBuffer;
             if span.cause == Cause::SendBuffer || is_probed || (is_elsewhere && held_ns * 2 > sends_ns) {
                 *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
             }
@@ -328,26 +328,28 @@ impl Builder {
 
 fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling) {
     let like = |cause, detail| Span { cause, detail, ..nothing() };
-    let (tid, is_queued) = match stretch.place {
+    let (tid, is_queued, answer) = match stretch.place {
         Place::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
-        Place::Call { peer, is_shared, connects } => {
+        Place::Call { peer, is_shared, connects, again_ns } => {
             let cause = if connects { Cause::Connect } else { Cause::Downstream };
             let detail = peer.map_or(0, |peer| u64::from(peer.port()));
             let wait = Some(Wait::for_answer(peer, is_shared));
+            tiling.until(again_ns.min(stretch.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
             return tiling.until(stretch.to_ns, Span { wait, ..like(cause, detail) });
         }
         Place::Response { again_ns } => {
             tiling.until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
             return tiling.until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
         }
-        Place::Queue(tid) => (tid, true),
-        Place::Thread(tid) => (tid, false),
+        Place::Queue(tid) => (tid, true, None),
+        Place::Answered { tid, peer } => (tid, true, Some(Wait::for_answer(peer, false))),
+        Place::Thread(tid) => (tid, false, None),
     };
-    if is_queued {
+    if is_queued && answer.is_none() {
         lay_before_birth(world, request, (tid, stretch.to_ns), tiling);
     }
     if let Some(thread) = world.threads.get(&tid) {
-        View { world, thread, tid, request: request.id, is_queued, creates: false }.lay(stretch.to_ns, tiling);
+        View { world, thread, tid, request: request.id, is_queued, answer, creates: false }.lay(stretch.to_ns, tiling);
     }
     tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });
@@ -359,7 +361,8 @@ fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), 
     let created = world.threads.get(&tid).and_then(|thread| thread.created);
     let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.at_ns()..to_ns).contains(at_ns)) else { return };
     if let Some(thread) = world.threads.get(&by) {
-        View { world, thread, tid: by, request: request.id, is_queued: true, creates: true }.lay(at_ns, tiling);
+        View { world, thread, tid: by, request: request.id, is_queued: true, answer: None, creates: true }
+            .lay(at_ns, tiling);
     }
 }
 

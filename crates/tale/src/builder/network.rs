@@ -39,11 +39,7 @@ impl World {
 
     fn data_ready(&mut self, record: &Record) {
         let came_ns = self.machine.cpu_mut(record.cpu).segment_came_ns(record.detail, record.at_ns);
-        let socket = self.socket(record.socket);
-        match socket.calls.first_mut() {
-            Some(call) if call.ready_ns == 0 => call.ready_ns = record.at_ns,
-            _ => socket.arrivals.add(came_ns.unwrap_or(record.at_ns), record.detail),
-        }
+        self.socket(record.socket).arrivals.add(came_ns.unwrap_or(record.at_ns), record.detail);
     }
 
     fn acts(&mut self, record: &Record) {
@@ -84,6 +80,8 @@ impl World {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.question = thread.question.filter(|question| question.socket != record.socket);
         let woken_ns = thread.woken_ns;
+        let by_loop = thread.has_clients || self.runtimes.contains_key(&record.task.pid);
+        let came_ns = (u64::from(record.other.pid) << 32 | u64::from(record.other.tid)).min(record.at_ns);
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
         socket.calls.retain(|call| self.requests.is_open(call.request));
         let peer = socket.peer;
@@ -94,16 +92,24 @@ impl World {
             self.requests.open_mut(call.request).into_iter().for_each(|request| request.is_answered(record.socket));
         }
         for call in &mut socket.calls {
-            // Where it is not recorded when the answer came, it woke the thread.
-            let ready_ns = if call.ready_ns == 0 { woken_ns } else { call.ready_ns };
-            let Call { request, from, sent_ns, is_shared, .. } = *call;
-            if woken_ns > sent_ns {
-                let (ready_ns, taken_ns) = (ready_ns.max(sent_ns), record.at_ns);
-                let times =
-                    Link::Called { sent_ns, from, ready_ns, taken_ns, to: tid, peer, is_shared, connects: false };
-                self.requests.link(request, times);
+            let Call { request, from, sent_ns, again_ns: [again_ns, _], is_shared, .. } = *call;
+            if let Some(ready_ns) = call.ready_ns(came_ns, woken_ns, by_loop) {
+                let (taken_ns, to, connects) = (record.at_ns, tid, false);
+                let link = Link::Called {
+                    sent_ns,
+                    from,
+                    again_ns,
+                    ready_ns,
+                    taken_ns,
+                    to,
+                    peer,
+                    is_shared,
+                    connects,
+                    by_loop,
+                };
+                self.requests.link(request, link);
             }
-            (call.is_answered, call.ready_ns) = (true, 0);
+            (call.is_answered, call.again_ns) = (true, [0; 2]);
             if !is_shared {
                 (call.from, call.sent_ns) = (tid, record.at_ns);
             }
@@ -136,13 +142,14 @@ impl World {
         }
         let is_it = |call: &&Call| call.connects && call.request == request && woken_ns > call.sent_ns;
         let connected = socket.calls.iter().find(is_it).copied();
-        let (ready_ns, is_shared, is_answered) = (0, false, false);
-        socket.ask(Call { request, from, sent_ns: at_ns, ready_ns, connects, is_answered, is_shared });
+        let (again_ns, is_shared, is_answered) = ([0; 2], false, false);
+        socket.ask(Call { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
         if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
             // The send comes after it.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
-            let (from, to) = (asked_by, from);
-            let link = Link::Called { sent_ns, from, ready_ns, taken_ns, to, peer, is_shared, connects: true };
+            let (from, to, again_ns, connects, by_loop) = (asked_by, from, 0, true, false);
+            let link =
+                Link::Called { sent_ns, from, again_ns, ready_ns, taken_ns, to, peer, is_shared, connects, by_loop };
             self.requests.link(request, link);
         }
         let question = Question { socket: record.socket, peer, connects };
@@ -193,6 +200,9 @@ impl World {
     fn acknowledged(&mut self, record: &Record) {
         let cause = cause_of(record.other.tid);
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
+        if !socket.is_asked {
+            return socket.calls.iter_mut().for_each(Call::is_got_twice);
+        }
         let held_ns = socket.held_ns(record.at_ns);
         socket.held = Some((cause, record.at_ns));
         let request = socket.first_leaving().unwrap_or(socket.request);
@@ -264,6 +274,7 @@ impl World {
 
     fn sent_again(&mut self, record: &Record) {
         let socket = self.socket(record.socket);
+        socket.calls.iter_mut().filter(|call| !call.connects).for_each(|call| call.is_sent_again(record.at_ns));
         let (leaving, last) = (socket.first_leaving(), socket.request);
         if let Some(request) = self.requests.get_mut(leaving.unwrap_or(last)).filter(|request| !request.is_open()) {
             request.is_sent_again(record.at_ns);

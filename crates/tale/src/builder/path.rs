@@ -12,8 +12,11 @@ pub enum Place {
     Queue(u32),
     /// This thread has it.
     Thread(u32),
-    /// Another service has it, or a connection to it is made.
-    Call { peer: Option<Peer>, is_shared: bool, connects: bool },
+    /// Another service has it, or a connection to it is made; until the question was sent again for the last time, if it
+    /// was, the network has it.
+    Call { peer: Option<Peer>, is_shared: bool, connects: bool, again_ns: u64 },
+    /// The answer of another service is there and waits until this thread takes it.
+    Answered { tid: u32, peer: Option<Peer> },
     /// Its response is on its way out; until a segment was sent again for the last time, if one was.
     Response { again_ns: u64 },
 }
@@ -75,9 +78,11 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
 fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
     match *link {
         Link::Handed { from, .. } => from,
-        Link::Called { sent_ns, from, ready_ns, to, peer, is_shared, connects, .. } => {
-            back.to(ready_ns.max(started_ns), Place::Queue(to));
-            back.to(sent_ns.max(started_ns), Place::Call { peer, is_shared, connects });
+        Link::Called { sent_ns, from, again_ns, ready_ns, to, peer, is_shared, connects, by_loop, .. } => {
+            let waits_for_thread = by_loop || from != to;
+            let taken = if waits_for_thread { Place::Answered { tid: to, peer } } else { Place::Thread(to) };
+            back.to(ready_ns.max(started_ns), taken);
+            back.to(sent_ns.max(started_ns), Place::Call { peer, is_shared, connects, again_ns });
             from
         }
     }
@@ -131,21 +136,21 @@ mod tests {
     #[test]
     fn an_answer_of_another_service_is_waited_for() {
         let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
-        let times = (200, 600, 650);
-        let call = Link::Called {
-            sent_ns: times.0,
-            from: 1,
-            ready_ns: times.1,
-            taken_ns: times.2,
-            to: 1,
-            peer,
-            is_shared: false,
-            connects: false,
+        let way_by = |by_loop, to| {
+            let (sent_ns, again_ns, ready_ns, taken_ns) = (200, 0, 600, 650);
+            let (from, is_shared, connects) = (1, false, false);
+            let call =
+                Link::Called { sent_ns, from, again_ns, ready_ns, taken_ns, to, peer, is_shared, connects, by_loop };
+            way(&request(vec![call], to))
         };
-        let way = way(&request(vec![call], 1));
-        let asked = Place::Call { peer, is_shared: false, connects: false };
-        assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, asked)]);
-        assert_eq!(way[4..], [(600, 650, Place::Queue(1)), (650, 900, Place::Thread(1))]);
+        let asked = Place::Call { peer, is_shared: false, connects: false, again_ns: 0 };
+        for (by_loop, to) in [(false, 1), (true, 1), (false, 2)] {
+            let is_its_own = !by_loop && to == 1;
+            let taken = if is_its_own { Place::Thread(1) } else { Place::Answered { tid: to, peer } };
+            let way = way_by(by_loop, to);
+            assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, asked)]);
+            assert_eq!(way[4..], [(600, 650, taken), (650, 900, Place::Thread(to))]);
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum Link {
     Called {
         sent_ns: u64,
         from: u32,
+        /// When the question was sent again for the last time; 0 if it was not.
+        again_ns: u64,
         ready_ns: u64,
         taken_ns: u64,
         to: u32,
@@ -23,6 +25,8 @@ pub enum Link {
         is_shared: bool,
         /// It asked for a connection.
         connects: bool,
+        /// The thread that took the answer works on other requests, too.
+        by_loop: bool,
     },
 }
 

@@ -86,14 +86,42 @@ pub struct Call {
     pub request: Id,
     pub from: u32,
     pub sent_ns: u64,
-    /// When the answer came; 0 before that.
-    pub ready_ns: u64,
+    /// When it was last sent again, and the time before that; 0 if it was not.
+    pub again_ns: [u64; 2],
     /// It asks for the connection itself.
     pub connects: bool,
     /// Some of an answer was taken.
     pub is_answered: bool,
     /// Another request had a question under way on this socket at the same time.
     pub is_shared: bool,
+}
+
+/// A thread that sleeps until an answer comes is woken so soon after that.
+const WAKES_WITHIN_NS: u64 = 20_000;
+
+impl Call {
+    /// When the answer was there that is taken now, if it was waited for; 0 where it is not known when data came. A thread
+    /// that works on one request at a time has waited if it slept. An event loop works on others meanwhile.
+    pub fn ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
+        let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
+        let ready_ns = match came_ns {
+            0 => woken_ns,
+            _ if wakes.contains(&woken_ns) => woken_ns,
+            _ if by_loop => came_ns,
+            _ => came_ns.min(woken_ns),
+        };
+        (ready_ns > self.sent_ns).then_some(ready_ns)
+    }
+
+    /// It was sent again.
+    pub fn is_sent_again(&mut self, at_ns: u64) {
+        self.again_ns = [at_ns, self.again_ns[0]];
+    }
+
+    /// The peer has got it twice: what was last sent again was not lost.
+    pub fn is_got_twice(&mut self) {
+        self.again_ns = [self.again_ns[1], 0];
+    }
 }
 
 /// A socket of the service.

@@ -93,6 +93,10 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
             format!("{service} had not answered; several questions share the connection, so the time is at most this")
         }
         Cause::Downstream => format!("{} had not answered", asked(wait, names)),
+        Cause::ServiceQueue => {
+            format!("{by} worked on others; the answer of {} had come, and it had not read it", asked(wait, names))
+        }
+        Cause::Retransmission => format!("a segment of a question to {} was lost and sent again", asked(wait, names)),
         Cause::Connect => format!("the connection to {} was not there yet", asked(wait, names)),
         Cause::NoAnswer if wait.connects => {
             format!("no connection to {} {}", asked(wait, names), within(wait, clue.longest_ns))
@@ -188,6 +192,15 @@ pub fn advice(clue: &Clue, names: Names) -> Option<String> {
     let wait = clue.wait.as_ref()?;
     let peer = peer_of(wait)?;
     let said = match peer {
+        _ if clue.cause == Cause::ServiceQueue => {
+            "The answer had come, and its thread was busy: keep long work off that thread (workers, more processes), or split \
+             it."
+            .to_owned()
+        }
+        Peer::Address(ip, ..) if clue.cause == Cause::Retransmission => format!(
+            "Segments to that address are lost: `ss -tin dst {ip}` counts them (retrans); look at the drops of network cards \
+             and switches on the way there."
+        ),
         Peer::Unix(_) => {
             "Look at what that process does meanwhile (its log, a profiler), or ask it earlier; requests at Unix sockets are \
              not traced."

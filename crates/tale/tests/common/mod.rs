@@ -177,6 +177,15 @@ impl Trace {
         self
     }
 
+    /// A thread takes what another service answered; the last of it came at `came_us`.
+    pub fn took_answer(&mut self, us: u64, tid: u32, socket: u64, came_us: u64) -> &mut Trace {
+        self.elsewhere(us, Kind::Received, tid, socket);
+        let came_ns = at(came_us);
+        let record = self.records.last_mut().expect("a record");
+        record.other = Task { tid: came_ns as u32, pid: (came_ns >> 32) as u32 };
+        self
+    }
+
     /// Something ended that took so long.
     pub fn took(&mut self, us: u64, kind: Kind, tid: u32, length_us: u64, detail: u32) -> &mut Trace {
         self.add(us, kind, tid, |record| (record.value, record.detail) = (length_us * 1_000, detail))

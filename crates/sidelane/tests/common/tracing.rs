@@ -1,0 +1,62 @@
+//! A running `sidelane trace`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+
+use super::agent::SIDELANE;
+
+/// A `sidelane trace` under way.
+pub struct Tracing {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Tracing {
+    /// Starts it, and waits until it traces.
+    pub fn start(service: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(SIDELANE);
+        command.args(["trace", "--service", service]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts");
+        let mut tracing = Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+        let first = tracing.line();
+        assert!(first.contains("the requests of"), "{first}");
+        tracing
+    }
+
+    /// Its next line on standard error.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    pub fn stop(mut self) -> String {
+        // SAFETY: plain system call; the child is not reaped yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+        let mut told = String::new();
+        self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
+        let mut errors = String::new();
+        self.said.read_to_string(&mut errors).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{errors}");
+        told
+    }
+}
+
+/// The result in a file.
+pub fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain name")
+}
+
+/// What is said, however wide the terminal is.
+pub fn in_one_line(told: &str) -> String {
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,284 @@
+//! Real programs of runtimes with tasks of their own: what a trace says of their slow requests is true.
+//!
+//! Each program takes words of three letters, answers each with a point, and asks a database, which the test is, on one
+//! connection:
+//!
+//! - `ask`: the request waits for the database
+//! - `run`: it says so and computes for 200 ms
+//! - `nap`: it waits for a timer of the program
+//! - `job`: it waits for another task or thread of the program, which takes 40 ms
+//! - `jam`: it blocks its thread for 40 ms
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use common::tracing::{Tracing, in_one_line, json_of, text};
+use common::{lanes_to_ourselves, requests_can_be_seen};
+use serde_json::Value;
+
+/// The variable of the environment in which programs find the database's port. The program of tokio is this one: with it.
+const DATABASE: &str = "SIDELANE_TEST_DATABASE";
+/// How long a database takes that is slow.
+const SLOW: Duration = Duration::from_millis(40);
+/// The same, beside a request that has the event loop for 200 ms.
+const LATE: Duration = Duration::from_millis(170);
+const TIMES: u32 = 3;
+
+/// A database with one client, which answers when it is told to.
+struct Database {
+    address: SocketAddr,
+    asked: Receiver<()>,
+    answer: Sender<()>,
+}
+
+impl Database {
+    fn start() -> Self {
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = door.local_addr().unwrap();
+        let ((asks, asked), (answer, answers)) = (channel(), channel());
+        thread::spawn(move || {
+            let (mut client, _) = door.accept().unwrap();
+            while client.read_exact(&mut [0]).is_ok() && asks.send(()).is_ok() && answers.recv().is_ok() {
+                client.write_all(b"!").unwrap();
+            }
+        });
+        Self { address, asked, answer }
+    }
+}
+
+/// A program that runs.
+struct Program {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    database: Database,
+    clients: [TcpStream; 2],
+    port: u16,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Program {
+    /// Starts it; none if it cannot be found, with a message.
+    fn start(mut command: Command) -> Option<Self> {
+        let database = Database::start();
+        command.env(DATABASE, database.address.port().to_string()).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            sidelane_skip::skip(format!("needs {}", command.get_program().display()));
+            return None;
+        };
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let port = loop {
+            let mut line = String::new();
+            assert_ne!(said.read_line(&mut line).unwrap(), 0, "the program has ended");
+            if let Ok(port) = line.trim().parse() {
+                break port;
+            }
+        };
+        let connect = |()| TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Some(Self { child, said, database, clients: [(), ()].map(connect), port })
+    }
+
+    fn says(&mut self, word: &str) {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), word);
+    }
+
+    fn write(&mut self, client: usize, word: &str) {
+        self.clients[client].write_all(word.as_bytes()).unwrap();
+    }
+
+    fn read(&mut self, client: usize) {
+        self.clients[client].read_exact(&mut [0]).unwrap();
+    }
+
+    /// A client waits for the database, which answers after this time.
+    fn ask(&mut self) {
+        self.write(0, "ask");
+        self.database.asked.recv().unwrap();
+        thread::sleep(SLOW);
+        self.database.answer.send(()).unwrap();
+        self.read(0);
+    }
+
+    /// The same; meanwhile the request of another one begins to compute.
+    fn ask_beside_a_long_request(&mut self, answers_after: Duration) {
+        self.write(0, "ask");
+        self.database.asked.recv().unwrap();
+        self.write(1, "run");
+        self.says("runs");
+        thread::sleep(answers_after);
+        self.database.answer.send(()).unwrap();
+        (0..2).for_each(|client| self.read(client));
+    }
+
+    /// Two clients ask for the same, which does not need the database.
+    fn twice(&mut self, word: &str) {
+        (0..2).for_each(|client| self.write(client, word));
+        (0..2).for_each(|client| self.read(client));
+    }
+}
+
+/// What a trace told.
+struct Told {
+    said: String,
+    found: Vec<Value>,
+}
+
+impl Told {
+    /// The share of a cause in percent.
+    fn share(&self, cause: &str) -> f64 {
+        let found = self.found.iter().find(|found| found["cause"] == cause);
+        found.and_then(|found| found["share_percent"].as_f64()).unwrap_or(0.0)
+    }
+
+    /// The cause that is told first, and words that are said of it.
+    #[track_caller]
+    fn must_begin(&self, cause: &str, words: &str) {
+        assert_eq!(self.found[0]["cause"], cause, "{}", self.said);
+        assert!(in_one_line(&self.said).contains(words), "no `{words}` in {}", self.said);
+    }
+}
+
+/// What a trace of the program tells while `scene` happens some times.
+fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", program.port), &options);
+    (0..TIMES).for_each(|_| scene(program));
+    let said = tracing.stop();
+    println!("{said}");
+    Told { said, found: json_of(&json)["tale"]["found"].as_array().unwrap().clone() }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs").join(name)
+}
+
+/// A database that is slow is told from one whose answer an event loop has not read.
+fn a_loop_is_told_from_its_database(program: &mut Program) {
+    let address = program.database.address;
+    told_of(program, Program::ask).must_begin("downstream", &format!("{address}"));
+    let busy = told_of(program, |program| program.ask_beside_a_long_request(Duration::ZERO));
+    let words = format!("worked on others; the answer of {address}");
+    assert!(in_one_line(&busy.said).contains(&words), "{}", busy.said);
+    assert!(busy.share("service-queue") > busy.share("downstream"), "{}", busy.said);
+    let late = told_of(program, |program| program.ask_beside_a_long_request(LATE));
+    assert!(late.share("downstream") > late.share("service-queue"), "{}", late.said);
+}
+
+#[test]
+fn of_pythons_asyncio() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let mut python = Command::new("python3");
+    python.arg(fixture("server.py"));
+    let Some(mut program) = Program::start(python) else { return };
+    a_loop_is_told_from_its_database(&mut program);
+    for word in ["nap", "job", "jam"] {
+        println!("== {word}");
+        told_of(&mut program, |program| program.twice(word));
+    }
+}
+
+#[test]
+fn of_node() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let mut node = Command::new("node");
+    node.arg(fixture("server.js"));
+    let Some(mut program) = Program::start(node) else { return };
+    a_loop_is_told_from_its_database(&mut program);
+    for word in ["nap", "job", "jam"] {
+        println!("== {word}");
+        told_of(&mut program, |program| program.twice(word));
+    }
+}
+
+#[test]
+fn of_go() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = dir.path().join("server");
+    let built = Command::new("go").args(["build", "-o", text(&server)]).arg(fixture("server.go")).output();
+    if !built.is_ok_and(|built| built.status.success()) {
+        return sidelane_skip::skip("needs a compiler of Go");
+    }
+    let Some(mut program) = Program::start(Command::new(&server)) else { return };
+    told_of(&mut program, Program::ask).must_begin("downstream", "127.0.0.1");
+    for word in ["nap", "job", "jam"] {
+        println!("== {word}");
+        told_of(&mut program, |program| program.twice(word));
+    }
+}
+
+async fn answer(word: &[u8], database: &tokio::sync::Mutex<tokio::net::TcpStream>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    match word {
+        b"ask" => {
+            let mut database = database.lock().await;
+            database.write_all(b"?").await.unwrap();
+            database.read_exact(&mut [0]).await.unwrap();
+        }
+        b"nap" => tokio::time::sleep(SLOW).await,
+        b"job" => tokio::task::spawn_blocking(|| thread::sleep(SLOW)).await.unwrap(),
+        _ => thread::sleep(SLOW),
+    }
+}
+
+async fn serve(database: u16) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let database = tokio::net::TcpStream::connect(("127.0.0.1", database)).await.unwrap();
+    let database = std::sync::Arc::new(tokio::sync::Mutex::new(database));
+    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("\n{}", door.local_addr().unwrap().port());
+    loop {
+        let ((mut client, _), database) = (door.accept().await.unwrap(), database.clone());
+        tokio::spawn(async move {
+            let mut word = [0; 3];
+            while client.read_exact(&mut word).await.is_ok() {
+                answer(&word, &database).await;
+                client.write_all(b".").await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn of_tokio() {
+    if let Ok(database) = std::env::var(DATABASE) {
+        return tokio::runtime::Runtime::new().unwrap().block_on(serve(database.parse().unwrap()));
+    }
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let mut this = Command::new(std::env::current_exe().unwrap());
+    this.args(["of_tokio", "--exact", "--nocapture"]);
+    let Some(mut program) = Program::start(this) else { return };
+    told_of(&mut program, Program::ask).must_begin("downstream", "127.0.0.1");
+    for word in ["nap", "job", "jam"] {
+        println!("== {word}");
+        told_of(&mut program, |program| program.twice(word));
+    }
+}
