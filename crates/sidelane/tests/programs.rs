@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::tracing::{Tracing, in_one_line, json_of, text};
-use common::{lanes_to_ourselves, requests_can_be_seen};
+use common::{Turn, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
 
 /// The variable of the environment in which programs find the database's port. The program of tokio is this one: with it.
@@ -160,7 +160,6 @@ fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
     let tracing = Tracing::start(&format!("port:{}", program.port), &options);
     (0..TIMES).for_each(|_| scene(program));
     let said = tracing.stop();
-    println!("{said}");
     Told { said, found: json_of(&json)["tale"]["found"].as_array().unwrap().clone() }
 }
 
@@ -168,68 +167,72 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs").join(name)
 }
 
-/// A database that is slow is told from one whose answer an event loop has not read.
-fn a_loop_is_told_from_its_database(program: &mut Program) {
+/// What is told first of requests that wait for the database and of those that the words ask for.
+fn is_told(program: &mut Program, waits: [(&str, &str); 3]) {
     let address = program.database.address;
     told_of(program, Program::ask).must_begin("downstream", &format!("{address}"));
+    for (word, cause) in waits {
+        let told = told_of(program, |program| program.twice(word));
+        told.must_begin(cause, "What to do: ");
+        assert!(!told.said.contains("Unix sockets"), "{}", told.said);
+    }
+}
+
+/// A database that is slow is told from one whose answer an event loop has not read.
+fn a_loop_is_told_from_its_database(program: &mut Program) {
     let busy = told_of(program, |program| program.ask_beside_a_long_request(Duration::ZERO));
-    let words = format!("worked on others; the answer of {address}");
+    let words = format!("worked on others; the answer of {}", program.database.address);
     assert!(in_one_line(&busy.said).contains(&words), "{}", busy.said);
     assert!(busy.share("service-queue") > busy.share("downstream"), "{}", busy.said);
     let late = told_of(program, |program| program.ask_beside_a_long_request(LATE));
     assert!(late.share("downstream") > late.share("service-queue"), "{}", late.said);
 }
 
+/// The lanes and the program, if both can be had.
+fn started(command: impl FnOnce() -> Option<Command>) -> Option<(Turn, Program)> {
+    let turn = lanes_to_ourselves()?;
+    if !requests_can_be_seen() {
+        return None;
+    }
+    Some((turn, Program::start(command()?)?))
+}
+
+fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
+    started(|| {
+        let mut command = Command::new(program);
+        command.arg(fixture(source));
+        Some(command)
+    })
+}
+
 #[test]
 fn of_pythons_asyncio() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
-        return;
-    }
-    let mut python = Command::new("python3");
-    python.arg(fixture("server.py"));
-    let Some(mut program) = Program::start(python) else { return };
+    let Some((_turn, mut program)) = run("python3", "server.py") else { return };
     a_loop_is_told_from_its_database(&mut program);
-    for word in ["nap", "job", "jam"] {
-        println!("== {word}");
-        told_of(&mut program, |program| program.twice(word));
-    }
+    is_told(&mut program, [("nap", "inside"), ("job", "timer"), ("jam", "timer")]);
 }
 
 #[test]
 fn of_node() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
-        return;
-    }
-    let mut node = Command::new("node");
-    node.arg(fixture("server.js"));
-    let Some(mut program) = Program::start(node) else { return };
+    let Some((_turn, mut program)) = run("node", "server.js") else { return };
     a_loop_is_told_from_its_database(&mut program);
-    for word in ["nap", "job", "jam"] {
-        println!("== {word}");
-        told_of(&mut program, |program| program.twice(word));
-    }
+    is_told(&mut program, [("nap", "inside"), ("job", "inside"), ("jam", "timer")]);
 }
 
 #[test]
 fn of_go() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let server = dir.path().join("server");
-    let built = Command::new("go").args(["build", "-o", text(&server)]).arg(fixture("server.go")).output();
-    if !built.is_ok_and(|built| built.status.success()) {
-        return sidelane_skip::skip("needs a compiler of Go");
-    }
-    let Some(mut program) = Program::start(Command::new(&server)) else { return };
-    told_of(&mut program, Program::ask).must_begin("downstream", "127.0.0.1");
-    for word in ["nap", "job", "jam"] {
-        println!("== {word}");
-        told_of(&mut program, |program| program.twice(word));
-    }
+    let build = || {
+        let built = Command::new("go").args(["build", "-o", text(&server)]).arg(fixture("server.go")).output();
+        let is_built = built.is_ok_and(|built| built.status.success());
+        if !is_built {
+            sidelane_skip::skip("needs a compiler of Go");
+        }
+        is_built.then(|| Command::new(&server))
+    };
+    let Some((_turn, mut program)) = started(build) else { return };
+    is_told(&mut program, [("nap", "inside"), ("job", "inside"), ("jam", "timer")]);
 }
 
 async fn answer(word: &[u8], database: &tokio::sync::Mutex<tokio::net::TcpStream>) {
@@ -269,16 +272,11 @@ fn of_tokio() {
     if let Ok(database) = std::env::var(DATABASE) {
         return tokio::runtime::Runtime::new().unwrap().block_on(serve(database.parse().unwrap()));
     }
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
-        return;
-    }
-    let mut this = Command::new(std::env::current_exe().unwrap());
-    this.args(["of_tokio", "--exact", "--nocapture"]);
-    let Some(mut program) = Program::start(this) else { return };
-    told_of(&mut program, Program::ask).must_begin("downstream", "127.0.0.1");
-    for word in ["nap", "job", "jam"] {
-        println!("== {word}");
-        told_of(&mut program, |program| program.twice(word));
-    }
+    let this = || {
+        let mut this = Command::new(std::env::current_exe().ok()?);
+        this.args(["of_tokio", "--exact", "--nocapture"]);
+        Some(this)
+    };
+    let Some((_turn, mut program)) = started(this) else { return };
+    is_told(&mut program, [("nap", "inside"), ("job", "inside"), ("jam", "timer")]);
 }

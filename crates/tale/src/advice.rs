@@ -128,8 +128,8 @@ fn of_wait(cause: Cause) -> &'static str {
             "Look at the process that reads so slowly; do not write to it while a request waits, or drop what is late."
         }
         _ => {
-            "No thread had the request: look in the program at what it awaits (a timer, a lock of coroutines, a channel, a \
-             pool); the kernel sees no more of it."
+            "Look in the program at what the request awaits (a timer, a lock of coroutines, a channel, a pool, a worker); the \
+             kernel sees no more of it."
         }
     }
 }

@@ -223,6 +223,9 @@ fn a_service_is_told_by_address_process_and_next_command() {
     let expected =
         "worked on others; the answer of 127.0.0.1:9191 (python3, process 42) had come, and it had not read it";
     assert!(seen.contains(expected) && advice.contains("keep long work off that thread"), "{seen}\n{advice}");
+    // The thread had asked before, and now sleeps.
+    let (_, advice) = said_of(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
+    assert!(!advice.contains("Unix sockets"), "{advice}");
     let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };
     let (seen, advice) = said_of(NoAnswer, NONE, timeout);
     let expected = "no answer from 127.0.0.1:9191/udp (python3, process 42) within the 200 ms that the program allows";

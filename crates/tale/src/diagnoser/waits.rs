@@ -178,26 +178,35 @@ fn handed(wait: &Wait, by: &str, names: Names) -> String {
     format!("its thread waited{} until {by} {how}{did}", in_call(wait, names))
 }
 
+/// A thread that ends such a wait may have worked for the request.
 fn inside(wait: &Wait, names: Names) -> String {
     let ended = match wait.ended {
+        Ended::Thread(_) => {
+            return format!(
+                "it waited inside the service; its thread waited{} until another thread woke it",
+                in_call(wait, names)
+            );
+        }
         Ended::Timer => ", until a timeout that it had set",
         Ended::Interrupt => ", until data came",
-        _ => "",
+        Ended::Unknown => "",
     };
     format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
 }
 
 /// What to do about a wait for another service, with the next command to type, if it is on this machine.
 pub fn advice(clue: &Clue, names: Names) -> Option<String> {
-    let wait = clue.wait.as_ref()?;
+    use Cause::{Connect, Downstream, Full, NoAnswer, Retransmission, ServiceQueue};
+    let is_of_peer = matches!(clue.cause, Connect | Downstream | Full | NoAnswer | Retransmission | ServiceQueue);
+    let wait = clue.wait.as_ref().filter(|_| is_of_peer)?;
     let peer = peer_of(wait)?;
     let said = match peer {
-        _ if clue.cause == Cause::ServiceQueue => {
+        _ if clue.cause == ServiceQueue => {
             "The answer had come, and its thread was busy: keep long work off that thread (workers, more processes), or split \
              it."
             .to_owned()
         }
-        Peer::Address(ip, ..) if clue.cause == Cause::Retransmission => format!(
+        Peer::Address(ip, ..) if clue.cause == Retransmission => format!(
             "Segments to that address are lost: `ss -tin dst {ip}` counts them (retrans); look at the drops of network cards \
              and switches on the way there."
         ),
