@@ -418,8 +418,9 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
     let take = |client: &mut TcpStream| client.read_exact(&mut [0; 6]).unwrap();
     let Some((found, told)) = told_of(answer, None, take) else { return };
     assert_eq!(found, "retransmission", "{told}");
-    assert!(in_one_line(&told).contains(&format!("a segment of a question to {address}")), "{told}");
-    assert!(told.contains("`ss -tin dst 127.0.0.1`"), "{told}");
+    let said = in_one_line(&told);
+    assert!(said.contains(&format!("a segment of a question to {address}")), "{told}");
+    assert!(said.contains("`ss -tin dst 127.0.0.1`"), "{told}");
 }
 
 /// Segments of this connection that were sent again so far, and those that are not acknowledged.
