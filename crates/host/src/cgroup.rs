@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::cpulist::CpuSet;
-use crate::procfs::{is_exiting, process_of, text_of};
+use crate::procfs::{is_exiting, is_stuck, process_of, text_of, thread_name};
 
 /// The kernel removes a group only after its last task has ended, which takes a moment after a
 /// kill: seconds where a killed thread in SCHED_IDLE has to wait for its CPU.
@@ -308,10 +308,24 @@ impl Leaf {
                     // The kernel does not report when a group becomes removable.
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.explained(error)),
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// Names the process that keeps the group from being removed.
+    fn explained(&self, error: io::Error) -> io::Error {
+        let members = processes(&self.dir);
+        let stuck = members.iter().find(|pid| is_stuck(**pid));
+        let Some(pid) = stuck.or(members.first()) else { return error };
+        let why = if stuck.is_some() { "is in a system call that no signal interrupts" } else { "does not end" };
+        let (name, dir) = (thread_name(*pid, *pid), self.dir.display());
+        let text = format!(
+            "cannot remove the control group {dir}: process {name} {why}; see where it is with cat /proc/{pid}/stack, and \
+             remove the group with rmdir when it has ended"
+        );
+        io::Error::new(error.kind(), text)
     }
 }
 
@@ -325,6 +339,22 @@ mod tests {
 32 24 0:28 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
 33 24 0:29 /docker/abc /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw
 ";
+
+    #[test]
+    fn a_group_that_cannot_be_removed_names_the_process_in_it() {
+        let name = format!("sidelane-test-busy-{}", std::process::id());
+        let hierarchies = Hierarchy::all();
+        let Some(leaf) = hierarchies.iter().find_map(|found| Leaf::make(found, &name).ok()) else {
+            return sidelane_skip::skip("needs the right to make a control group");
+        };
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        leaf.admit(child.id()).unwrap();
+        let told = leaf.explained(fs::remove_dir(&leaf.dir).unwrap_err()).to_string();
+        child.kill().and_then(|()| child.wait()).unwrap();
+        leaf.remove().unwrap();
+        let wanted = format!("cannot remove the control group {}: process ", leaf.dir.display());
+        assert!(told.starts_with(&wanted) && told.contains(&format!("({}) does not end; see", child.id())), "{told}");
+    }
 
     #[test]
     fn hierarchies_of_both_versions_are_found() {

@@ -93,6 +93,11 @@ pub fn is_exiting(pid: u32) -> bool {
     flags(pid).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
+/// Whether a thread of the process is in a system call that no signal interrupts.
+pub fn is_stuck(pid: u32) -> bool {
+    threads(pid).into_iter().any(|tid| state(&format!("/proc/{pid}/task/{tid}/stat")) == Some('D'))
+}
+
 /// The kernel's flags of a thread (`PF_`).
 fn flags(tid: u32) -> Option<u64> {
     from_state(&format!("/proc/{tid}/stat"), flags_in)

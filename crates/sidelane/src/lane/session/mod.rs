@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -42,16 +43,21 @@ use rank::Rank;
 use served::{Guest, Served};
 use sidelane_host::clock::now_ns;
 use sidelane_host::posix_signals::stop_this_process;
+use sidelane_host::procfs::{is_stuck, thread_name};
 use sidelane_host::service::Target;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::books::Books;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{LaneMemory, Tracker};
 use sidelane_kernel::tracking::BatchTracking;
+use sidelane_report::terminal::eprint_fitted;
 use start::{Stage, Started, adopt_batch, start_batch, start_guardian, undo};
 pub use work::Ending;
 use work::{Wanted, Work};
 
+/// Batch that was killed is gone by then, unless it is stuck.
+const DIES_WITHIN: Duration = Duration::from_secs(1);
+const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The library of the gate reads the words of one service.
 const INSTRUMENTED_BESIDE_ONE: &str =
     "--gate instrumented works beside one service; name one --service, or use --gate holder";
@@ -376,7 +382,23 @@ impl Session {
         // Where there are no groups the guardian knows of the batch command alone.
         self.cage.kill();
         self.end_scheduler();
+        self.say_what_is_stuck();
         Ok(())
+    }
+
+    /// Says which process does not die, at once: until it does its groups cannot be removed.
+    fn say_what_is_stuck(&self) {
+        let (began, stuck) = (Instant::now(), || self.cage.processes().into_iter().find(|pid| is_stuck(*pid)));
+        while let Some(pid) = stuck() {
+            if began.elapsed() >= DIES_WITHIN {
+                let name = thread_name(pid, pid);
+                return eprint_fitted(&format!(
+                    "sidelane: process {name} of the batch does not end: it is in a system call that no signal interrupts; \
+                     see where with cat /proc/{pid}/stack"
+                ));
+            }
+            sleep(STUCK_LOOK_EVERY);
+        }
     }
 
     /// Batch has been kept off for so long.
