@@ -43,7 +43,7 @@ enum sidelane_tale_type {
 
 	/* ---- Threads ---- */
 	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up; 0 if it was preempted, or if the wake-up is not known */
-	SIDELANE_TALE_WOKEN = 12,        /* value: SIDELANE_TALE_BY_TIMER, or the system call in which it did so plus one, 0 if that is not known; the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
+	SIDELANE_TALE_WOKEN = 12,        /* value: SIDELANE_TALE_BY_TIMER, or the system call in which it did so plus one, 0 if that is not known, and SIDELANE_TALE_WAKES_SEVERAL; the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
 	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	/* 14 and 15 were system calls at their begin and end. */
 	SIDELANE_TALE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 3 if it begins in a system call, 2 at its end where that can be seen; value, at its begin: address */
@@ -72,7 +72,7 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
 
 	/* ---- Threads again ---- */
-	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_tale_file | timeout << SIDELANE_TALE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation; the value that it was expected to have is in place of its socket */
+	SIDELANE_TALE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TALE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_tale_file | timeout << SIDELANE_TALE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation; the value that it was expected to have is in place of its socket, and SIDELANE_TALE_OWN_STACK */
 	/* Of this, and of SENT on a socket that is not at the service's own port: detail: the peer's port | protocol <<
 	 * SIDELANE_TALE_PROTOCOL_SHIFT | family << SIDELANE_TALE_FAMILY_SHIFT; payload[1]: the peer's address, IPv4 in its
 	 * low half, of IPv6 the first eight bytes, the others are the value; of a Unix socket the peer's process in its high half */
@@ -84,6 +84,11 @@ enum sidelane_tale_type {
 
 /* The value of WOKEN if a timer did it. */
 #define SIDELANE_TALE_BY_TIMER (1ull << 32)
+/* In the value of WOKEN: the thread may wake more than one in this call on a futex. */
+#define SIDELANE_TALE_WAKES_SEVERAL (1ull << 33)
+
+/* Beside the expected value of a futex: it lies on the stack of the thread that waits, close to its end. */
+#define SIDELANE_TALE_OWN_STACK (1ull << 32)
 
 /* What a file is, in SLEEPS_IN: as in its mode, or one of the kernel's own. 0: the call names none. */
 enum sidelane_tale_file {

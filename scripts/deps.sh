@@ -6,7 +6,7 @@ set -eu
 build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
 demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
 test="dict-gcide zstd redis-server redis-tools memcached tini nginx-light bpftool util-linux python3-minimal libcap2-bin
-	openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"
+	g++ musl-tools openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"
 # Tests of the lab's key-value server and of containers; not every release of Debian has them.
 test_if_there="librocksdb-dev libwiredtiger-dev runc"
 

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::agent::SIDELANE;
+use common::c_program::compile_text_with;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use common::tracing::{Tracing, in_one_line, json_of, text};
 use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
@@ -572,4 +573,55 @@ fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
     let lock = found.as_array().unwrap().iter().find(|found| found["cause"] == "lock").expect("a lock");
     let evidence = lock["evidence"].to_string();
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
+}
+
+/// A service that waits so at requests of these names: the causes that made requests slow, first those of most time.
+fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, String)> {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile_text_with(compiler, "waits", include_str!("fixtures/waits.c"), dir.path())?;
+    let mut server = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let json = dir.path().join("t.json");
+    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let tracing = Tracing::start(&format!("port:{}", port.trim()), &options);
+    let mut client = TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().unwrap())).unwrap();
+    for way in ways.iter().cycle().take(ways.len() * 3) {
+        client.write_all(way.as_bytes()).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    drop(client);
+    let told = tracing.stop();
+    assert!(server.wait().unwrap().success());
+    let found = json_of(&json)["tale"]["found"].clone();
+    let found = found.as_array().unwrap().iter().filter(|found| found["requests_count"] != 0);
+    Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
+}
+
+/// Only the mutex among these ways is a lock.
+fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let Some((causes, told)) = causes_of_waits(compiler, others) else { return };
+    assert_eq!(causes.first().map(String::as_str), Some("hand-over"), "{told}");
+    assert!(!causes.iter().any(|cause| cause == "lock"), "{told}");
+    let Some((causes, told)) = causes_of_waits(compiler, &["mut"]) else { return };
+    assert_eq!(causes.first().map(String::as_str), Some("lock"), "{told}");
+}
+
+#[test]
+fn of_what_threads_of_glibc_wait_for_only_a_mutex_is_a_lock() {
+    only_a_mutex_is_a_lock(&["cc"], &["con", "sem", "joi"]);
+}
+
+#[test]
+fn of_what_threads_of_musl_wait_for_only_a_mutex_is_a_lock() {
+    only_a_mutex_is_a_lock(&["musl-gcc"], &["con", "sem", "joi"]);
+}
+
+#[test]
+fn of_what_threads_of_cxx_wait_for_only_a_mutex_is_a_lock() {
+    only_a_mutex_is_a_lock(&["g++", "-x", "c++", "-std=c++20"], &["fut", "per", "lat", "ato"]);
 }

@@ -132,6 +132,11 @@ pub const NO_CALL: u32 = u32::MAX;
 
 /// The value of [`Kind::Woken`] if a timer did it: `SIDELANE_TALE_BY_TIMER`.
 pub const BY_TIMER: u64 = 1 << 32;
+/// The flag in the value of [`Kind::Woken`] if the thread may wake more than one: `SIDELANE_TALE_WAKES_SEVERAL`.
+pub const WAKES_SEVERAL: u64 = 1 << 33;
+/// The flag beside the expected value of a futex in [`Kind::SleepsIn`], if that lies on the thread's own stack:
+/// `SIDELANE_TALE_OWN_STACK`.
+pub const OWN_STACK: u64 = 1 << 32;
 
 /// When a page fault was met, in the detail of [`Kind::PageFault`].
 #[allow(missing_docs, reason = "abi/tale.h says what each means")]

@@ -212,12 +212,15 @@ fn a_thread_sleeps_in_the_fault_that_it_is_in_and_in_no_earlier_one() {
     assert_eq!(cause(fault::BEGINS_IN_CALL, 2_995, NO_CALL), Some(HandOver), "that call is over");
 }
 
+/// A mutex that another thread has.
+const MUTEX: On = On { argument: 0xbeef, named: 0, expected: 2, socket: 0, file: 0, timeout_ms: 0 };
+
 #[test]
 fn the_runtime_paused() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
         let mut trace = request_is_taken_up();
         trace.event(200, Kind::PauseBegan, 5, kind);
-        trace.in_call(210, 1, 202, 0xbeef).sleeps(210, 1);
+        trace.in_call_on(210, 1, 202, MUTEX).sleeps(210, 1);
         trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1);
         answered(&mut trace, 500, 1);
         let held = [(200, 210, cause), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue)];
@@ -239,7 +242,7 @@ fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
 #[test]
 fn another_thread_held_a_lock() {
     let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, 202, 0xbeef).sleeps(210, 1);
+    trace.in_call_on(210, 1, 202, MUTEX).sleeps(210, 1);
     trace.woken(400, 6, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1..3], [(210, 400, Lock), (400, 410, RunQueue)]);

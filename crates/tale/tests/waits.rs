@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use sidelane_tale::cause::BY_OWN;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, Tasks, leave};
+use sidelane_tale::record::{Kind, OWN_STACK, Tasks, leave};
 use sidelane_tale::timeline::{Span, Timeline};
 use sidelane_tale::wait::{Doing, Ended, Object, Peer, UDP, call};
 
@@ -157,26 +157,84 @@ fn an_event_loop_sends_for_the_request_for_which_it_connected() {
     assert_eq!(times, [200_000, 9_080_000, 0], "{timeline:?}");
 }
 
-/// Thread 1 waits on a futex until `by` wakes it.
-fn on_futex(trace: &mut Trace, operation: u32, by: u32, number: u32) {
-    let on = On { argument: LOCK, named: operation, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, by, 1, number).comes(9_010, 1);
+/// Thread 1 waits at a futex until thread 5 wakes it.
+fn on_futex(trace: &mut Trace, named: u32, expected: u64, number: u32) {
+    let on = On { argument: LOCK, named, expected, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, number).comes(9_010, 1);
     answered(trace, 9_100, 1);
 }
 
 #[test]
 fn a_condition_a_park_and_a_join_are_no_locks() {
-    let mut condition = request_is_taken_up();
-    on_futex(&mut condition, FUTEX_WAIT_BITSET, 5, call::FUTEX);
-    let mut join = request_is_taken_up();
-    on_futex(&mut join, FUTEX_WAIT, 5, call::EXIT);
-    let mut mutex = request_is_taken_up();
-    on_futex(&mut mutex, FUTEX_WAIT, 5, call::FUTEX);
-    let mut of_rust = request_is_taken_up();
-    on_futex(&mut of_rust, FUTEX_WAIT_BITSET, 5, call::FUTEX);
-    of_rust.records.iter_mut().filter(|record| record.kind == Kind::SleepsIn).for_each(|record| record.socket = 2);
-    let causes = [condition, join, mutex, of_rust].map(|trace| longest(&trace).cause);
-    assert_eq!(causes, [HandOver, HandOver, Lock, Lock]);
+    let cause = |named, expected, number| {
+        let mut trace = request_is_taken_up();
+        on_futex(&mut trace, named, expected, number);
+        longest(&trace).cause
+    };
+    assert_eq!(cause(FUTEX_WAIT_BITSET, 0, call::FUTEX), HandOver, "a condition of glibc");
+    assert_eq!(cause(FUTEX_WAIT, 2 | OWN_STACK, call::FUTEX), HandOver, "a condition of musl");
+    assert_eq!(cause(FUTEX_WAIT, 0, call::FUTEX), HandOver, "a semaphore of C++");
+    assert_eq!(cause(FUTEX_WAIT, 1 << 31, call::FUTEX), HandOver, "a future of C++");
+    assert_eq!(cause(FUTEX_WAIT, 2, call::EXIT), HandOver, "a join");
+    assert_eq!(cause(FUTEX_WAIT, 2, call::FUTEX), Lock, "a mutex of glibc");
+    assert_eq!(cause(FUTEX_WAIT, 1 << 31 | 16, call::FUTEX), Lock, "a mutex of musl");
+    assert_eq!(cause(FUTEX_WAIT_BITSET, 2, call::FUTEX), Lock, "a mutex of Rust");
+}
+
+#[test]
+fn what_all_waiters_get_at_once_is_no_lock() {
+    let mut trace = Trace::new();
+    // Both threads wait and wake there, as at a barrier.
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_with_others(50, 1, 5).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_with_others(9_000, 5, 1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (HandOver, 5));
+}
+
+/// Thread 5 wakes thread 1 as if it gave a mutex back, and ends: in musl that is how it tells of its end.
+fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
+    let mut trace = request_is_taken_up();
+    trace.comes(200, 5).on_cpu(1);
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
+    before_its_end(&mut trace);
+    trace.switched(9_008, 5, NOBODY, leave::ENDED).on_cpu(1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    longest(&trace).cause
+}
+
+#[test]
+fn a_thread_that_ends_as_it_wakes_another_one_was_waited_for() {
+    assert_eq!(woken_by_a_thread_that_ends(|_| ()), HandOver);
+    let sleeps = |trace: &mut Trace| {
+        trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, NOBODY, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
+    };
+    assert_eq!(woken_by_a_thread_that_ends(sleeps), Lock);
+    let sends = |trace: &mut Trace| {
+        trace.asks(9_002, 5, 9, 5_399, UDP).on_cpu(1);
+    };
+    assert_eq!(woken_by_a_thread_that_ends(sends), Lock);
+}
+
+#[test]
+fn what_a_session_finds_out_for_another_one_is_no_lock() {
+    for (wakes_all, cause) in [(false, Lock), (true, HandOver)] {
+        let mut trace = request_is_taken_up();
+        trace.ready(50, 12, 10).received(60, 2, 12, 10, 2).on_cpu(1).started(60, 2, 12, 2, 50).on_cpu(1);
+        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 1 << 31, ..On::default() };
+        trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
+        match wakes_all {
+            true => trace.woken_with_others(9_000, 2, 1),
+            false => trace.woken_in(9_000, 2, 1, call::FUTEX),
+        };
+        trace.on_cpu(1).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        trace.sent(9_200, 2, 12, 30, 2).on_cpu(1).finished(9_200, 2, 12, 2, 60).on_cpu(1);
+        assert_eq!(longest(&trace).cause, cause, "{wakes_all}");
+    }
 }
 
 #[test]
@@ -187,7 +245,7 @@ fn what_its_waiters_hold_in_turns_is_a_lock() {
     trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
     trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
     trace.records.extend(request_is_taken_up().records);
-    on_futex(&mut trace, FUTEX_WAIT_BITSET, 5, call::FUTEX);
+    on_futex(&mut trace, FUTEX_WAIT_BITSET, 0, call::FUTEX);
     let span = longest(&trace);
     assert_eq!((span.cause, span.by_tid, span.detail), (Lock, 5, LOCK));
     assert_eq!(span.wait.expect("what it waited for").doing, Doing::Ran);
@@ -196,7 +254,7 @@ fn what_its_waiters_hold_in_turns_is_a_lock() {
 #[test]
 fn before_its_thread_is_created_a_request_waits_for_the_one_that_creates_it() {
     let mut trace = Trace::new();
-    let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     // Thread 5 accepts connections, and needs a lock for that, which thread 6 has.
     trace.comes(20, 6).on_cpu(1).comes(30, 5).in_call_on(60, 5, call::FUTEX, on).sleeps(60, 5);
     trace.ready(100, 7, 10).woken_in(9_000, 6, 5, call::FUTEX).on_cpu(1).comes(9_010, 5);
@@ -258,7 +316,7 @@ fn a_chain_of_waits_is_followed_to_its_end() {
     let mut trace = request_is_taken_up();
     // Thread 1 waits for 2, which waits for 3, which runs.
     for (tid, by, cpu, end_us) in [(1, 2, 0, 9_000), (2, 3, 1, 8_990)] {
-        let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, ..On::default() };
+        let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, expected: 2, ..On::default() };
         trace.comes(150 + u64::from(tid), tid).on_cpu(cpu);
         trace.in_call_on(200, tid, call::FUTEX, on).on_cpu(cpu).sleeps(200, tid).on_cpu(cpu);
         trace.woken_in(end_us, by, tid, call::FUTEX).on_cpu(cpu + 1).comes(end_us + 5, tid).on_cpu(cpu);
@@ -475,7 +533,7 @@ fn what_a_file_system_does_waits_for_the_disk_whoever_wakes_it() {
 #[test]
 fn a_wait_for_the_cpu_of_the_thread_with_the_lock_is_a_wait_for_the_lock() {
     let mut trace = Trace::new();
-    let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     // Thread 5 has the CPU and the lock when the request comes.
     trace.comes(10, 5).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, 5, 1, leave::PREEMPTED);
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
@@ -507,7 +565,7 @@ fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
         // Thread 1 wakes 5, and later 5 wakes 1, as threads of a mutex do.
         trace.in_call(10, 5, call::FUTEX, LOCK).on_cpu(1).sleeps(10, 5).on_cpu(1);
         trace.woken_in(150, 1, 5, call::FUTEX).comes(160, 5).on_cpu(1);
-        let on = On { argument: LOCK, named: FUTEX_WAIT, ..On::default() };
+        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
         trace.in_call_on(210, 1, number, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
         trace.comes(9_010, 1);
         answered(&mut trace, 9_100, 1);

@@ -19,6 +19,8 @@
 #define ANON_INODE_FS_MAGIC 0x09041934
 /* Of include/linux/sched.h: what a socket without a timeout has. */
 #define NO_TIMEOUT 0x7fffffffffffffffll
+/* Frames of a C library between its variable on the stack and the system call. */
+#define OWN_STACK_BYTES 512
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -278,6 +280,8 @@ static __always_inline void name_object(struct tale *tale, struct task_struct *t
 	if (call == CALL_FUTEX) {
 		tale->other_tid = argument(regs, 2);
 		tale->socket = (uint32_t)argument(regs, 3);
+		if (tale->value - stack_pointer(regs) < OWN_STACK_BYTES)
+			tale->socket |= SIDELANE_TALE_OWN_STACK;
 	}
 	if (inode) {
 		kind = kind_of(file, inode);

@@ -20,6 +20,7 @@ struct pt_regs {
 	unsigned long r10;
 	unsigned long r8;
 	unsigned long orig_ax;
+	unsigned long sp;
 };
 
 #pragma clang attribute pop
@@ -30,6 +31,7 @@ struct pt_regs {
 #define argument(regs, number) \
 	((number) == 2 ? (regs)->si : (number) == 3 ? (regs)->dx : (number) == 4 ? (regs)->r10 : (regs)->r8)
 #define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
+#define stack_pointer(regs) ((regs)->sp)
 #define calls_are_known true
 #else
 struct pt_regs;
@@ -37,6 +39,7 @@ struct pt_regs;
 #define first_argument(regs) ((void)(regs), 0)
 #define argument(regs, number) ((void)(regs), 0)
 #define is_in_no_call(regs) ((void)(regs), false)
+#define stack_pointer(regs) ((void)(regs), 0)
 #define calls_are_known false
 #endif
 

@@ -214,6 +214,14 @@ static __always_inline uint64_t call_of_waker(void)
 	return calls_are_known && !is_in_no_call(regs) ? (uint64_t)number_of_call(regs) + 1 : 0;
 }
 
+/* SIDELANE_TALE_WAKES_SEVERAL, if the thread that runs here wakes all that wait at a futex. */
+static __always_inline uint64_t wakes_several(uint64_t call)
+{
+	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
+
+	return calls_are_known && call == CALL_FUTEX + 1 && (int)argument(regs, 3) > 1 ? SIDELANE_TALE_WAKES_SEVERAL : 0;
+}
+
 /* A thread is woken by the one that runs here, or by an interrupt. */
 static __always_inline void is_woken(struct task_struct *task)
 {
@@ -243,7 +251,7 @@ static __always_inline void is_woken(struct task_struct *task)
 		.other_tid = task->pid,
 		.other_pid = task->tgid,
 		.request = by_interrupt ? 0 : present_request(state, cpu),
-		.value = by_timer ? SIDELANE_TALE_BY_TIMER : call,
+		.value = by_timer ? SIDELANE_TALE_BY_TIMER : call | wakes_several(call),
 	};
 	if (thread) {
 		thread->woken_ns = tale.at_ns;

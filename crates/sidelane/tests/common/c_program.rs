@@ -19,11 +19,17 @@ pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Opti
 
 /// Compiles a C program of a test into `dir`; `None` without a compiler, with a message.
 pub fn compile_text(name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
+    compile_text_with(&["cc"], name, source, dir)
+}
+
+/// The same, with this compiler and these options.
+pub fn compile_text_with(compiler: &[&str], name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
     let (text, program) = (dir.join(format!("{name}.c")), dir.join(name));
     std::fs::write(&text, source).expect("a file can be made in a temporary directory");
-    let ran = Command::new("cc").args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&text).output();
-    let Ok(compiled) = ran else {
-        sidelane_skip::skip("there is no C compiler here");
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&text);
+    let Ok(compiled) = command.output() else {
+        sidelane_skip::skip(format!("there is no compiler {} here", compiler[0]));
         return None;
     };
     if !compiled.status.success() {

@@ -6,15 +6,15 @@
 
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::follow::follow;
+use crate::builder::futexes::{is_lock_by_value, is_plain};
 use crate::builder::request::Id;
-use crate::builder::sleep::is_lock_by_operation;
 use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{Tiling, nothing};
 use crate::builder::world::World;
 use crate::cause::{BY_OWN, Cause};
 use crate::record::Task;
 use crate::timeline::Span;
-use crate::wait::{Doing, Ended, Purpose, Wait, call};
+use crate::wait::{Doing, Ended, Object, Purpose, Wait, call};
 
 /// A CPU that idles for longer than this while a thread waits for it does not only wake up.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
@@ -240,8 +240,12 @@ impl View<'_> {
     }
 
     fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
-        let by_use = || self.world.futexes.is_mutual(self.thread.pid, state.detail);
-        is_lock_by_operation(wait).unwrap_or_else(by_use)
+        let Object::Futex(operation, _) = wait.object else { return true };
+        // At its end a thread of musl wakes another one as if it gave it a mutex.
+        let waker = self.world.threads.get(&state.by.tid);
+        let is_end = is_plain(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
+        let by_use = || self.world.futexes.is_mutual(self.thread.pid, operation, state.detail);
+        !is_end && is_lock_by_value(wait).unwrap_or_else(by_use)
     }
 
     /// Whether an event loop waited until a timer. Which of its requests the timer is for, or whether it is for any, its

@@ -1,17 +1,72 @@
-//! How futexes are used: by which threads they are waited on and woken.
+//! What a futex is: a lock, or what a thread waits at until another one is done.
 //!
-//! The kernel sees a lock and a condition variable alike. But the threads that wait for a lock are those that hold it at
-//! other times, and so wake its waiters; a thread that waits for work, or for another one's end, does not wake others
-//! there.
+//! The kernel sees both alike. The value that a thread expects there tells the mutexes of C libraries and of Rust. For the
+//! rest, use tells: the threads that wait for a lock are those that hold it at other times, and so wake its waiters. A
+//! thread that waits for work, or for another one's end, does not wake others there.
 
 use rustc_hash::FxHashMap;
+
+use crate::wait::{Ended, Object, Wait, call};
+
+/// Operations on futexes, without their flags.
+mod operation {
+    pub const MASK: u32 = 0x7f;
+    pub const WAIT: u32 = 0;
+    pub const LOCK_PI: u32 = 6;
+    pub const WAIT_BITSET: u32 = 9;
+    /// That, private, on the monotonic clock.
+    pub const RUST: u32 = WAIT_BITSET | 0x80;
+    pub const LOCK_PI2: u32 = 13;
+}
+
+/// What the mutexes of glibc, Rust and Go hold while a thread waits. Counters of conditions pass it once.
+const CONTENDED: u32 = 2;
+/// Mutexes of musl, and robust ones of glibc, have this bit and who has them while a thread waits: a thread, or a small
+/// number. Futures of C++ have the bit alone, and semaphores of musl all bits.
+const WAITED_FOR: u32 = 1 << 31;
+const OWNER_DIED: u32 = 1 << 30;
+/// The highest number of a thread.
+const THREAD_MAX: u32 = 1 << 22;
+
+/// Whether a mutex that another thread has would have this value. A variable on the waiting thread's own stack is made for
+/// that one wait: the conditions of musl are such.
+pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
+    let owner = expected & !(WAITED_FOR | OWNER_DIED);
+    let is_owned = expected & WAITED_FOR != 0 && (1..=THREAD_MAX).contains(&owner);
+    match operation {
+        _ if on_own_stack => false,
+        operation::RUST => expected == CONTENDED,
+        _ => is_plain(operation) && (expected == CONTENDED || is_owned),
+    }
+}
+
+/// Whether threads wait there without a bit set, as at most locks, and at no condition of glibc.
+pub fn is_plain(operation: u32) -> bool {
+    operation & operation::MASK == operation::WAIT
+}
+
+/// Whether a wait on a futex is for a lock by its operation and value: always, never, or (none) by how the futex is used.
+pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
+    let Object::Futex(operation, is_contended) = wait.object else { return None };
+    let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
+    match operation & operation::MASK {
+        _ if wait.of_session => Some(true),
+        _ if is_end => Some(false),
+        _ if wait.call != Some(call::FUTEX) => None,
+        operation::LOCK_PI | operation::LOCK_PI2 => Some(true),
+        operation::WAIT if is_contended => Some(true),
+        // Rust's; glibc's conditions have another flag, or a timeout.
+        operation::WAIT_BITSET if is_contended && wait.timeout_ms == 0 => Some(true),
+        _ => None,
+    }
+}
 
 /// The most futexes that are known; of more, all are forgotten.
 const FUTEXES_MAX: usize = 16_384;
 /// Threads of a futex that are told apart.
 const THREADS: usize = 8;
-/// A lock and its condition lie so close together.
-const LINE_BITS: u32 = 6;
+/// A condition of glibc has two words, at which threads wait by turns.
+const WORDS_BITS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
@@ -26,16 +81,22 @@ fn note(threads: &mut [u32; THREADS], tid: u32) {
     }
 }
 
-/// All futexes.
+/// A futex of process `pid`. What threads wait at in plain waits has one word.
+fn key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
+    let is_plain = is_plain(operation);
+    (pid, is_plain, if is_plain { address } else { address >> WORDS_BITS })
+}
+
+/// How futexes are used: by which threads they are waited on and woken.
 #[derive(Debug, Default)]
 pub struct Futexes {
-    uses: FxHashMap<(u32, u64), Uses>,
+    uses: FxHashMap<(u32, bool, u64), Uses>,
 }
 
 impl Futexes {
     /// A thread of process `pid` waited there, and another one woke it.
-    pub fn note(&mut self, pid: u32, address: u64, waited: u32, woke: u32) {
-        let key = (pid, address >> LINE_BITS);
+    pub fn note(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
+        let key = key(pid, operation, address);
         if self.uses.len() >= FUTEXES_MAX && !self.uses.contains_key(&key) {
             self.uses.clear();
         }
@@ -45,14 +106,14 @@ impl Futexes {
     }
 
     /// Whether a thread that woke others there has waited there itself.
-    pub fn is_mutual(&self, pid: u32, address: u64) -> bool {
-        let uses = self.uses.get(&(pid, address >> LINE_BITS));
+    pub fn is_mutual(&self, pid: u32, operation: u32, address: u64) -> bool {
+        let uses = self.uses.get(&key(pid, operation, address));
         uses.is_some_and(|uses| uses.woke.iter().any(|tid| *tid != 0 && uses.waited.contains(tid)))
     }
 
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
-        self.uses.capacity() * size_of::<((u32, u64), Uses)>()
+        self.uses.capacity() * size_of::<((u32, bool, u64), Uses)>()
     }
 }
 
@@ -60,22 +121,89 @@ impl Futexes {
 mod tests {
     use super::*;
 
+    const PLAIN: u32 = 0;
+    const PRIVATE: u32 = 128;
+    /// Of a condition of glibc, private, by the real-time clock.
+    const CONDITION: u32 = 256 | 128 | 9;
+
+    /// By the sources of the libraries.
+    #[test]
+    fn mutexes_are_told_by_the_value_that_is_expected() {
+        for (operation, expected, on_own_stack, is, what) in [
+            (PRIVATE, 2, false, true, "glibc: a mutex; Go, InnoDB"),
+            (PLAIN, 2, false, true, "glibc: a shared mutex"),
+            (PRIVATE, 1 << 31 | 4_321, false, true, "glibc: a robust mutex, with its owner"),
+            (PRIVATE, 3 << 30 | 4_321, false, true, "glibc: a robust mutex whose owner before has died"),
+            (PRIVATE, 1 << 31 | 16, false, true, "musl: a mutex"),
+            (PRIVATE, 1 << 31 | 4_321, false, true, "musl: a recursive mutex, with its owner"),
+            (operation::RUST, 2, false, true, "Rust: a mutex"),
+            (PRIVATE, 2, true, false, "musl: a condition"),
+            (PRIVATE, u32::MAX, false, false, "musl 1.2.3: a semaphore; its locks for reading"),
+            (PRIVATE, 1 << 31, false, false, "musl 1.2.4: a semaphore"),
+            (PLAIN, 1 << 31, false, false, "libstdc++: a future"),
+            (PRIVATE, 0, false, false, "libstdc++: a semaphore; Go: a note"),
+            (PRIVATE, 1, false, false, "libstdc++: a latch that one thread has to reach; parking_lot"),
+            (CONDITION, 0, false, false, "glibc: a condition, a semaphore"),
+            (CONDITION, 2, false, false, "glibc: a condition that was signalled once"),
+            (CONDITION, 1 << 31 | 16, false, false, "glibc: a condition that was signalled often"),
+            (operation::RUST, u32::MAX, false, false, "Rust: a parked thread"),
+        ] {
+            assert_eq!(is_contended(operation, expected, on_own_stack), is, "{what}");
+        }
+    }
+
+    #[test]
+    fn without_a_value_use_tells_and_ends_of_threads_are_no_locks() {
+        let wait = |operation, is_contended| Wait {
+            call: Some(call::FUTEX),
+            object: Object::Futex(operation, is_contended),
+            ended: Ended::Thread(Some(call::FUTEX)),
+            ..Wait::default()
+        };
+        let mutex = wait(PRIVATE, true);
+        for (wait, is) in [
+            (mutex, Some(true)),
+            (wait(PRIVATE, false), None),
+            (wait(CONDITION, false), None),
+            (wait(operation::RUST, true), Some(true)),
+            (wait(operation::LOCK_PI | 128, false), Some(true)),
+            (Wait { timeout_ms: 5, ..wait(operation::RUST, true) }, None),
+            (Wait { ended: Ended::Thread(Some(call::EXIT)), ..mutex }, Some(false)),
+            (Wait { call: Some(call::FUTEX_WAIT), ..mutex }, None),
+            (Wait { of_session: true, ..wait(CONDITION, false) }, Some(true)),
+        ] {
+            assert_eq!(is_lock_by_value(&wait), is, "{wait:?}");
+        }
+    }
+
     #[test]
     fn threads_of_a_lock_wait_and_wake_and_those_of_a_queue_do_one() {
         let mut futexes = Futexes::default();
-        futexes.note(1, 0x1000, 5, 6);
-        futexes.note(1, 0x1000, 7, 6);
-        assert!(!futexes.is_mutual(1, 0x1000));
-        futexes.note(1, 0x1004, 6, 5);
-        assert!(futexes.is_mutual(1, 0x1000) && !futexes.is_mutual(2, 0x1000));
-        futexes.note(1, 0x2000, 5, 6);
-        assert!(!futexes.is_mutual(1, 0x2000));
+        futexes.note(1, CONDITION, 0x1000, 5, 6);
+        futexes.note(1, CONDITION, 0x1000, 7, 6);
+        assert!(!futexes.is_mutual(1, CONDITION, 0x1000));
+        // The other word of the same condition.
+        futexes.note(1, CONDITION, 0x1004, 6, 5);
+        assert!(futexes.is_mutual(1, CONDITION, 0x1000) && !futexes.is_mutual(2, CONDITION, 0x1000));
+        futexes.note(1, CONDITION, 0x2000, 5, 6);
+        assert!(!futexes.is_mutual(1, CONDITION, 0x2000));
+    }
+
+    #[test]
+    fn two_semaphores_side_by_side_for_question_and_answer_are_no_lock() {
+        let mut futexes = Futexes::default();
+        futexes.note(1, PRIVATE, 0x1000, 5, 6);
+        futexes.note(1, PRIVATE, 0x1004, 6, 5);
+        assert!(!futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
+        // Permits that threads take and give back.
+        futexes.note(1, PRIVATE, 0x1000, 6, 5);
+        assert!(futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
     }
 
     #[test]
     fn memory_is_bounded_however_many_there_are() {
         let mut futexes = Futexes::default();
-        (0..200_000).for_each(|address| futexes.note(1, address << LINE_BITS, 2, 3));
+        (0..200_000).for_each(|address| futexes.note(1, PRIVATE, address, 2, 3));
         assert!(futexes.uses.len() <= FUTEXES_MAX);
     }
 }

@@ -43,9 +43,7 @@ impl World {
     }
 
     fn acts(&mut self, record: &Record) {
-        let thread = self.thread(record.task);
-        thread.faults.goes_on(record.at_ns);
-        thread.acts(record.at_ns, record.cpu);
+        self.thread(record.task).uses_socket(record.at_ns, record.cpu);
     }
 
     fn received(&mut self, record: &Record) {

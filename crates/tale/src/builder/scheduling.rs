@@ -1,12 +1,13 @@
 //! Records of what threads do: they come to CPUs and leave them, wake each other, and wait in the kernel.
 
 use crate::builder::fact::Fact;
+use crate::builder::futexes::is_plain;
 use crate::builder::request::Link;
 use crate::builder::sleep::{At, Call, Waker};
 use crate::builder::world::World;
 use crate::cause::Cause;
-use crate::record::{BY_TIMER, Kind, NO_CALL, Record, fault};
-use crate::wait::{Purpose, call};
+use crate::record::{BY_TIMER, Kind, NO_CALL, Record, WAKES_SEVERAL, fault};
+use crate::wait::{Object, call};
 
 impl World {
     pub(super) fn scheduling(&mut self, record: &Record) {
@@ -52,12 +53,13 @@ impl World {
         }
         // Where interrupts are not known, the thread may be one that was interrupted.
         let is_known = self.settings.kinds.has(Kind::Woken);
-        let call = u32::try_from(record.value).ok().and_then(|call| call.checked_sub(1));
+        let call = (record.value as u32).checked_sub(1);
         let is_of_others = is_known && is_open && handed != request && releases(call);
         let waker = Waker {
             by,
             is_timer: record.value == BY_TIMER,
             call,
+            wakes_several: record.value & WAKES_SEVERAL != 0,
             is_session: is_of_others && by.pid != record.other.pid,
             is_peer: is_of_others && by.pid == record.other.pid && self.are_peers(by.tid, record.other.tid),
             has_read: by.tid != 0 && answered_ns >= since_ns,
@@ -68,14 +70,29 @@ impl World {
         if is_known && by.tid != 0 && call.is_some_and(creates) {
             woken.created = Some((record.at_ns, by.tid));
         }
-        if let Some(slept_at) =
-            slept_at.filter(|call| is_known && by.tid != 0 && Purpose::of(call.number) == Purpose::Futex)
-        {
-            self.futexes.note(record.other.pid, slept_at.argument, record.other.tid, by.tid);
+        if is_known && by.tid != 0 {
+            self.futex_woken(record, &waker, slept_at);
         }
         let is_handed = handed != 0 && is_known && by.pid == record.other.pid && !self.has_own_scheduler(by.pid);
         if is_handed && self.requests.is_open(handed) {
             self.hands_over(record, handed);
+        }
+    }
+
+    /// Notes who wakes whom at a futex. Of a mutex its value tells, and a wake of all threads tells of no lock: both say nothing
+    /// about what else lies there.
+    fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<Call>) {
+        if waker.call == Some(call::FUTEX)
+            && let Some(thread) = self.threads.get_mut(&waker.by.tid)
+        {
+            thread.wakes(record.at_ns);
+        }
+        let Some((slept_at, operation)) = slept_at.and_then(|call| Some((call, call.futex()?))) else { return };
+        let is_mutex = matches!(slept_at.object(), Object::Futex(_, true));
+        let is_event = waker.wakes_several && is_plain(operation);
+        if !is_mutex && !is_event {
+            let place = (operation, slept_at.argument);
+            self.futexes.note(record.other.pid, place.0, place.1, record.other.tid, waker.by.tid);
         }
     }
 

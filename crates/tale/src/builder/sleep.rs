@@ -1,20 +1,10 @@
 //! The cause of a thread's sleep: from the system call in which it slept, what woke it, and what the kernel did in
 //! between.
 
+use crate::builder::futexes::{is_contended, is_plain};
 use crate::cause::Cause;
-use crate::record::{Record, Task, leave};
+use crate::record::{OWN_STACK, Record, Task, leave};
 use crate::wait::{Ended, Object, Peer, Purpose, Wait, call};
-
-/// Operations on futexes, without their flags.
-mod operation {
-    pub const MASK: u32 = 0x7f;
-    pub const WAIT: u32 = 0;
-    pub const LOCK_PI: u32 = 6;
-    pub const WAIT_BITSET: u32 = 9;
-    /// That, private, on the monotonic clock.
-    pub const RUST: u32 = WAIT_BITSET | 0x80;
-    pub const LOCK_PI2: u32 = 13;
-}
 
 /// Kinds of files in `SLEEPS_IN`, `enum sidelane_tale_file`.
 mod file {
@@ -28,8 +18,6 @@ mod file {
 }
 
 const AF_UNIX: u32 = 1;
-/// What the mutexes of glibc, musl and Rust hold while a thread waits. Counters of conditions pass it once.
-const CONTENDED: u32 = 2;
 
 /// The system call in which a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +32,8 @@ pub struct Call {
     pub socket: u64,
     /// The value that a futex was expected to have.
     expected: u32,
+    /// The futex lies on the thread's own stack.
+    on_own_stack: bool,
 }
 
 impl Call {
@@ -58,7 +48,13 @@ impl Call {
             timeout_ms: record.other.pid >> 4,
             socket: if is_futex { 0 } else { record.socket },
             expected: if is_futex { record.socket as u32 } else { 0 },
+            on_own_stack: is_futex && record.socket & OWN_STACK != 0,
         }
+    }
+
+    /// The operation on a futex, if that is what the call waits on.
+    pub fn futex(&self) -> Option<u32> {
+        (Purpose::of(self.number) == Purpose::Futex).then_some(self.named)
     }
 
     /// What it is for, as far as its first file says more than its number.
@@ -85,9 +81,11 @@ impl Call {
     }
 
     /// What it waits for, without what is known of sockets.
-    fn object(&self) -> Object {
+    pub fn object(&self) -> Object {
         match self.file {
-            _ if Purpose::of(self.number) == Purpose::Futex => Object::Futex(self.named, self.expected == CONTENDED),
+            _ if let Some(operation) = self.futex() => {
+                Object::Futex(operation, is_contended(operation, self.expected, self.on_own_stack))
+            }
             0 => Object::Unknown,
             file::PIPE => Object::Pipe(self.named),
             file::SOCKET if self.named & 0xffff == AF_UNIX => Object::UnixSocket,
@@ -107,6 +105,8 @@ pub struct Waker {
     pub is_timer: bool,
     /// The system call in which it did.
     pub call: Option<u32>,
+    /// It may have woken others there, too: it gave none of them what one alone can have.
+    pub wakes_several: bool,
     /// It is of another process of the service, and works on a request of its own.
     pub is_session: bool,
     /// It is of the same process, and works on a request of its own, as the thread that it wakes does.
@@ -206,7 +206,7 @@ impl Sleep {
     fn cause_at_futex(&self) -> Cause {
         // A log of an older version says neither the operation nor whether a timer ended it.
         let may_be_timer =
-            self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || call.named == operation::WAIT);
+            self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || is_plain(call.named));
         match self.is_by_thread() {
             true => Cause::Lock,
             false if may_be_timer => Cause::Timer,
@@ -246,9 +246,21 @@ impl Sleep {
         }
     }
 
+    /// Whether something happened that several threads may wait for: the result of a future, the end of a count. A lock for
+    /// reading, too, is given to several; those of glibc wait with a bit set.
+    fn is_event(&self) -> bool {
+        let operation = self.call.and_then(|call| call.futex());
+        self.waker.wakes_several && operation.is_some_and(is_plain)
+    }
+
     /// What is said of it.
     pub fn wait(&self) -> Wait {
-        let object = self.call.map_or(Object::Unknown, |call| call.object());
+        let object = match self.call.map_or(Object::Unknown, |call| call.object()) {
+            Object::Futex(operation, is_contended) => {
+                Object::Futex(operation, is_contended && !self.waker.wakes_several)
+            }
+            object => object,
+        };
         let question = self.asked().and_then(|question| question.peer);
         let object = match (self.at, question) {
             (At { is_client: true, .. }, _) => Object::Client,
@@ -261,7 +273,8 @@ impl Sleep {
             Waker { call, .. } => Ended::Thread(call),
         };
         let of_session = self.waker.is_session;
-        let of_peer = self.waker.is_peer && self.call.is_some_and(|call| Purpose::of(call.number) == Purpose::Futex);
+        let operation = self.call.and_then(|call| call.futex());
+        let of_peer = self.waker.is_peer && operation.is_some() && !self.is_event();
         let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
         let connects = purpose == Purpose::Connect || self.asked().is_some_and(|question| question.connects);
         let timeout_ms = self.call.map_or(0, |call| call.timeout_ms);
@@ -282,20 +295,6 @@ fn object_may_be_peer(object: Object) -> bool {
     matches!(object, Object::Unknown | Object::Socket | Object::UnixSocket)
 }
 
-/// Whether a wait on a futex with this operation is for a lock: always, never, or (none) by how the futex is used.
-pub fn is_lock_by_operation(wait: &Wait) -> Option<bool> {
-    let Object::Futex(operation, is_contended) = wait.object else { return Some(true) };
-    let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
-    match operation & operation::MASK {
-        _ if wait.of_session => Some(true),
-        _ if is_end => Some(false),
-        operation::WAIT | operation::LOCK_PI | operation::LOCK_PI2 if wait.call == Some(call::FUTEX) => Some(true),
-        // Rust's; glibc's conditions have another flag, or a timeout.
-        operation::WAIT_BITSET if operation == operation::RUST && is_contended && wait.timeout_ms == 0 => Some(true),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,6 +306,7 @@ mod tests {
             by: Task { tid: 0, pid: 0 },
             is_timer: false,
             call: None,
+            wakes_several: false,
             is_session: false,
             is_peer: false,
             has_read: false,
@@ -328,7 +328,8 @@ mod tests {
     }
 
     fn in_call(number: u32, argument: u64) -> Sleep {
-        let call = Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0, expected: 0 };
+        let call =
+            Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0, expected: 0, on_own_stack: false };
         Sleep { call: Some(call), ..WAITS }
     }
 

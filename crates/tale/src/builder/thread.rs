@@ -77,6 +77,10 @@ pub struct Thread {
     waits: VecDeque<(u64, u64, Wait)>,
     /// The last disk that answered it, and when.
     disk: (u64, u64),
+    /// When it last woke another thread at a futex, if it has neither slept nor used a socket since.
+    woke_ns: u64,
+    /// The same, of a thread that has ended: it woke whoever waited for its end.
+    pub told_of_end_ns: u64,
     /// Why it left the CPU.
     leave: u32,
     /// Set if it is ready because it was woken.
@@ -114,6 +118,8 @@ impl Thread {
             question: None,
             waits: VecDeque::new(),
             disk: (0, 0),
+            woke_ns: 0,
+            told_of_end_ns: 0,
             leave: leave::PREEMPTED,
             woken: false,
             moved_ns: 0,
@@ -152,6 +158,18 @@ impl Thread {
         }
     }
 
+    /// It wakes another thread at a futex.
+    pub fn wakes(&mut self, at_ns: u64) {
+        self.woke_ns = at_ns;
+    }
+
+    /// It does something on a socket.
+    pub fn uses_socket(&mut self, at_ns: u64, cpu: u32) {
+        self.woke_ns = 0;
+        self.faults.goes_on(at_ns);
+        self.acts(at_ns, cpu);
+    }
+
     /// It works on another request from now on.
     pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
         self.handed_by = handed_by;
@@ -171,8 +189,10 @@ impl Thread {
         self.leave = why;
         self.woken = false;
         self.moved_ns = 0;
-        if why == leave::ENDED {
-            self.has_ended(at_ns);
+        match why {
+            leave::ENDED => self.has_ended(at_ns),
+            leave::PREEMPTED => (),
+            _ => self.woke_ns = 0,
         }
         match why {
             // A CPU that idles although a thread can run on it: the thread must not run.
@@ -187,6 +207,7 @@ impl Thread {
     fn has_ended(&mut self, at_ns: u64) {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
         self.question = None;
+        self.told_of_end_ns = std::mem::take(&mut self.woke_ns);
         self.is_let_run(at_ns);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use sidelane_tale::builder::{Builder, Settings};
 use sidelane_tale::cause::Cause;
-use sidelane_tale::record::{BY_TIMER, Kind, Record, Task, leave};
+use sidelane_tale::record::{BY_TIMER, Kind, Record, Task, WAKES_SEVERAL, leave};
 use sidelane_tale::timeline::Timeline;
+use sidelane_tale::wait::call;
 
 /// The service's process.
 pub const SERVICE: u32 = 100;
@@ -42,6 +43,8 @@ pub struct On {
     pub named: u32,
     pub file: u32,
     pub timeout_ms: u32,
+    /// The value that a futex was expected to have, and `OWN_STACK`.
+    pub expected: u64,
 }
 
 /// Kinds of files, of `enum sidelane_tale_file`.
@@ -153,7 +156,7 @@ impl Trace {
     pub fn in_call_on(&mut self, us: u64, tid: u32, number: u32, what: On) -> &mut Trace {
         self.in_call(us, tid, number, what.argument);
         let record = self.records.last_mut().expect("a record");
-        record.socket = what.socket;
+        record.socket = what.socket | what.expected;
         record.other = Task { tid: what.named, pid: what.file | what.timeout_ms << 4 };
         self
     }
@@ -166,6 +169,13 @@ impl Trace {
     /// `by` wakes a thread in this system call.
     pub fn woken_in(&mut self, us: u64, by: u32, tid: u32, number: u32) -> &mut Trace {
         self.add(us, Kind::Woken, by, |record| (record.other, record.value) = (task(tid), u64::from(number) + 1))
+    }
+
+    /// `by` wakes all threads at a futex, of which this is one.
+    pub fn woken_with_others(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
+        self.woken_in(us, by, tid, call::FUTEX);
+        self.records.last_mut().expect("a record").value |= WAKES_SEVERAL;
+        self
     }
 
     /// A question to 127.0.0.1 is sent on a socket that is not the service's own.
