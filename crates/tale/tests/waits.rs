@@ -421,6 +421,36 @@ fn questions_of_two_requests_on_one_connection_share_it() {
     }
 }
 
+/// Thread 1 gives its request to thread 5, that of a client library, which asks another service. `meanwhile`, and then the
+/// answer comes, and thread 5 wakes thread 1.
+fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
+    let mut trace = request_is_taken_up();
+    trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);
+    trace.woken_in(200, 1, 5, call::WRITE).on_cpu(1).comes(205, 5).on_cpu(1);
+    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
+    trace.asks(220, 5, 9, 6_379, 6).on_cpu(1);
+    trace.in_call(230, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(230, 5).on_cpu(1);
+    meanwhile(&mut trace);
+    trace.woken(9_000, NOBODY, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
+    trace.elsewhere(9_020, Kind::Received, 5, 9).on_cpu(1);
+    trace.woken_in(9_030, 5, 1, call::FUTEX).on_cpu(1).comes(9_040, 1);
+    answered(&mut trace, 9_100, 1);
+    longest(&trace)
+}
+
+#[test]
+fn a_question_of_an_unknown_request_leaves_that_of_another_one_and_shares_its_connection() {
+    let unknown = |trace: &mut Trace| {
+        trace.comes(290, 6).on_cpu(2).asks(300, 6, 9, 6_379, 6).on_cpu(2).sleeps(310, 6).on_cpu(2);
+    };
+    let (alone, shared) = (asked_by_a_library(|_| ()), asked_by_a_library(unknown));
+    for (span, is_shared) in [(alone, false), (shared, true)] {
+        assert_eq!((span.cause, span.length_ns()), (Downstream, 8_780_000), "{is_shared}");
+        assert_eq!(span.wait.expect("what it waited for").is_shared, is_shared);
+    }
+}
+
 #[test]
 fn a_connection_that_is_lent_to_one_after_the_other_is_not_shared() {
     let mut trace = request_is_taken_up();

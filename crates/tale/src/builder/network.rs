@@ -53,6 +53,7 @@ impl World {
         // What is received elsewhere has no place in a sequence.
         socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
+        socket.has_unknown = false;
         if !socket.calls.is_empty() && !is_asked {
             self.answer_taken(record);
         } else if is_asked {
@@ -136,7 +137,7 @@ impl World {
         socket.peer = named.or(socket.peer);
         let peer = socket.peer;
         if request == 0 {
-            return socket.calls.clear();
+            return socket.asks_for_unknown();
         }
         let is_it = |call: &&Call| call.connects && call.request == request && woken_ns > call.sent_ns;
         let connected = socket.calls.iter().find(is_it).copied();

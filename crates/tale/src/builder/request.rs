@@ -111,6 +111,11 @@ const PAUSE_NS: u64 = 10_000_000;
 const ONE_WAY_PAUSES: u8 = 3;
 
 impl Request {
+    /// Whether this thread, which did not receive it, was the last to get it.
+    pub fn is_with(&self, tid: u32) -> bool {
+        tid != self.receiver && self.links.last().is_some_and(|link| link.brings().0 == tid)
+    }
+
     /// Whether no response to it has been given yet.
     pub fn is_open(&self) -> bool {
         self.finished_ns == 0

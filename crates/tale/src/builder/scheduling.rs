@@ -73,9 +73,20 @@ impl World {
         if is_known && by.tid != 0 {
             self.futex_woken(record, &waker, slept_at);
         }
-        let is_handed = handed != 0 && is_known && by.pid == record.other.pid && !self.has_own_scheduler(by.pid);
-        if is_handed && self.requests.is_open(handed) {
-            self.hands_over(record, handed);
+        let may_hand = by.tid != 0 && is_known && by.pid == record.other.pid && !self.has_own_scheduler(by.pid);
+        match self.requests.is_open(handed) {
+            _ if !may_hand => (),
+            true => self.hands_over(record, handed),
+            false => self.gives_back(record),
+        }
+    }
+
+    /// A thread wakes the one whose request it has: it gives the request back, whatever else it works on now.
+    fn gives_back(&mut self, record: &Record) {
+        let (from, to) = (record.task.tid, record.other.tid);
+        let id = self.threads.get(&to).map_or(0, |thread| thread.request);
+        if self.requests.open_mut(id).is_some_and(|request| request.is_with(from)) {
+            self.requests.link(id, Link::Handed { at_ns: record.at_ns, from, to });
         }
     }
 
@@ -120,7 +131,7 @@ impl World {
         let Some(thread) = self.threads.get(&to) else { return };
         let (has, handed_by) = (thread.request, thread.handed_by);
         if has != id && has != 0 && handed_by != from && self.requests.is_open(has) {
-            return;
+            return self.gives_back(record);
         }
         self.requests.link(id, Link::Handed { at_ns: record.at_ns, from, to });
         if has != id

@@ -141,6 +141,9 @@ pub struct Socket {
     /// The side that ended the connection first, and when.
     pub ended: Option<(Side, u64)>,
     pub calls: Vec<Call>,
+    /// A thread that works on no known request has sent since anything was received, as the thread of a client library does
+    /// that sends for all.
+    pub has_unknown: bool,
     /// How often records had been lost when this was known of it.
     pub epoch: u32,
     /// Of requests that arrived before, some data may have come unseen.
@@ -160,6 +163,7 @@ impl Socket {
         self.clean_ns = u64::MAX;
         self.arrivals = Arrivals::default();
         self.calls.clear();
+        self.has_unknown = false;
         (self.left, self.held) = (None, None);
     }
 
@@ -170,11 +174,18 @@ impl Socket {
         if self.calls.len() == CALLS {
             self.calls.remove(0);
         }
-        call.is_shared = !self.calls.is_empty();
+        call.is_shared = !self.calls.is_empty() || self.has_unknown;
         if call.is_shared {
             self.calls.iter_mut().for_each(|other| other.is_shared = true);
         }
         self.calls.push(call);
+    }
+
+    /// A question is sent, and it is not known for which request. Those that were not answered share the connection with it.
+    pub fn asks_for_unknown(&mut self) {
+        self.has_unknown = true;
+        self.calls.retain(|other| !other.is_answered);
+        self.calls.iter_mut().for_each(|other| other.is_shared = true);
     }
 
     /// Whether some data of a request may have come unseen that arrived at `arrived_ns`, and is taken up at `at_ns`.
