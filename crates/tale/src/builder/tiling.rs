@@ -7,6 +7,8 @@ use crate::timeline::Span;
 const SPANS_MAX: usize = 1024;
 /// A timeline of more spans is cut into so many parts. In each of them all spans that say the same are one.
 const PARTS: u64 = 64;
+/// Spans of a part that are told apart by more than cause and thread.
+const SPANS_OF_PART: usize = SPANS_MAX / PARTS as usize;
 
 /// Spans that lie end to end, from one moment on.
 #[derive(Debug)]
@@ -79,13 +81,39 @@ fn coarser(spans: &[Span]) -> Vec<Span> {
         if (span.from_ns - first.from_ns) / part_ns != (tiling.at_ns - first.from_ns) / part_ns {
             lay(&mut part, &mut tiling);
         }
-        match part.iter_mut().find(|other| other.cause == span.cause && other.tid == span.tid) {
-            Some(other) => other.to_ns += span.length_ns(),
-            None => part.push(*span),
-        }
+        add(&mut part, span);
     }
     lay(&mut part, &mut tiling);
     tiling.spans
+}
+
+/// Adds a span to a part. If that has too many, spans of one cause and thread are one, which says only what is true of all.
+fn add(part: &mut Vec<Span>, span: &Span) {
+    let is_full = part.len() >= SPANS_OF_PART;
+    let place = part.iter().position(|other| say_the_same(other, span));
+    let similar = || part.iter().position(|other| (other.cause, other.tid) == (span.cause, span.tid));
+    match place.or_else(|| if is_full { similar() } else { None }) {
+        Some(place) => {
+            let length_ns = span.length_ns();
+            part[place] = Span { to_ns: part[place].to_ns + length_ns, ..common(&part[place], span) };
+        }
+        None => part.push(*span),
+    }
+}
+
+/// What both spans say.
+fn common(one: &Span, other: &Span) -> Span {
+    let by_is_same = (one.by_tid, one.by_pid) == (other.by_tid, other.by_pid);
+    let (by_tid, by_pid) = if by_is_same { (one.by_tid, one.by_pid) } else { (0, 0) };
+    Span {
+        cpu: one.cpu.filter(|_| one.cpu == other.cpu),
+        by_tid,
+        by_pid,
+        detail: if one.detail == other.detail { one.detail } else { 0 },
+        behind: if one.behind == other.behind { one.behind } else { 0 },
+        wait: one.wait.filter(|_| one.wait == other.wait),
+        ..*one
+    }
 }
 
 /// Lays a part's spans, each as long as all of its kind together.
@@ -128,5 +156,30 @@ mod tests {
         assert_eq!(on_cpu_ns, 300_000);
         assert!(spans.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns));
         assert_eq!((spans[0].from_ns, spans[spans.len() - 1].to_ns), (0, 1_000_000));
+    }
+
+    /// Time by detail of a timeline with such disks, one after the other.
+    fn times_of_disks(disks: u64) -> Vec<(u64, u64)> {
+        let mut tiling = Tiling::new(0);
+        for index in 0..10_000 {
+            tiling.until(index * 10 + 3, span(Cause::OnCpu));
+            tiling.until(index * 10 + 10, Span { detail: index % disks + 1, by_tid: 9, ..span(Cause::Disk) });
+        }
+        let mut times = std::collections::BTreeMap::<u64, u64>::new();
+        for span in tiling.finish(100_000).iter().filter(|span| span.cause == Cause::Disk) {
+            assert_eq!(span.by_tid, 9);
+            *times.entry(span.detail).or_default() += span.length_ns();
+        }
+        times.into_iter().collect()
+    }
+
+    #[test]
+    fn a_coarse_timeline_says_of_no_time_what_is_true_of_another_one() {
+        assert_eq!(times_of_disks(2), [(1, 35_000), (2, 35_000)]);
+        let of_many = times_of_disks(10_000);
+        let (unknown, known): (Vec<_>, Vec<_>) = of_many.into_iter().partition(|(disk, _)| *disk == 0);
+        assert!(known.iter().all(|(_, time_ns)| *time_ns == 7), "{known:?}");
+        let known_ns: u64 = known.iter().map(|(_, time_ns)| time_ns).sum();
+        assert_eq!(unknown[0].1 + known_ns, 70_000);
     }
 }
