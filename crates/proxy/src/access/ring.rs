@@ -2,9 +2,15 @@
 //!
 //! *Invariant:* an entry is read whole, as it was put in, or counted as lost (`entries_come_whole_and_in_order`). The
 //! sender alone moves `written`, after the words of an entry; the receiver alone moves `read`, after it has copied them.
+//!
+//! The receiver sleeps while nothing comes. It says so before it looks a last time, and the sender looks whether it sleeps
+//! after it has put an entry in: one of both sees what the other one did. So an entry costs a system call only if it comes
+//! after a pause (`a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use super::entry::{Entry, HEAD};
 
@@ -20,9 +26,22 @@ struct Ring {
     /// Entries that found no room, or could not be written.
     lost: AtomicU64,
     has_ended: AtomicBool,
+    /// The receiver's thread, which is woken while `is_asleep`.
+    receiver: OnceLock<Thread>,
+    is_asleep: AtomicBool,
 }
 
 impl Ring {
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_asleep.load(Ordering::Relaxed)
+            && self.is_asleep.swap(false, Ordering::Relaxed)
+            && let Some(receiver) = self.receiver.get()
+        {
+            receiver.unpark();
+        }
+    }
+
     fn word(&self, at: u64) -> &AtomicU64 {
         &self.words[at as usize % self.words.len()]
     }
@@ -51,7 +70,8 @@ pub struct Receiver {
 pub fn channel(bytes: usize) -> (Sender, Receiver) {
     let words = (0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
     let (written, read, lost) = Default::default();
-    let ring = Arc::new(Ring { words, written, read, lost, has_ended: AtomicBool::new(false) });
+    let (has_ended, is_asleep) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ring = Arc::new(Ring { words, written, read, lost, has_ended, receiver: OnceLock::new(), is_asleep });
     (
         Sender { ring: Arc::clone(&ring), written: 0, read: 0, texts: Vec::new() },
         Receiver { ring, read: 0, texts: Vec::new() },
@@ -76,6 +96,7 @@ impl Sender {
         }
         self.written = at;
         self.ring.written.store(at, Ordering::Release);
+        self.ring.wake();
     }
 
     fn has_room(&mut self, words: u64) -> bool {
@@ -95,6 +116,21 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.ring.has_ended.store(true, Ordering::Release);
+        self.ring.wake();
+    }
+}
+
+/// Wakes the receiver.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Ring>);
+
+impl Waker {
+    /// Ends the receiver's sleep, or the next one if it does not sleep.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(receiver) = self.0.receiver.get() {
+            receiver.unpark();
+        }
     }
 }
 
@@ -102,6 +138,27 @@ impl Receiver {
     /// Whether no entry comes any more but those that are there.
     pub fn has_ended(&self) -> bool {
         self.ring.has_ended.load(Ordering::Acquire)
+    }
+
+    /// What wakes it.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.ring))
+    }
+
+    /// Sleeps until an entry comes, the sender is gone, or the waker says so; for so long at most, if a time is given. To be
+    /// called by one thread alone. It may also wake for nothing.
+    pub fn sleep(&self, at_most: Option<Duration>) {
+        if self.ring.receiver.set(thread::current()).is_ok() {
+            // What came before could not wake this thread: it is to be looked at first.
+            fence(Ordering::SeqCst);
+            return;
+        }
+        self.ring.is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.read == self.ring.written.load(Ordering::Acquire) && !self.has_ended() {
+            at_most.map_or_else(thread::park, thread::park_timeout);
+        }
+        self.ring.is_asleep.store(false, Ordering::Relaxed);
     }
 
     /// Takes the oldest entry out, if there is one.
@@ -195,6 +252,28 @@ mod tests {
         sending.join().unwrap();
         assert_eq!(came + receiver.lost(), COUNT);
         assert!(came > 0);
+    }
+
+    #[test]
+    fn a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end() {
+        const COUNT: u64 = 2000;
+        let (mut sender, mut receiver) = channel(1 << 20);
+        let (told, came) = std::sync::mpsc::channel();
+        let receiving = std::thread::spawn(move || {
+            // A wake-up that is lost is a test that does not end.
+            while !receiver.has_ended() {
+                receiver.sleep(None);
+                while let Some(number) = receiver.receive(|entry| entry.arrived_ns) {
+                    told.send(number).unwrap();
+                }
+            }
+        });
+        for number in 0..COUNT {
+            sender.send(&entry(number, b""));
+            assert_eq!(came.recv().unwrap(), number);
+        }
+        drop(sender);
+        receiving.join().unwrap();
     }
 
     #[test]

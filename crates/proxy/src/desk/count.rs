@@ -4,7 +4,7 @@ use serde::Serialize;
 use sidelane_policy::hedge::Hazard;
 
 use super::record::{End, Record};
-use super::servers::Durations;
+use super::servers::{Durations, add_each};
 
 /// Counted since the start.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -52,6 +52,51 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Adds what another desk counted.
+    pub fn add(&mut self, other: &Self) {
+        // Without `..`: a new field is not forgotten.
+        let Self {
+            requests,
+            answered,
+            failures,
+            failed,
+            cut,
+            left,
+            hedges,
+            wins,
+            failed_hedges,
+            refused,
+            sent_again,
+            dropped,
+            wasted_ns,
+            swaps,
+            warm_ups,
+            warm_up_requests,
+            tied,
+            answered_ns,
+            durations,
+        } = other;
+        self.requests += requests;
+        self.answered += answered;
+        self.failures += failures;
+        self.failed += failed;
+        self.cut += cut;
+        self.left += left;
+        self.hedges += hedges;
+        self.wins += wins;
+        self.failed_hedges += failed_hedges;
+        self.refused += refused;
+        self.sent_again += sent_again;
+        self.dropped += dropped;
+        self.wasted_ns += wasted_ns;
+        add_each(&mut self.swaps, swaps);
+        self.warm_ups += warm_ups;
+        self.warm_up_requests += warm_up_requests;
+        self.tied += tied;
+        self.answered_ns += answered_ns;
+        self.durations.add(durations);
+    }
+
     pub(super) fn finish(&mut self, record: &Record, end: End) {
         self.hedges += u64::from(record.hedged_to().is_some());
         self.wins += u64::from(record.is_win());

@@ -114,6 +114,15 @@ impl Durations {
         self.buckets[BOUNDS_NS.partition_point(|bound| *bound < duration)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(duration);
     }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        add_each(&mut self.buckets, &other.buckets);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+}
+
+pub(super) fn add_each(sums: &mut [u64], more: &[u64]) {
+    sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
 }
 
 /// Counted of one server since the start. Requests that warm it up are left out.
@@ -135,6 +144,16 @@ pub struct ServerCounts {
 }
 
 impl ServerCounts {
+    /// Adds what another desk counted of the same server.
+    pub fn add(&mut self, other: &Self) {
+        let Self { responses, replies, errors, ejections, last_fault: _, response_time } = other;
+        add_each(&mut self.responses, responses);
+        add_each(&mut self.replies, replies);
+        add_each(&mut self.errors, errors);
+        self.ejections += ejections;
+        self.response_time.add(response_time);
+    }
+
     pub(super) fn note(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Status(status) => {

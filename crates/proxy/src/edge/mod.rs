@@ -126,6 +126,11 @@ impl Proxy {
 }
 
 impl View {
+    /// Waits until a server goes out of service, or may come back. A change that comes before the call counts.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
     /// What it does now.
     pub fn state(&self) -> State {
         let (shared, desk) = (&self.0, self.0.desk.borrow());
@@ -148,6 +153,27 @@ impl View {
 }
 
 impl State {
+    /// Adds what another proxy, which takes no more clients, has counted: it was at the same address before.
+    pub fn add_counts(&mut self, other: &Self) {
+        self.turned_away += other.turned_away;
+        self.without_link += other.without_link;
+        self.log_lost += other.log_lost;
+        self.counts.add(&other.counts);
+        for theirs in &other.by_server {
+            match self.by_server.iter_mut().find(|server| server.address == theirs.address) {
+                Some(server) => server.counts.add(&theirs.counts),
+                None => self.by_server.push(ServerState { ejected: None, ..theirs.clone() }),
+            }
+        }
+    }
+
+    /// Adds what another proxy still does.
+    pub fn add_work(&mut self, other: &Self) {
+        self.in_flight += other.in_flight;
+        self.clients += other.clients;
+        self.tunnels += other.tunnels;
+    }
+
     /// Swaps so far, by hazard.
     pub fn swaps(&self) -> impl Iterator<Item = (Hazard, u64)> {
         Hazard::ALL.into_iter().map(|hazard| (hazard, self.counts.swaps[hazard as usize]))

@@ -60,6 +60,10 @@ pub(super) struct Shared {
     pub(super) without_link: Cell<u64>,
     /// The clock has to look when it is to ring next.
     pub(super) sooner: Notify,
+    /// By server: ejections so far, and whether it is out of service.
+    ejections: Cell<[(u64, bool); 2]>,
+    /// Rings when they change.
+    pub(super) changed: Notify,
     /// When the clock rings next.
     pub(super) rings_at: Cell<Nanos>,
     /// What clients keep.
@@ -103,6 +107,8 @@ impl Shared {
             turned_away: Cell::new(0),
             without_link: Cell::new(0),
             sooner: Notify::new(),
+            ejections: Cell::default(),
+            changed: Notify::new(),
             rings_at: Cell::new(Nanos::MAX),
         })
     }
@@ -181,6 +187,15 @@ impl Shared {
             }
         }
         self.look_sooner();
+        self.tell_of_ejections();
+    }
+
+    fn tell_of_ejections(&self) {
+        let desk = self.desk.borrow();
+        let now = Server::BOTH.map(|server| (desk.server_counts(server).ejections, desk.ejection(server).is_some()));
+        if self.ejections.replace(now) != now {
+            self.changed.notify_one();
+        }
     }
 
     fn look_sooner(&self) {

@@ -75,13 +75,23 @@ fn effect_of(name: &[u8]) -> Option<Effect> {
     look_up(&EFFECTS, name)
 }
 
+/// The name of a command for people: in capitals if it is listed, else as the client wrote it.
+pub fn name_of(command: &Command) -> &[u8] {
+    find(&EFFECTS, command.name()).map_or(command.name(), |(name, _)| name)
+}
+
 /// Looks a name up, however it is spelt.
 pub(super) fn look_up<T: Copy>(names: &HashMap<&[u8], T>, name: &[u8]) -> Option<T> {
+    find(names, name).map(|(_, value)| value)
+}
+
+/// The name as it is listed, and what it stands for.
+fn find<'a, T: Copy>(names: &HashMap<&'a [u8], T>, name: &[u8]) -> Option<(&'a [u8], T)> {
     let mut upper = [0; NAME_MAX];
     let upper = upper.get_mut(..name.len())?;
     upper.copy_from_slice(name);
     upper.make_ascii_uppercase();
-    names.get(&*upper).copied()
+    names.get_key_value(&*upper).map(|(name, value)| (*name, *value))
 }
 
 /// Whether the command is in one of the lists.

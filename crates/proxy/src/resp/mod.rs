@@ -8,7 +8,7 @@ mod reader;
 
 pub use command::{
     Kind, Repeatable, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of, loads_script, marks_connection,
-    may_write,
+    may_write, name_of,
 };
 pub use frame::{BadFrame, Scanner};
 pub use keys::count_keys;

@@ -299,6 +299,18 @@ fn commands_of_redis_have_their_name_and_number_of_keys_and_no_argument() {
 }
 
 #[test]
+fn a_commands_name_is_written_in_capitals_or_as_it_came_and_never_long() {
+    let (proxy, mut log) = logged(redis(redis_server(), None));
+    let unknown = format!("no\"\n{}", "x".repeat(1000));
+    for (name, told) in [("mGet", "MGET"), (&*unknown, &unknown[..63])] {
+        let mut client = proxy.connect();
+        say_in(&mut client, &format!("*2\r\n${}\r\n{name}\r\n$3\r\nkey\r\n", name.len()));
+        read_until(&mut client, "\r\n");
+        assert_eq!(log.next()["command"], told);
+    }
+}
+
+#[test]
 fn commands_that_are_not_answered_have_a_line_each() {
     let (proxy, mut log) = logged(redis(redis_server(), None));
     assert!(proxy.send("*bad\r\n").starts_with("-ERR sidelane"));

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use rustix::fs::{OFlags, fcntl_setfl};
 use sidelane_host::clock::now_ns;
-use sidelane_proxy::access::{Context, Format, Receiver, Sender, channel};
+use sidelane_proxy::access::{Context, Format, Receiver, Sender, Waker, channel};
 use sidelane_report::terminal::eprint_fitted;
 
+use super::bell::Bell;
 use crate::audit::WholeLines;
 use crate::own_threads::Patient;
 
@@ -27,10 +28,12 @@ use crate::own_threads::Patient;
 pub const STDOUT: &str = "-";
 /// Room for entries on their way: at 250 bytes each, for 400 000 requests a second between two looks.
 const RING_BYTES: usize = 2 << 20;
-/// How often entries are looked for.
+/// How often entries are looked for while they come.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes that are written at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// How often it is looked whether lines are still lost.
+const LOSS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Without a lost line for so long, the log is whole again.
 const CALM: Duration = Duration::from_secs(10);
 /// At the end the disk has this time for what is left.
@@ -64,9 +67,11 @@ impl OpenLog {
     }
 
     /// Writes what comes from the sender, on a thread of its own. `servers` are the first and the second one.
-    pub fn start(self, servers: [SocketAddr; 2]) -> io::Result<(Sender, LogHandle, LogEnd)> {
+    /// `bell` rings when there is something to tell.
+    pub fn start(self, servers: [SocketAddr; 2], bell: Arc<Bell>) -> io::Result<(Sender, LogHandle, LogEnd)> {
         let (sender, receiver) = channel(RING_BYTES);
-        let handle = LogHandle { is_file: !is_stdout(&self.path), shared: Arc::default() };
+        let shared = Arc::new(Shared { opens_again: false.into(), lost: 0.into(), news: Mutex::default(), bell });
+        let handle = LogHandle { is_file: !is_stdout(&self.path), shared, waker: receiver.waker() };
         let (ended, end) = sync_channel::<()>(1);
         let log_end = LogEnd { end, shared: Arc::clone(&handle.shared), path: self.path.clone() };
         let writer = Writer {
@@ -101,16 +106,17 @@ fn duplicate_stdout() -> io::Result<File> {
 }
 
 /// What the writing thread and its owners share.
-#[derive(Default)]
 struct Shared {
     opens_again: AtomicBool,
     lost: AtomicU64,
     news: Mutex<Vec<String>>,
+    bell: Arc<Bell>,
 }
 
 impl Shared {
     fn say(&self, what: String) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.bell.ring();
     }
 }
 
@@ -118,12 +124,14 @@ impl Shared {
 pub struct LogHandle {
     is_file: bool,
     shared: Arc<Shared>,
+    waker: Waker,
 }
 
 impl LogHandle {
     /// Has the file opened again, since another one may have its name. Whether there is a file.
     pub fn open_again(&self) -> bool {
         self.shared.opens_again.store(self.is_file, Ordering::Release);
+        self.waker.wake();
         self.is_file
     }
 
@@ -185,7 +193,7 @@ impl Writer {
         loop {
             // Read before the entries, so that all that were sent before the end are among them.
             let is_last = self.receiver.has_ended();
-            self.write();
+            let count = self.write();
             if self.shared.opens_again.swap(false, Ordering::AcqRel) {
                 self.open_again();
             }
@@ -193,15 +201,20 @@ impl Writer {
             if is_last {
                 return;
             }
-            thread::sleep(LOOK_EVERY);
+            match count {
+                0 => self.receiver.sleep(self.loss.goes_on.map(|_| LOSS_LOOK_EVERY)),
+                // What comes by then is written together.
+                _ => thread::sleep(LOOK_EVERY),
+            }
         }
     }
 
-    /// Writes all entries that have come.
-    fn write(&mut self) {
+    /// Writes all entries that have come. Returns how many.
+    fn write(&mut self) -> u64 {
         let epoch = SystemTime::now() - Duration::from_nanos(now_ns());
         let epoch_ns = epoch.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let context = Context { format: self.log.format, servers: self.servers, epoch_ns };
+        let mut all = 0;
         loop {
             let Self { receiver, text, .. } = self;
             text.clear();
@@ -210,8 +223,9 @@ impl Writer {
                 count += 1;
             }
             if count == 0 {
-                return;
+                return all;
             }
+            all += count;
             self.put(count);
         }
     }

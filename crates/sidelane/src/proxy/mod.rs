@@ -5,6 +5,7 @@
 //! too.
 
 mod access_log;
+mod bell;
 mod draining;
 mod ejections;
 mod metrics;
@@ -14,13 +15,15 @@ mod summary;
 mod traced;
 mod watch;
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use std::{mem, slice};
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sidelane_host::posix_signals::PosixSignals;
+use sidelane_host::posix_signals::{Caught, PosixSignals, wait_for_any};
 
 use crate::agent::metrics::{Exposition, Listener};
 pub use access_log::STDOUT;
@@ -33,8 +36,8 @@ pub use running::{ReadyProxy, RunningProxy};
 use sidelane_report::terminal::eprint_fitted;
 pub use summary::Summary;
 
-/// How often readers of metrics, and the end, are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The longest sleep, if nothing comes.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// What `sidelane proxy` was asked to do.
 #[derive(Clone, Debug)]
@@ -58,14 +61,16 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     let mut proxy = ready.start()?;
     eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
     let tell = |proxy: &mut RunningProxy| {
-        proxy.look().iter().for_each(|news| eprint_fitted(&format!("sidelane: {news}")));
-        if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {
-            listener.tell(|| exposition(proxy));
-        }
+        let reader = metrics.as_ref().filter(|listener| has_reader(listener));
+        let news = if reader.is_some() { proxy.look_now() } else { proxy.look() };
+        news.iter().for_each(|news| eprint_fitted(&format!("sidelane: {news}")));
+        reader.into_iter().for_each(|listener| listener.tell(|| exposition(proxy)));
     };
     let end = wanted.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
-        if signals.wait(LOOK_EVERY)?.is_some_and(|caught| asks_to_end(caught, slice::from_ref(&proxy))) {
+        let left = end.map_or(SLEEP_MAX, |end| end.saturating_duration_since(Instant::now()));
+        let caught = wait(&signals, metrics.as_ref(), &proxy, left)?;
+        if caught.is_some_and(|caught| asks_to_end(caught, slice::from_ref(&proxy))) {
             break;
         }
         tell(&mut proxy);
@@ -80,6 +85,20 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
         }
     })?;
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
+}
+
+/// Waits for a signal, a reader of metrics, or something that the proxy has to tell.
+fn wait(
+    signals: &PosixSignals,
+    metrics: Option<&Listener>,
+    proxy: &RunningProxy,
+    at_most: Duration,
+) -> io::Result<Option<Caught>> {
+    let files = [Some(signals.as_fd()), Some(proxy.bell()), metrics.map(Listener::as_fd)];
+    let mut files: Vec<PollFd> =
+        files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+    wait_for_any(&mut files, at_most.min(SLEEP_MAX))?;
+    signals.wait(Duration::ZERO)
 }
 
 /// A user who does not wait has to know how to end it.

@@ -4,10 +4,11 @@
 //! at that moment.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use sidelane_policy::hedge::Server;
@@ -18,9 +19,9 @@ use sidelane_proxy::page::HazardPage;
 use sidelane_proxy::witness::Witness;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
-use tokio::time::sleep;
 
 use super::access_log::{LogEnd, LogHandle, OpenLog};
+use super::bell::Bell;
 use super::ejections::changes;
 use super::options::ProxyOptions;
 use super::traced::Traces;
@@ -28,8 +29,10 @@ use super::watch::Watch;
 use crate::note::Note;
 use crate::own_threads::Fixed;
 
-/// How often a proxy writes down what it does.
-const TELL_EVERY: Duration = Duration::from_millis(50);
+/// How often a proxy is asked to write down what it does.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// A proxy that does not write down what it does in this time is too busy to be waited for.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// A proxy that has all it needs, and serves nobody yet.
 pub struct ReadyProxy {
@@ -80,16 +83,21 @@ impl ReadyProxy {
     /// Serves clients from now on, on threads of its own.
     pub fn start(self) -> Result<RunningProxy> {
         let page = Arc::new(HazardPage::new().context("cannot make the page of hazards")?);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new().context("cannot make a bell for the proxy")?);
         let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
         let traces = Traces::start(&self.options)?;
         let (witness, for_proxy, its_page) = (traces.witness(), Arc::clone(&shared), Arc::clone(&page));
         let config = self.options.config();
         let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
-        let log = self.log.map(|log| log.start(servers)).transpose().context("cannot start the access log's thread")?;
+        let log = self
+            .log
+            .map(|log| log.start(servers, Arc::clone(&shared.bell)))
+            .transpose()
+            .context("cannot start the access log's thread")?;
         let (sender, log, log_end) =
             log.map_or((None, None, None), |(sender, log, end)| (Some(sender), Some(log), Some(end)));
         let serve = move || {
+            let _ending = Ending(&for_proxy);
             // Requests pass through it: where it runs is for the user to say, as for any service.
             let _fixed = Fixed::this_thread();
             let state = run(listener, config, (its_page, witness, sender), &for_proxy);
@@ -102,6 +110,7 @@ impl ReadyProxy {
             address,
             listener: Some(self.listener),
             state: None,
+            asked: Instant::now(),
             thread: Some(thread.context("cannot start a thread")?),
             shared,
             log,
@@ -115,12 +124,43 @@ impl ReadyProxy {
 }
 
 /// What the proxy's threads and their owner share.
-#[derive(Default)]
 struct Shared {
     drains: Notify,
     ends: Notify,
     watches_end: Arc<AtomicBool>,
+    /// Asks for what the proxy does.
+    asks: Notify,
     state: Mutex<Option<State>>,
+    /// What the proxy does was written down.
+    told: Condvar,
+    /// Rings when there is something to tell, and when the proxy has ended.
+    bell: Arc<Bell>,
+    has_ended: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            drains: Notify::default(),
+            ends: Notify::default(),
+            watches_end: Arc::default(),
+            asks: Notify::default(),
+            state: Mutex::default(),
+            told: Condvar::default(),
+            bell: Arc::new(Bell::new()?),
+            has_ended: AtomicBool::default(),
+        })
+    }
+}
+
+/// Tells of the end of the proxy's thread, however it ends.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Release);
+        self.0.bell.ring();
+    }
 }
 
 /// A proxy that runs. Dropping this ends it, and does not wait for its end.
@@ -131,6 +171,8 @@ pub struct RunningProxy {
     listener: Option<TcpListener>,
     /// What it had done at the last look.
     state: Option<State>,
+    /// When it was last asked for that.
+    asked: Instant,
     thread: Option<JoinHandle<Result<State>>>,
     shared: Arc<Shared>,
     log: Option<LogHandle>,
@@ -157,13 +199,39 @@ impl RunningProxy {
         ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
     }
 
-    /// Reads what it does, unless it is being written now. Returns what is to be told of its servers and its access log.
+    /// Reads what it did up to the look before, unless it is being written now, and asks for what it does now. Returns what
+    /// is to be told of its servers and its access log.
     pub fn look(&mut self) -> Vec<String> {
+        self.shared.bell.silence();
+        let news = self.read();
+        if self.asked.elapsed() >= ASK_EVERY {
+            self.asked = Instant::now();
+            self.shared.asks.notify_one();
+        }
+        news
+    }
+
+    fn read(&mut self) -> Vec<String> {
         let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
         let news = state.as_ref().map(|state| changes(self.state.as_ref(), state));
         self.state.clone_from(&state);
         let of_log = self.log.as_ref().map(LogHandle::take_news);
         [news, of_log].into_iter().flatten().flatten().collect()
+    }
+
+    /// Waits until it has written down what it does now, and reads that as [`Self::look`] does.
+    pub fn look_now(&mut self) -> Vec<String> {
+        let shared = Arc::clone(&self.shared);
+        let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // It cannot be written before this waits for it.
+        shared.asks.notify_one();
+        drop(shared.told.wait_timeout(state, ANSWER_TIME));
+        self.look()
+    }
+
+    /// Readable when there is something to tell, or it has ended; a look silences it.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
     }
 
     /// What it did up to the last look; nothing before it has written anything down.
@@ -184,7 +252,7 @@ impl RunningProxy {
 
     /// Whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.shared.has_ended.load(Ordering::Acquire)
     }
 
     /// Ends it at once, and waits until it serves nobody. Those who watch end soon after.
@@ -223,17 +291,25 @@ fn run(
         tokio::select! {
             result = proxy.run(shared.drains.notified()) => result.context("the proxy cannot go on")?,
             () = shared.ends.notified() => {}
-            () = tell(&view, &shared.state) => {}
+            () = tell(&view, shared) => {}
         }
         Ok(view.state())
     })
 }
 
-/// Writes down what the proxy does, for ever.
-async fn tell(view: &View, state: &Mutex<Option<State>>) {
+/// Writes down what the proxy does: at first, when it is asked, and when there is something to tell. For ever.
+async fn tell(view: &View, shared: &Shared) {
+    let mut is_news = false;
     loop {
         let now = view.state();
-        *state.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        sleep(TELL_EVERY).await;
+        *shared.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        shared.told.notify_all();
+        if is_news {
+            shared.bell.ring();
+        }
+        is_news = tokio::select! {
+            () = view.changed() => true,
+            () = shared.asks.notified() => false,
+        };
     }
 }

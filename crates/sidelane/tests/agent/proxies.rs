@@ -191,6 +191,9 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
     let metrics = nowhere();
     let file = File::of_nobody().and(&format!("[metrics]\nlisten = \"{metrics}\""));
     let mut daemon = Daemon::start(&file.clone().and(&section(listen, held, "")), 0, 0);
+    answers.send(()).unwrap();
+    Client::of(listen).must_hear("held");
+    seen.recv().expect("the server had it");
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::of(listen)).collect();
     for client in &mut clients {
         client.0.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -200,16 +203,27 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
     daemon.run.wait_until_audited("reload", 0);
     let drains = |proxy: &Value| proxy["draining"] == true && proxy["in_flight"] == CLIENTS;
     wait_until("the old one drains", || status()["proxies"].as_array().is_some_and(|all| all.iter().any(drains)));
-    let counted = format!("sidelane_proxy_draining{{listen=\"{listen}\"}} 1");
-    let answer = ask(metrics.port(), "/metrics");
-    assert!(answer.contains(&counted), "no {counted} in {answer}");
+    let told = |draining: usize, answered: usize| {
+        let lines = [
+            format!("sidelane_proxy_draining{{listen=\"{listen}\"}} {draining}.0\n"),
+            format!("sidelane_proxy_requests_total{{listen=\"{listen}\",end=\"answered\"}} {answered}.0\n"),
+        ];
+        wait_until(&lines.concat(), || {
+            let answer = ask(metrics.port(), "/metrics");
+            lines.iter().all(|line| answer.contains(line))
+        });
+    };
+    told(1, 1);
     (0..5).for_each(|_| Client::of(listen).must_hear("new"));
+    told(1, 6);
     (0..CLIENTS).for_each(|_| answers.send(()).unwrap());
     for client in &mut clients {
         let answer = read_to_end(&mut client.0);
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
     }
     drop(clients);
+    // What the old one counted is not forgotten with it.
+    told(0, 6 + CLIENTS);
     // The agent's own end is as orderly.
     let since_ns = now_ns();
     daemon.reload(&file.and(&section(listen, held, "")));

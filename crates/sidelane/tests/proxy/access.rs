@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -88,6 +89,29 @@ fn the_log_is_for_the_group_goes_on_behind_what_is_there_and_has_the_last_line_a
     }
     let mode = fs::metadata(&log).unwrap().permissions().mode();
     assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
+}
+
+#[test]
+fn a_proxy_that_has_nothing_to_do_sleeps() {
+    /// In a second.
+    const SLEEPS_MAX: u64 = 10;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("access.log");
+    let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let proxy = Proxy::start(well(), None, &[&options(&log, "json")[..], &["--metrics", &metrics]].concat());
+    let mut client = proxy.connect();
+    for number in 1..=3 {
+        wait_until("it sleeps", || {
+            let before = proxy.sleeps();
+            thread::sleep(Duration::from_secs(1));
+            proxy.sleeps() - before <= SLEEPS_MAX
+        });
+        client.write_all(GET).unwrap();
+        read_until(&mut client, "well");
+        wait_until("the line", || count(&log) == number);
+    }
+    proxy.signal(libc::SIGHUP);
+    proxy.finish();
 }
 
 #[test]

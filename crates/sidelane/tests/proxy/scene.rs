@@ -90,6 +90,16 @@ impl Proxy {
         self.signal(libc::SIGTERM);
     }
 
+    /// How often its threads have gone to sleep so far.
+    pub fn sleeps(&self) -> u64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let sleeps = |status: String| {
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap().trim();
+            line.parse::<u64>().unwrap()
+        };
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok()).map(sleeps).sum()
+    }
+
     /// Sends a POSIX signal.
     pub fn signal(&self, number: i32) {
         signal(self.child.id(), number);

@@ -10,7 +10,7 @@ use super::super::ended::{Ended, Facts};
 use super::super::shared::{Shared, now};
 use crate::access::{Asked, Outcome};
 use crate::desk::{End, Label, Ticket};
-use crate::resp::{Command, count_keys};
+use crate::resp::{Command, count_keys, name_of};
 
 /// The commands of a client that are not answered, as the access log is told of them at their end. Each has one entry: one
 /// that is not answered when the proxy ends is cut.
@@ -67,7 +67,7 @@ impl Journal {
     pub(super) fn is_tied(&self, command: &Command, to: Option<Server>) {
         if self.shared.has_log() {
             let outcome = if to.is_some() { Outcome::Tied } else { Outcome::Failed };
-            let name = Label::of(command.name());
+            let name = Label::of(name_of(command));
             self.log(&Ended::apart(outcome, now(), to), name.bytes(), Size::of(command), 0);
         }
     }

@@ -1,8 +1,13 @@
 //! The proxies of the file.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ptr;
+
 use anyhow::{Context, Result};
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::priority::with_this_thread_on;
+use sidelane_proxy::edge::State;
 
 use crate::agent::metrics::Family;
 use crate::agent::status::ProxyStatus;
@@ -15,6 +20,8 @@ pub struct Proxies {
     running: Vec<RunningProxy>,
     /// Those that take no more clients, and answer what they have.
     draining: Vec<RunningProxy>,
+    /// By address: what proxies counted that have drained, as long as another one is there.
+    drained: BTreeMap<SocketAddr, State>,
     /// Where their threads may run: wherever the agent itself could when it was started.
     cpus: Vec<u32>,
 }
@@ -31,7 +38,7 @@ pub struct Told {
 impl Proxies {
     /// None yet. Their threads will run on these CPUs.
     pub fn new(cpus: Vec<u32>) -> Self {
-        Self { running: Vec::new(), draining: Vec::new(), cpus }
+        Self { running: Vec::new(), draining: Vec::new(), drained: BTreeMap::new(), cpus }
     }
 
     /// Has exactly these run. Those that are as they were go on untouched.
@@ -79,7 +86,24 @@ impl Proxies {
         let news: Vec<_> = all.flat_map(news).map(Ok).collect();
         let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
         let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
-        news.into_iter().chain(failed.chain(drained).map(end)).collect()
+        let ended: Vec<RunningProxy> = failed.chain(drained).collect();
+        news.into_iter().chain(ended.into_iter().map(|proxy| self.end_one(proxy))).collect()
+    }
+
+    /// Its counts go on in those of its successor, if it has one.
+    fn end_one(&mut self, proxy: RunningProxy) -> Result<String> {
+        let address = proxy.address();
+        let ended = end(proxy);
+        let has_successor = self.running.iter().chain(&self.draining).any(|other| other.address() == address);
+        match &ended {
+            _ if !has_successor => drop(self.drained.remove(&address)),
+            Ok((state, _)) => {
+                let before = self.drained.entry(address);
+                before.and_modify(|before| before.add_counts(state)).or_insert_with(|| state.clone());
+            }
+            Err(_) => {}
+        }
+        ended.map(|(_, told)| told)
     }
 
     /// Has the files of access logs opened again.
@@ -91,12 +115,27 @@ impl Proxies {
 
     /// What Prometheus reads of them, as of the last look.
     pub fn families(&self) -> Vec<Family> {
-        let counted = self.one_for_each_address().filter_map(|proxy| {
+        let states: Vec<_> =
+            self.one_for_each_address().filter_map(|proxy| Some((proxy, self.state_of_all_at(proxy)?))).collect();
+        let counted = states.iter().map(|(proxy, state)| {
             let (address, options) = (proxy.address(), proxy.options());
             let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
-            Some(Counted { listen: Some(address), options, state: proxy.state()?, draining })
+            Counted { listen: Some(address), options, state, draining }
         });
         families(&counted.collect::<Vec<_>>())
+    }
+
+    /// What a proxy does, with what is left of those that were at its address before, and what they counted.
+    fn state_of_all_at(&self, proxy: &RunningProxy) -> Option<State> {
+        let address = proxy.address();
+        let mut state = proxy.state()?.clone();
+        let others = self.draining.iter().filter(|other| other.address() == address && !ptr::eq(*other, proxy));
+        for other in others.filter_map(RunningProxy::state) {
+            state.add_counts(other);
+            state.add_work(other);
+        }
+        self.drained.get(&address).into_iter().for_each(|drained| state.add_counts(drained));
+        Some(state)
     }
 
     /// A draining proxy only where no other one takes clients.
@@ -119,11 +158,13 @@ impl Proxies {
     pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
         let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
         let waited = drain(&mut all, signals, |_| {}).context("cannot wait for the end of the proxies");
-        waited.err().into_iter().map(Err).chain(all.into_iter().map(end)).collect()
+        let ended = all.into_iter().map(|proxy| end(proxy).map(|(_, told)| told));
+        waited.err().into_iter().map(Err).chain(ended).collect()
     }
 }
 
-fn end(proxy: RunningProxy) -> Result<String> {
+/// Ends it: what it did, and what is to be told of that.
+fn end(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
     let cut =
@@ -132,7 +173,7 @@ fn end(proxy: RunningProxy) -> Result<String> {
         0 => String::new(),
         lost => format!("; {lost} of its requests are not in its access log"),
     };
-    Ok(format!("the proxy at {address} has ended{cut}{unlogged}"))
+    Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
 }
 
 fn news(proxy: &mut RunningProxy) -> Vec<String> {

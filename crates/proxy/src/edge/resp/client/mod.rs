@@ -23,7 +23,7 @@ use super::tunnel;
 use crate::desk::{Class, End, Label, Ticket};
 use crate::resp::{
     Command, CommandReader, Kind, Lineup, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of,
-    loads_script, marks_connection, may_write,
+    loads_script, marks_connection, may_write, name_of,
 };
 use replies::Fate;
 
@@ -315,7 +315,7 @@ impl Session {
         }
         // A command that follows one that changes something waits its turn at the same server, and later ones stay there.
         let follows = self.lineup.tied_to().or(self.writes.server());
-        let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(command.name()));
+        let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(name_of(&command)));
         if kind == Kind::Once {
             let mut desk = self.shared.desk.borrow_mut();
             self.lineup.pin().into_iter().for_each(|ticket| desk.pin(ticket));
