@@ -111,11 +111,11 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     let pid = child.id();
     wait_until("it was in its class, or refused", || policy(pid).as_deref() == Some("6") || !is_alive(pid));
     let Some(mut scene) = Scene::set() else {
-        let _ = child.kill();
+        let _ = child.kill().and_then(|()| child.wait());
         return;
     };
     if !is_alive(pid) || !scene.batch.admit(pid) {
-        let _ = child.kill();
+        let _ = child.kill().and_then(|()| child.wait());
         return sidelane_skip::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
     }
     scene.daemon.run.wait_until_audited("withhold", 0);
