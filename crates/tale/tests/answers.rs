@@ -37,6 +37,19 @@ fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
 }
 
 #[test]
+fn of_an_answer_whose_arrival_is_not_recorded_it_is_not_said_that_it_had_come() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
+    trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
+    trace.elsewhere(30_010, Kind::Received, 1, 9);
+    answered(&mut trace, 30_100, 1);
+    let timeline = trace.first();
+    let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
+    assert_eq!(queue.wait, None);
+}
+
+#[test]
 fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
     let timeline = asked_beside_a_long_request(29_000);
     let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));

@@ -93,7 +93,7 @@ impl World {
         for call in &mut socket.calls {
             let Call { request, from, sent_ns, again_ns: [again_ns, _], is_shared, .. } = *call;
             if let Some(ready_ns) = call.ready_ns(came_ns, woken_ns, by_loop) {
-                let (taken_ns, to, connects) = (record.at_ns, tid, false);
+                let (taken_ns, to, connects, is_seen) = (record.at_ns, tid, false, came_ns != 0);
                 let link = Link::Called {
                     sent_ns,
                     from,
@@ -105,6 +105,7 @@ impl World {
                     is_shared,
                     connects,
                     by_loop,
+                    is_seen,
                 };
                 self.requests.link(request, link);
             }
@@ -146,9 +147,20 @@ impl World {
         if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
             // The send comes after it.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
-            let (from, to, again_ns, connects, by_loop) = (asked_by, from, 0, true, false);
-            let link =
-                Link::Called { sent_ns, from, again_ns, ready_ns, taken_ns, to, peer, is_shared, connects, by_loop };
+            let (from, to, again_ns, connects, by_loop, is_seen) = (asked_by, from, 0, true, false, false);
+            let link = Link::Called {
+                sent_ns,
+                from,
+                again_ns,
+                ready_ns,
+                taken_ns,
+                to,
+                peer,
+                is_shared,
+                connects,
+                by_loop,
+                is_seen,
+            };
             self.requests.link(request, link);
         }
         let question = Question { socket: record.socket, peer, connects };

@@ -78,9 +78,12 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
 fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
     match *link {
         Link::Handed { from, .. } => from,
-        Link::Called { sent_ns, from, again_ns, ready_ns, to, peer, is_shared, connects, by_loop, .. } => {
-            let waits_for_thread = by_loop || from != to;
-            let taken = if waits_for_thread { Place::Answered { tid: to, peer } } else { Place::Thread(to) };
+        Link::Called { sent_ns, from, again_ns, ready_ns, to, peer, is_shared, connects, by_loop, is_seen, .. } => {
+            let taken = match by_loop || from != to {
+                true if is_seen => Place::Answered { tid: to, peer },
+                true => Place::Queue(to),
+                false => Place::Thread(to),
+            };
             back.to(ready_ns.max(started_ns), taken);
             back.to(sent_ns.max(started_ns), Place::Call { peer, is_shared, connects, again_ns });
             from
@@ -138,9 +141,20 @@ mod tests {
         let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
         let way_by = |by_loop, to| {
             let (sent_ns, again_ns, ready_ns, taken_ns) = (200, 0, 600, 650);
-            let (from, is_shared, connects) = (1, false, false);
-            let call =
-                Link::Called { sent_ns, from, again_ns, ready_ns, taken_ns, to, peer, is_shared, connects, by_loop };
+            let (from, is_shared, connects, is_seen) = (1, false, false, true);
+            let call = Link::Called {
+                sent_ns,
+                from,
+                again_ns,
+                ready_ns,
+                taken_ns,
+                to,
+                peer,
+                is_shared,
+                connects,
+                by_loop,
+                is_seen,
+            };
             way(&request(vec![call], to))
         };
         let asked = Place::Call { peer, is_shared: false, connects: false, again_ns: 0 };

@@ -27,6 +27,8 @@ pub enum Link {
         connects: bool,
         /// The thread that took the answer works on other requests, too.
         by_loop: bool,
+        /// It is recorded when the answer came; else it is taken to have woken the thread.
+        is_seen: bool,
     },
 }
 
