@@ -185,7 +185,6 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     let lane = Words::of(&mut run);
     let (pid, tid) = told(&mut run);
     run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
-    // Lists of members in version 1 may be a second old.
     let cage = format!("sidelane-{}", run.pid());
     let is_home = |line: &str| line.contains("freezer") && line.ends_with(&cage);
     let groups = || fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap();

@@ -184,7 +184,12 @@ fn a_thread_that_climbs_again_and_again_is_stopped() {
     let mut run = Run::beside(service.target()).and(&["--allow-realtime"]).start(&["python3", "-c", CLIMBER]);
     run.wait_until("batch was stopped and went on", |run| run.has_audited("go_on", 0));
     let run = end(run).must_say(&["all batch was stopped for a while", "climber"]);
-    let steps = steps(&run.audit());
+    let audit = run.audit();
+    let steps = steps(&audit);
+    let first_ns = |action: &str| audit.iter().find(|entry| entry["action"] == action)?["at_ns"].as_u64();
+    let stopped_ns = first_ns("go_on").unwrap().saturating_sub(first_ns("stop").unwrap());
+    // 0.1 s is stated. A second more is for noise.
+    assert!((100_000_000..1_100_000_000).contains(&stopped_ns), "the first stop lasted {stopped_ns} ns");
     let actions: Vec<&str> = steps.iter().map(|(action, _)| action.as_str()).collect();
     let stop = actions.iter().position(|action| *action == "stop").expect("batch was stopped");
     assert!(actions[..stop].contains(&"demote") && actions[stop..].contains(&"go_on"), "{actions:?}");

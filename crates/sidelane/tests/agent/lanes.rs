@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::{state, threads};
 
 use crate::common::lanes::REQUEST_LANE;
@@ -114,6 +115,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
         let _ = child.kill().and_then(|()| child.wait());
         return;
     };
+    let joins_ns = now_ns();
     if !is_alive(pid) || !scene.batch.admit(pid) {
         let _ = child.kill().and_then(|()| child.wait());
         return sidelane_skip::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
@@ -136,6 +138,11 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     let actions: Vec<Value> = scene.daemon.run.audit().into_iter().map(|entry| entry["action"].clone()).collect();
     let count = |action: &str| actions.iter().filter(|found| *found == action).count();
     assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
+    let audit = scene.daemon.run.audit();
+    let withheld = audit.iter().find(|entry| entry["action"] == "withhold").expect("it was audited");
+    // Half a second is stated. A second more is for noise.
+    let took_ns = withheld["at_ns"].as_u64().unwrap().saturating_sub(joins_ns);
+    assert!(took_ns < 1_500_000_000, "lanes were withheld after {took_ns} ns");
     scene.must_end_well();
 }
 
