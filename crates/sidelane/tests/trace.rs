@@ -173,7 +173,7 @@ fn a_client_that_closes_while_it_waits_is_said_to_abandon() {
     drop(stuck);
     until_blocked(server.address(), 0);
     let told = tracing.stop();
-    let first = told.split(" %  ").next().unwrap();
+    let first = in_one_line(told.split(" %  ").next().unwrap());
     assert!(first.contains("1 request was abandoned by the client"), "{told}");
     let row = &json_of(&json)["rows"][0];
     assert_eq!(
