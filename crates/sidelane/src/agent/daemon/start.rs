@@ -53,10 +53,7 @@ impl Agent {
         let serving = serving_cpus(&config);
         own_threads::direct(&online, &serving, &CpuMask::EMPTY);
         // Before anything is claimed, because its errors name the privileges that are missing.
-        let is_needed = goes_by_interference(&config.policy);
-        let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
-        let metric = Metric::start(&here, is_needed, &tracker)?;
-        tracker.attach()?;
+        let (tracker, metric) = attach(&config, &here)?;
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
@@ -131,6 +128,15 @@ impl Agent {
         }
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
     }
+}
+
+/// Loads the kernel program, with what the policy goes by, and attaches it.
+fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, Metric)> {
+    let is_needed = goes_by_interference(&config.policy);
+    let tracker = Rc::new(Tracker::load(features(config, is_needed.then_some(&here.told))?)?);
+    let metric = Metric::start(here, is_needed, &tracker)?;
+    tracker.attach()?;
+    Ok((tracker, metric))
 }
 
 /// The CPUs on which the services that are there may run. Where they do run is looked at later.
