@@ -88,7 +88,7 @@ fn what_a_thread_waits_for_after_the_answer_came_is_told() {
     const FUTEX_WAIT: u32 = 128;
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP);
-    let on = On { argument: 0x7f00_1000, named: FUTEX_WAIT, ..On::default() };
+    let on = On { argument: 0x7f00_1000, named: FUTEX_WAIT, expected: 2, ..On::default() };
     trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(20_000, 5, 1, call::FUTEX).comes(20_010, 1);
     trace.took_answer(20_020, 1, 9, 1_000);
     answered(&mut trace, 20_100, 1);
