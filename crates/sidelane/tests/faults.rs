@@ -300,7 +300,8 @@ fn a_long_hold_does_not_leak() {
         HoldState::Evicted,
         |run| run,
         |lane, batch| {
-            wait_until("batch was away", || !wants_cpu(batch));
+            // A summons from before it was away may be answered later.
+            wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept());
             let away_at_ticks = cpu_ticks(batch);
             // Held again for a moment if the whole group did not stand still within a millisecond.
             let is_off = || matches!(lane.state(), HoldState::Evicted | HoldState::Held) && !lane.batch_is_on();
