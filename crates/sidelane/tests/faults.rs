@@ -265,7 +265,10 @@ fn batch_that_strays_is_put_back(unmount: &str) {
     let batch = run.batch_pid();
     wait_until("batch was back in its lane", || allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cpuset can be used here", "outside its lanes"]);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cpuset can be used here"]);
+    // On a busy machine it may be put back before it has run there.
+    let told = ["outside its lanes", "was allowed other CPUs"];
+    assert!(told.iter().any(|told| run.stderr.contains(told)), "{run}");
 }
 
 #[test]
