@@ -16,20 +16,24 @@ fn database() -> Object {
 }
 
 /// An event loop, thread 1, has clients at sockets 7 and 8. Request 1 asks at 200 µs. Request 2 comes at 300 µs, and the
-/// loop works on it until 30 ms. Then it takes the answer for request 1, the last of which came at `came_us`.
-fn asked_beside_a_long_request(came_us: u64) -> Timeline {
+/// loop works on it until 30 ms. Then it takes the answer for request 1. If it is recorded when the last of that came, it
+/// came at `came_us`.
+fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
     trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
-    trace.took_answer(30_010, 1, 9, came_us);
+    match came_us {
+        Some(came_us) => trace.took_answer(30_010, 1, 9, came_us),
+        None => trace.elsewhere(30_010, Kind::Received, 1, 9),
+    };
     answered(&mut trace, 30_100, 1);
     trace.first()
 }
 
 #[test]
 fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
-    let timeline = asked_beside_a_long_request(1_000);
+    let timeline = asked_beside_a_long_request(Some(1_000));
     let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.of_cause_ns(cause));
     assert_eq!(times, [800_000, 29_010_000, 180_000], "{timeline:?}");
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
@@ -38,20 +42,14 @@ fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
 
 #[test]
 fn of_an_answer_whose_arrival_is_not_recorded_it_is_not_said_that_it_had_come() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
-    trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
-    trace.elsewhere(30_010, Kind::Received, 1, 9);
-    answered(&mut trace, 30_100, 1);
-    let timeline = trace.first();
+    let timeline = asked_beside_a_long_request(None);
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
     assert_eq!(queue.wait, None);
 }
 
 #[test]
 fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
-    let timeline = asked_beside_a_long_request(29_000);
+    let timeline = asked_beside_a_long_request(Some(29_000));
     let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
     assert_eq!(times, [28_800_000, 1_010_000], "{timeline:?}");
     let wait = timeline.spans.iter().find(|span| span.cause == Downstream).and_then(|span| span.wait);

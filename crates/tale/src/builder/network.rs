@@ -1,7 +1,7 @@
 //! Records of sockets and requests.
 
 use crate::builder::holds::{KNOWN, TWICE, cause_of, is_paced};
-use crate::builder::request::{Id, Link, Request};
+use crate::builder::request::{Called, Id, Link, Request};
 use crate::builder::sleep::Question;
 use crate::builder::socket::Call;
 use crate::builder::world::World;
@@ -93,21 +93,10 @@ impl World {
         for call in &mut socket.calls {
             let Call { request, from, sent_ns, again_ns: [again_ns, _], is_shared, .. } = *call;
             if let Some(ready_ns) = call.ready_ns(came_ns, woken_ns, by_loop) {
-                let (taken_ns, to, connects, is_seen) = (record.at_ns, tid, false, came_ns != 0);
-                let link = Link::Called {
-                    sent_ns,
-                    from,
-                    again_ns,
-                    ready_ns,
-                    taken_ns,
-                    to,
-                    peer,
-                    is_shared,
-                    connects,
-                    by_loop,
-                    is_seen,
-                };
-                self.requests.link(request, link);
+                let (taken_ns, to, is_seen) = (record.at_ns, tid, came_ns != 0);
+                let times = Called { sent_ns, again_ns, ready_ns, taken_ns, ..Called::default() };
+                let called = Called { from, to, peer, is_shared, by_loop, is_seen, ..times };
+                self.requests.link(request, Link::Called(called));
             }
             (call.is_answered, call.again_ns) = (true, [0; 2]);
             if !is_shared {
@@ -147,21 +136,9 @@ impl World {
         if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
             // The send comes after it.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
-            let (from, to, again_ns, connects, by_loop, is_seen) = (asked_by, from, 0, true, false, false);
-            let link = Link::Called {
-                sent_ns,
-                from,
-                again_ns,
-                ready_ns,
-                taken_ns,
-                to,
-                peer,
-                is_shared,
-                connects,
-                by_loop,
-                is_seen,
-            };
-            self.requests.link(request, link);
+            let times = Called { sent_ns, ready_ns, taken_ns, ..Called::default() };
+            let called = Called { from: asked_by, to: from, peer, connects: true, ..times };
+            self.requests.link(request, Link::Called(called));
         }
         let question = Question { socket: record.socket, peer, connects };
         self.requests.open_mut(request).into_iter().for_each(|request| request.asks(question, at_ns));

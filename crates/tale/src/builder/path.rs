@@ -1,6 +1,6 @@
 //! The way of a request: which thread had it when, from its last moment back to its first.
 
-use crate::builder::request::{Link, Request};
+use crate::builder::request::{Called, Link, Request};
 use crate::wait::Peer;
 
 /// Where a request is during a stretch of its way.
@@ -78,14 +78,15 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
 fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
     match *link {
         Link::Handed { from, .. } => from,
-        Link::Called { sent_ns, from, again_ns, ready_ns, to, peer, is_shared, connects, by_loop, is_seen, .. } => {
-            let taken = match by_loop || from != to {
-                true if is_seen => Place::Answered { tid: to, peer },
+        Link::Called(called) => {
+            let Called { from, to, peer, is_shared, connects, again_ns, .. } = called;
+            let taken = match called.by_loop || from != to {
+                true if called.is_seen => Place::Answered { tid: to, peer },
                 true => Place::Queue(to),
                 false => Place::Thread(to),
             };
-            back.to(ready_ns.max(started_ns), taken);
-            back.to(sent_ns.max(started_ns), Place::Call { peer, is_shared, connects, again_ns });
+            back.to(called.ready_ns.max(started_ns), taken);
+            back.to(called.sent_ns.max(started_ns), Place::Call { peer, is_shared, connects, again_ns });
             from
         }
     }
@@ -140,22 +141,9 @@ mod tests {
     fn an_answer_of_another_service_is_waited_for() {
         let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
         let way_by = |by_loop, to| {
-            let (sent_ns, again_ns, ready_ns, taken_ns) = (200, 0, 600, 650);
-            let (from, is_shared, connects, is_seen) = (1, false, false, true);
-            let call = Link::Called {
-                sent_ns,
-                from,
-                again_ns,
-                ready_ns,
-                taken_ns,
-                to,
-                peer,
-                is_shared,
-                connects,
-                by_loop,
-                is_seen,
-            };
-            way(&request(vec![call], to))
+            let times = Called { sent_ns: 200, ready_ns: 600, taken_ns: 650, ..Called::default() };
+            let called = Called { from: 1, to, peer, by_loop, is_seen: true, ..times };
+            way(&request(vec![Link::Called(called)], to))
         };
         let asked = Place::Call { peer, is_shared: false, connects: false, again_ns: 0 };
         for (by_loop, to) in [(false, 1), (true, 1), (false, 2)] {

@@ -12,24 +12,28 @@ pub enum Link {
     /// A thread that had it woke another one.
     Handed { at_ns: u64, from: u32, to: u32 },
     /// A thread asked another service, and one took the answer.
-    Called {
-        sent_ns: u64,
-        from: u32,
-        /// When the question was sent again for the last time; 0 if it was not.
-        again_ns: u64,
-        ready_ns: u64,
-        taken_ns: u64,
-        to: u32,
-        peer: Option<Peer>,
-        /// Other requests had a question under way on the same connection.
-        is_shared: bool,
-        /// It asked for a connection.
-        connects: bool,
-        /// The thread that took the answer works on other requests, too.
-        by_loop: bool,
-        /// It is recorded when the answer came; else it is taken to have woken the thread.
-        is_seen: bool,
-    },
+    Called(Called),
+}
+
+/// A question to another service, and the answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Called {
+    pub sent_ns: u64,
+    pub from: u32,
+    /// When the question was sent again for the last time; 0 if it was not.
+    pub again_ns: u64,
+    pub ready_ns: u64,
+    pub taken_ns: u64,
+    pub to: u32,
+    pub peer: Option<Peer>,
+    /// Other requests had a question under way on the same connection.
+    pub is_shared: bool,
+    /// It asked for a connection.
+    pub connects: bool,
+    /// The thread that took the answer works on other requests, too.
+    pub by_loop: bool,
+    /// It is recorded when the answer came; else it is taken to have woken the thread.
+    pub is_seen: bool,
 }
 
 impl Link {
@@ -37,7 +41,7 @@ impl Link {
     pub fn brings(&self) -> (u32, u64) {
         match *self {
             Link::Handed { at_ns, to, .. } => (to, at_ns),
-            Link::Called { taken_ns, to, .. } => (to, taken_ns),
+            Link::Called(Called { taken_ns, to, .. }) => (to, taken_ns),
         }
     }
 }
@@ -281,8 +285,8 @@ impl Requests {
     pub fn link(&mut self, id: Id, link: Link) {
         let has_room = self.links < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
-        if let (Some(last), Link::Called { sent_ns, is_shared: true, .. }) = (request.links.last_mut(), link)
-            && matches!(*last, Link::Called { is_shared: true, sent_ns: before_ns, .. } if before_ns == sent_ns)
+        if let (Some(last), Link::Called(Called { sent_ns, is_shared: true, .. })) = (request.links.last_mut(), link)
+            && matches!(*last, Link::Called(Called { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
         {
             // Which of several answers was the request's is not known: until it ends, it may be each of them.
             *last = link;
