@@ -104,7 +104,7 @@ fn this_thread_on(lanes: &[LaneWord]) -> Option<(u32, u32)> {
         let word = lanes.get(cpu as usize)?;
         let switches = word.switches();
         let tid = word.pid.load(Ordering::Acquire);
-        // A thread that was switched out meanwhile may have read another's id.
+        // After a context switch the word has another thread's id.
         if word.switches() == switches && this_cpu() == cpu {
             return Some((cpu, tid));
         }
@@ -128,7 +128,7 @@ mod errno {
 mod tests {
     use super::*;
 
-    /// A nap under no id would be seen by nobody, and would last as long as the service is busy.
+    /// The holder does not see a nap under id 0.
     #[test]
     fn a_thread_that_is_switched_out_while_it_asks_knows_its_id_all_the_same() {
         let lanes: Vec<LaneWord> = (0..1024).map(|_| LaneWord::default()).collect();

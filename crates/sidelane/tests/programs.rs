@@ -113,7 +113,7 @@ impl Program {
         self.read(0);
     }
 
-    /// The same; meanwhile the request of another one begins to compute.
+    /// As [`Program::ask`]; while the database works, the request of a second client begins to compute.
     fn ask_beside_a_long_request(&mut self, answers_after: Duration) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();

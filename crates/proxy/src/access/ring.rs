@@ -3,9 +3,9 @@
 //! *Invariant:* an entry is read whole, as it was put in, or counted as lost (`entries_come_whole_and_in_order`). The
 //! sender alone moves `written`, after the words of an entry; the receiver alone moves `read`, after it has copied them.
 //!
-//! The receiver sleeps while nothing comes. It says so before it looks a last time, and the sender looks whether it sleeps
-//! after it has put an entry in: one of both sees what the other one did. So an entry costs a system call only if it comes
-//! after a pause (`a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end`).
+//! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the flag
+//! after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first entry after a
+//! pause costs a system call (`a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};

@@ -100,8 +100,8 @@ pub struct Call {
 const WAKES_WITHIN_NS: u64 = 20_000;
 
 impl Call {
-    /// When the answer was there that is taken now, if it was waited for; 0 where it is not known when data came. A thread
-    /// that works on one request at a time has waited if it slept. An event loop works on others meanwhile.
+    /// When the answer arrived that a thread takes now, if the request waited for it. `came_ns` is 0 where no arrival is
+    /// recorded. A thread with one request at a time has waited if it slept; an event loop has other requests to work on.
     pub fn ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
         let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
         let ready_ns = match came_ns {

@@ -79,7 +79,7 @@ pub struct Thread {
     disk: (u64, u64),
     /// When it last woke another thread at a futex, if it has neither slept nor used a socket since.
     woke_ns: u64,
-    /// The same, of a thread that has ended: it woke whoever waited for its end.
+    /// When a thread that has ended last woke another one at a futex: that one waited for its end.
     pub told_of_end_ns: u64,
     /// Why it left the CPU.
     leave: u32,
