@@ -3,7 +3,7 @@
 # On other systems it only lists what is missing.
 set -eu
 
-build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
+build="clang libelf-dev zlib1g-dev libsqlite3-dev pkg-config gcc libc6-dev make"
 demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
 test="dict-gcide zstd redis-server redis-tools memcached tini nginx-light bpftool util-linux python3-minimal libcap2-bin
 	g++ musl-tools openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"

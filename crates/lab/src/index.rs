@@ -1,4 +1,4 @@
-//! Building the index, once for a corpus.
+//! Building the index, once for a corpus: a database of SQLite with one full-text table (FTS5).
 //!
 //! An index directory is complete or absent: it is built beside its place and renamed into it. A
 //! stamp, written last, says from which corpus it was built.
@@ -7,28 +7,37 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use tantivy::indexer::NoMergePolicy;
-use tantivy::schema::{Field, IndexRecordOption, STORED, Schema, TextFieldIndexing, TextOptions};
-use tantivy::{Index, IndexWriter, TantivyDocument};
 
 use crate::corpus::Corpus;
 
-/// The only field of a document.
-pub const TEXT_FIELD: &str = "text";
+/// Name of the database in an index directory.
+pub const DATABASE_NAME: &str = "documents.sqlite";
 
 const STAMP_NAME: &str = "sidelane-lab.json";
 
 /// Version of the index format; raised when the same corpus would give another index.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// `--quick` keeps one document in this many.
 const QUICK_EVERY: u64 = 8;
 
-/// Memory for the postings before a segment is written out: more than the whole corpus needs, so
-/// that the index is one segment. With one segment, document numbers and thus the query mix are the
-/// same in every build.
-const WRITER_BYTES: usize = 2_000_000_000;
+/// The tables. `documents` has the text too, because phrases are drawn from it; its row numbers count from 1.
+/// `vocabulary` lists each term and the number of documents that contain it. The ASCII tokenizer splits text in the
+/// same way in every version of SQLite.
+const SCHEMA: &str = "
+    CREATE VIRTUAL TABLE documents USING fts5(text, tokenize = 'ascii');
+    CREATE VIRTUAL TABLE vocabulary USING fts5vocab(documents, row);";
+
+/// No journal, since an index that is not completed is discarded. FTS5 collects 256 MB of postings before it writes
+/// them: more than the whole corpus has, so that they are written once.
+const BULK_WRITING: &str = "
+    PRAGMA journal_mode = OFF;
+    INSERT INTO documents(documents, rank) VALUES ('hashsize', 256000000);";
+
+/// Merges the parts in which postings were written: with one part, a search takes the same time in every build.
+const MERGING: &str = "INSERT INTO documents(documents) VALUES ('optimize');";
 
 /// Options of `index`.
 #[derive(Debug, clap::Args)]
@@ -125,51 +134,30 @@ fn remove_if_there(dir: &Path) -> Result<()> {
 
 /// Indexes one document in `every`; returns how many documents were indexed.
 fn write_index(dir: &Path, corpus: &Corpus, every: u64) -> Result<u64> {
-    let (schema, text) = schema();
-    let index = Index::create_in_dir(dir, schema)?;
-    let mut writer: IndexWriter = index.writer_with_num_threads(1, WRITER_BYTES)?;
-    writer.set_merge_policy(Box::new(NoMergePolicy));
-    let indexed = add_documents(&mut writer, text, corpus, every)?;
+    let mut database = Connection::open(dir.join(DATABASE_NAME))?;
+    database.execute_batch(SCHEMA)?;
+    database.execute_batch(BULK_WRITING)?;
+    let transaction = database.transaction()?;
+    let indexed = add_documents(&transaction, corpus, every)?;
     ensure!(indexed > 0, "the corpus has no text");
-    writer.commit()?;
-    merge_into_one(&index, &mut writer)?;
-    writer.wait_merging_threads()?;
+    transaction.commit()?;
+    database.execute_batch(MERGING)?;
+    database.close().map_err(|(_database, error)| error)?;
     Ok(indexed)
 }
 
-fn add_documents(writer: &mut IndexWriter, text: Field, corpus: &Corpus, every: u64) -> Result<u64> {
+fn add_documents(database: &Connection, corpus: &Corpus, every: u64) -> Result<u64> {
+    let mut insertion = database.prepare("INSERT INTO documents(text) VALUES (?)")?;
     let (mut seen, mut indexed) = (0, 0);
     corpus.for_each_document(&mut |document| {
         if seen % every == 0 {
-            let mut indexable = TantivyDocument::new();
-            indexable.add_text(text, document);
-            writer.add_document(indexable)?;
+            insertion.execute([document])?;
             indexed += 1;
         }
         seen += 1;
         Ok(())
     })?;
     Ok(indexed)
-}
-
-fn merge_into_one(index: &Index, writer: &mut IndexWriter) -> Result<()> {
-    let segments = index.searchable_segment_ids()?;
-    if segments.len() > 1 {
-        writer.merge(&segments).wait()?;
-        writer.garbage_collect_files().wait()?;
-    }
-    Ok(())
-}
-
-/// Text with positions, for phrase queries; stored, because phrases are drawn from it.
-fn schema() -> (Schema, Field) {
-    let indexing = TextFieldIndexing::default()
-        .set_tokenizer("default")
-        .set_index_option(IndexRecordOption::WithFreqsAndPositions);
-    let mut builder = Schema::builder();
-    let options = TextOptions::default().set_indexing_options(indexing) | STORED;
-    let text = builder.add_text_field(TEXT_FIELD, options);
-    (builder.build(), text)
 }
 
 #[cfg(test)]

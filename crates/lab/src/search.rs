@@ -8,18 +8,25 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Once;
 
-use anyhow::{Context, Result, bail};
-use tantivy::collector::{Count, TopDocs};
-use tantivy::directory::RamDirectory;
-use tantivy::query::{BooleanQuery, Occur, PhraseQuery, Query, TermQuery};
-use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{Directory, Index, ReloadPolicy, Searcher, Term};
+use anyhow::{Context, Result, bail, ensure};
+use rusqlite::Connection;
+use rusqlite::ffi::{SQLITE_CONFIG_MEMSTATUS, SQLITE_OK, sqlite3_config};
 
 use crate::index;
 
 /// How many documents a reply lists.
 const TOP: usize = 10;
+
+/// All documents that match, in the order of their numbers, each with its rank by BM25; the best rank is the lowest.
+/// `ORDER BY rank` would sort all of them, and would not count them.
+const SEARCH: &str = "SELECT rowid, rank FROM documents WHERE documents MATCH ?";
+
+/// What an engine does first. `mmap_size`: SQLite reads pages where they lie and copies none, which saves 5 % of a
+/// search. `BEGIN`: all searches are in one transaction that never ends. Otherwise each document that is ranked ends
+/// a transaction, and Debian's SQLite takes a lock of the whole process for that (its option `ENABLE_UNLOCK_NOTIFY`).
+const PREPARATION: &str = "PRAGMA mmap_size = 2000000000; BEGIN;";
 
 /// How the terms of a query combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +67,19 @@ impl FromStr for SearchQuery {
     }
 }
 
+impl SearchQuery {
+    /// The query in FTS5's language, with each term in quotation marks, so that no term is an operator.
+    fn to_fts5(&self) -> String {
+        let between = match self.shape {
+            Shape::And => "\" AND \"",
+            Shape::Or => "\" OR \"",
+            Shape::Phrase => " ",
+        };
+        let terms: Vec<String> = self.terms.iter().map(|term| term.replace('"', "\"\"")).collect();
+        format!("\"{}\"", terms.join(between))
+    }
+}
+
 impl fmt::Display for SearchQuery {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = match self.shape {
@@ -92,93 +112,84 @@ pub struct Hits {
     /// Number of documents that match.
     pub count: usize,
     /// The best matches, best first.
-    pub top: Vec<u32>,
+    pub top: Vec<i64>,
 }
 
-/// An index in memory. The calling thread does the search; the engine starts no threads.
+/// The bytes of an index in anonymous memory, which all engines of the process share. Unlike the pages of a file,
+/// anonymous memory is not dropped and read again when memory is short.
+#[derive(Clone, Copy)]
+pub struct Index(&'static [u8]);
+
+impl Index {
+    /// Reads a whole index, so that no search waits for a disk. The memory is never freed.
+    pub fn load(dir: &Path) -> Result<Index> {
+        index::require_complete(dir)?;
+        let path = dir.join(index::DATABASE_NAME);
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Index(bytes.leak()))
+    }
+}
+
+/// A search engine for one thread. Engines share the index and no lock.
 pub struct Engine {
-    searcher: Searcher,
-    text: Field,
+    database: Connection,
 }
 
 impl Engine {
-    /// Reads a whole index into memory, so that no search waits for a disk.
-    pub fn open(dir: &Path) -> Result<Engine> {
-        index::require_complete(dir)?;
-        let in_memory = copy_to_memory(dir)?;
-        Engine::of_directory(in_memory).with_context(|| format!("cannot open the index in {}", dir.display()))
+    /// Opens an engine of its own on the index.
+    pub fn open(index: Index) -> Result<Engine> {
+        forgo_memory_statistics()?;
+        let mut database = Connection::open_in_memory()?;
+        database.deserialize_bytes("main", index.0)?;
+        database.execute_batch(PREPARATION)?;
+        // Reads the schema, so that the first search does not.
+        database.prepare(SEARCH).context("the index is damaged; remove its directory and build it again")?;
+        Ok(Engine { database })
     }
 
-    fn of_directory(directory: RamDirectory) -> Result<Engine> {
-        let index = Index::open(directory)?;
-        let text = index.schema().get_field(index::TEXT_FIELD)?;
-        // The default policy starts a thread that watches the directory.
-        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
-        let searcher = reader.searcher();
-        Ok(Engine { searcher, text })
+    /// The database, for code that reads the index itself.
+    pub fn database(&self) -> &Connection {
+        &self.database
     }
 
-    /// The underlying searcher, for code that reads the index itself.
-    pub fn searcher(&self) -> &Searcher {
-        &self.searcher
-    }
-
-    /// The field that holds the text.
-    pub fn text_field(&self) -> Field {
-        self.text
-    }
-
-    /// Runs one query to its end. It counts all matches, so it visits all of them, as a service
-    /// does that shows "about N results".
+    /// Runs one query to its end. It ranks all matches, so it visits all of them, as a service does that shows
+    /// "about N results".
     pub fn search(&self, query: &SearchQuery) -> Result<Hits> {
-        let collectors = (TopDocs::with_limit(TOP), Count);
-        let (top, count) = self
-            .searcher
-            .search(&*self.compile(query), &collectors)
-            .with_context(|| format!("the search for {query} failed"))?;
-        let top = top.into_iter().map(|(_score, address)| address.doc_id).collect();
-        Ok(Hits { count, top })
+        self.try_search(query).with_context(|| format!("the search for {query} failed"))
     }
 
-    fn compile(&self, query: &SearchQuery) -> Box<dyn Query> {
-        let terms = query.terms.iter().map(|word| Term::from_field_text(self.text, word));
-        match query.shape {
-            Shape::Phrase if query.terms.len() > 1 => Box::new(PhraseQuery::new(terms.collect())),
-            Shape::Or => self.combine(terms, Occur::Should),
-            Shape::And | Shape::Phrase => self.combine(terms, Occur::Must),
+    fn try_search(&self, query: &SearchQuery) -> rusqlite::Result<Hits> {
+        let mut statement = self.database.prepare(SEARCH)?;
+        let mut rows = statement.query([query.to_fts5()])?;
+        let mut count = 0;
+        let mut best: Vec<(f64, i64)> = Vec::with_capacity(TOP + 1);
+        while let Some(row) = rows.next()? {
+            count += 1;
+            keep_best(&mut best, (row.get(1)?, row.get(0)?));
         }
-    }
-
-    fn combine(&self, terms: impl Iterator<Item = Term>, occur: Occur) -> Box<dyn Query> {
-        let clauses = terms
-            .map(|term| {
-                let clause: Box<dyn Query> = Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
-                (occur, clause)
-            })
-            .collect();
-        Box::new(BooleanQuery::new(clauses))
+        Ok(Hits { count, top: best.into_iter().map(|(_rank, document)| document).collect() })
     }
 }
 
-/// Copies the files of an index into anonymous memory. Unlike mapped files, anonymous memory is not
-/// dropped and read again when memory is short.
-fn copy_to_memory(dir: &Path) -> Result<RamDirectory> {
-    let memory = RamDirectory::create();
-    let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
-    for entry in entries {
-        let path = entry.with_context(|| format!("cannot list {}", dir.display()))?.path();
-        // The writer leaves its lock files behind; in memory they would look like held locks.
-        if path.extension().is_none_or(|ending| ending != "lock") {
-            copy_file(&path, &memory)?;
-        }
+/// Adds a match to the best ones if it is one of them. Of equal ranks, the earlier match stays.
+fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
+    if best.len() == TOP && best[TOP - 1].0 <= found.0 {
+        return;
     }
-    Ok(memory)
+    let place = best.partition_point(|(rank, _document)| *rank <= found.0);
+    best.insert(place, found);
+    best.truncate(TOP);
 }
 
-fn copy_file(path: &Path, memory: &RamDirectory) -> Result<()> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let name = path.file_name().map(Path::new).unwrap_or(path);
-    memory.atomic_write(name, &bytes).with_context(|| format!("cannot keep {} in memory", path.display()))
+/// Switches off SQLite's count of allocated bytes. Each allocation takes a lock of the whole process for it, so one
+/// thread's searches would wait for another's.
+fn forgo_memory_statistics() -> Result<()> {
+    static FIRST: Once = Once::new();
+    let mut outcome = SQLITE_OK;
+    // SAFETY: The option takes one int. Engines are opened by one thread, and this is its first call of SQLite.
+    FIRST.call_once(|| outcome = unsafe { sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) });
+    ensure!(outcome == SQLITE_OK, "cannot switch off SQLite's memory statistics: error {outcome}");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -197,5 +208,24 @@ mod tests {
         for line in ["", "and", "kernel driver"] {
             assert!(line.parse::<SearchQuery>().is_err(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn terms_are_no_operators() {
+        let fts5 = |line: &str| line.parse::<SearchQuery>().unwrap().to_fts5();
+        assert_eq!(fts5("and kernel not"), r#""kernel" AND "not""#);
+        assert_eq!(fts5("or near say\"so"), r#""near" OR "say""so""#);
+        assert_eq!(fts5("phrase in order to"), r#""in order to""#);
+    }
+
+    #[test]
+    fn the_ten_best_matches_are_kept() {
+        let mut best = Vec::new();
+        for document in 0..40 {
+            keep_best(&mut best, (f64::from(document * 7 % 20), i64::from(document)));
+        }
+        let ranks: Vec<f64> = best.iter().map(|(rank, _document)| *rank).collect();
+        assert_eq!(ranks, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]);
+        assert_eq!((best[0].1, best[1].1), (0, 20));
     }
 }

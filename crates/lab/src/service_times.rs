@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::clock::now_ns;
 use crate::place;
-use crate::search::{Engine, read_queries};
+use crate::search::{Engine, Index, read_queries};
 use crate::summary::{Durations, write_json};
 
 /// Options of `service-times`.
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
-    let engine = Engine::open(&args.index)?;
+    let engine = Engine::open(Index::load(&args.index)?)?;
     let queries = read_queries(&args.queries)?;
     let mut durations = Durations::new();
     for query in &queries {

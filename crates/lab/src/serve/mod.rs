@@ -3,12 +3,11 @@
 mod http;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Result;
 
 use crate::place;
-use crate::search::{Engine, Hits, SearchQuery};
+use crate::search::{Engine, Hits, Index, SearchQuery};
 use crate::server::{self, Answer, Answered, Fate, ServerArgs};
 use http::{Head, Response};
 
@@ -36,15 +35,13 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
-    let engine = Arc::new(Engine::open(&args.index)?);
-    server::run_threads(
-        &args.server,
-        (0..args.workers).map(|_| Searches { engine: Arc::clone(&engine), repeats: args.repeats }).collect(),
-    )
+    let index = Index::load(&args.index)?;
+    let searches = |_worker| Ok(Searches { engine: Engine::open(index)?, repeats: args.repeats });
+    server::run_threads(&args.server, (0..args.workers).map(searches).collect::<Result<_>>()?)
 }
 
 struct Searches {
-    engine: Arc<Engine>,
+    engine: Engine,
     repeats: u16,
 }
 
