@@ -80,7 +80,7 @@ impl Rule for DynamicRefresh {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{Look, follow, idle, request};
+    use super::super::vectors::{Look, Scene, follow, idle, request};
     use super::*;
 
     extern crate std;
@@ -121,5 +121,12 @@ mod tests {
             alone += u32::from(!lent);
         }
         assert_eq!(alone, 10);
+    }
+
+    #[test]
+    fn a_request_that_waited_is_refused_by_name() {
+        let refuses = |scene: Scene| DynamicRefresh::default().refuses(&scene.seen(50, 0));
+        assert_eq!(refuses(request(1, 10)), None);
+        assert_eq!(refuses(request(1, 10).waited()), Some(Reason::RequestWaited));
     }
 }

@@ -214,6 +214,8 @@ mod tests {
         assert_eq!(never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
         assert_eq!((never_left_ns(10 * MS, 0), never_left_ns(11 * MS, 0)), (0, 11 * MS));
         assert_eq!(never_left_ns(5 * MS, 6 * MS), 0);
+        assert_eq!(never_left_ns(200 * MS, 180 * MS), 0, "a tenth");
+        assert_eq!(never_left_ns(200 * MS, 179 * MS), 21 * MS);
     }
 
     #[test]
@@ -225,6 +227,8 @@ mod tests {
         assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (3 * S, S));
         recent.note(60 * S, overlap(9 * S, 5 * S));
         assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (2 * S, 0), "the first span is over");
+        recent.note(109 * S, overlap(9 * S, 5 * S));
+        assert_eq!(recent.recent().service_ns, 2 * S, "the spans from 50 s on");
         recent.note(500 * S, overlap(9 * S, 5 * S));
         assert_eq!(recent.recent(), Overlap::default());
     }

@@ -234,7 +234,11 @@ proptest! {
 fn a_lone_request_is_co_run_with_for_the_whole_budget() {
     let requests = [Request { arrives: 100, work: 500 }];
     let terms = terms(40, Harm::from_ppm(250_000));
-    let co_ran = |kind| serve(&requests, Some(Keeper::new(kind)), terms)[0].co_ran;
+    let co_ran = |kind| {
+        let fate = serve(&requests, Some(Keeper::new(kind)), terms)[0];
+        assert_eq!(fate.latency, 500 + fate.co_ran / 4, "{kind}: a quarter of the time beside batch is lost");
+        fate.co_ran
+    };
     // The paper's dynamic refresh has no profile yet.
     assert_eq!(PolicyKind::ALL.map(co_ran), [0, 40, 40, 160, 40, 40, 40, 0]);
 }

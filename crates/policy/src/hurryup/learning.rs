@@ -148,4 +148,14 @@ mod tests {
     fn without_big_cores_no_threshold_is_better_and_the_highest_is_taken() {
         assert_eq!(taught(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
     }
+
+    #[test]
+    fn work_on_a_little_core_counts_by_its_speed() {
+        let work_ns = |little_speed_milli, on_little_milli| {
+            Learner::new(Learning { little_speed_milli, ..Learning::default() }).work_ns(4000, on_little_milli)
+        };
+        // 4 µs on a big core, half of the time on a little one, and all of it.
+        assert_eq!([0, 500, 1000].map(|milli| work_ns(250, milli)), [4000, 2500, 1000]);
+        assert_eq!(work_ns(1200, 1000), 4000, "no core is faster than a big one");
+    }
 }

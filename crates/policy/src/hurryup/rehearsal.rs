@@ -203,4 +203,14 @@ mod tests {
         assert_eq!(longest(&[(0, 100), (10, 60)], (1, 1), 0), 105);
         assert_eq!(longest(&[(0, 100), (10, 60)], (1, 0), 0), 150, "it waits for the only core");
     }
+
+    #[test]
+    fn the_percentile_is_the_time_of_its_rank() {
+        // One after the other on a big core: 10, 20, 30, 40.
+        let served = [(0, 30), (100, 10), (200, 40), (300, 20)].map(|(since, work_ns)| Served { since, work_ns });
+        let layout = || Layout { big: 1, little: 0, ahead: false };
+        let percentile =
+            |percentile_e2| Rehearsal::new(&served, Learning { percentile_e2, ..HOW }, layout()).percentile(1000);
+        assert_eq!([0, 2500, 5000, 7499, 7500, 10_000].map(percentile), [10, 20, 30, 30, 40, 40]);
+    }
 }

@@ -30,7 +30,7 @@ fn batch_has_all_but_the_buffer_while_services_are_idle() {
     let (mut perfiso, mut scene) = started();
     busy(&mut scene, &perfiso, 0.0);
     assert_eq!(scene.look(&mut perfiso, MS), []);
-    assert_eq!(perfiso.why(), Reason::Steady);
+    assert_eq!((perfiso.why(), perfiso.next_wakeup()), (Reason::Steady, Some(2 * MS)), "after the next window");
 }
 
 #[test]

@@ -194,3 +194,30 @@ fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
     let away = Hazard::Unreachable;
     play(timer, [(10, on(First, Hazard::JvmGc), &[]), (20, Seen::Unreachable(First), &[swap(Second, away)])]);
 }
+
+#[test]
+fn only_a_server_that_is_there_is_asked() {
+    for has_backup in [false, true] {
+        let roles = Roles::new(RolesConfig { has_backup, ..config() });
+        let asked = [First, Second].map(|server| (roles.can_ask(server), roles.may_help(server)));
+        assert_eq!(asked, [(true, true), (has_backup, has_backup)]);
+    }
+}
+
+#[test]
+fn a_server_that_is_still_cold_is_warmed_up_for_longer() {
+    let restart = Hazard::Restart;
+    let roles = play(
+        config(),
+        [
+            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, off(First), &[Action::WarmUp(First)]),
+            (1049, Seen::StillCold(First), &[]),
+            (2048, Seen::Nothing, &[]),
+        ],
+    );
+    assert_eq!((roles.is_warming_up(First), roles.next_wakeup()), (true, Some(2049)));
+    let mut roles = roles;
+    roles.observe(2049, &Seen::StillCold(First), &mut Actions::default());
+    assert_eq!((roles.is_warming_up(First), roles.next_wakeup()), (false, None), "its time was over");
+}

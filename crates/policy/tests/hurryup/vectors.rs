@@ -267,3 +267,30 @@ fn as_the_kernel_does_binds_nobody() {
     tell(&mut hurryup, 1, began(1, 1));
     assert_eq!((tell(&mut hurryup, 999, Seen::Nothing), hurryup.core_of(1)), (vec![], None));
 }
+
+#[test]
+fn more_threads_than_cores_are_a_crowd_if_crowds_may_float() {
+    let six = juno();
+    for (is_crowd, float_crowds, mapping, cores, count) in [
+        (true, true, Mapping::HurryUp, six, 7),
+        (false, true, Mapping::HurryUp, six, 6),
+        (false, false, Mapping::HurryUp, six, 7),
+        (false, true, Mapping::Static, six, 7),
+        (false, true, Mapping::HurryUp, Cores::default(), 7),
+    ] {
+        let by_events = by_events(0);
+        let options = Options { float_crowds, ..by_events.options };
+        let mut hurryup = HurryUp::new(Config { mapping, options, ..by_events });
+        tell(&mut hurryup, 0, Seen::Cores(cores));
+        (0..count).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
+        assert_eq!(hurryup.is_crowd(), is_crowd, "{float_crowds} {mapping:?} {cores:?} {count}");
+    }
+}
+
+#[test]
+fn a_thread_between_requests_leaves_before_a_shorter_request() {
+    let mut hurryup = threads(by_events(0), 3);
+    tell(&mut hurryup, 10, began(2, 10));
+    tell(&mut hurryup, 30, began(0, 30));
+    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 1), map(1, 2)]);
+}
