@@ -97,4 +97,12 @@ mod tests {
             assert_eq!([chosen(Some(kind), Budget::Given(1)), chosen(Some(kind), SLO)], [some; 2]);
         }
     }
+
+    #[test]
+    fn at_once_is_no_hold_at_all_and_the_rest_stays() {
+        let config = BorrowConfig { min_idle_ns: 3, evict_after_ns: 5, lend_ahead_min_ns: 7 };
+        let lending = Lending::new(None, Budget::Given(1), config).unwrap().evicting_at_once();
+        assert_eq!(lending.config, BorrowConfig { evict_after_ns: 0, ..config });
+        assert_eq!((lending.policy, lending.budget), (PolicyKind::DynamicRefresh, Budget::Given(1)));
+    }
 }

@@ -150,3 +150,14 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_cores_of_unknown_speed_are_as_slow_as_junos() {
+        let of = |speed| Learning { percentile_e2: 9500, little_speed_milli: speed, ..Learning::default() };
+        assert_eq!([Some(250), None].map(|speed| Learning::of(9500, speed)), [of(250), of(310)]);
+    }
+}
