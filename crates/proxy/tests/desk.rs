@@ -82,6 +82,7 @@ fn a_failure_waits_for_the_other_copy() {
     desk.finished(13, both_fail, End::Answered);
     let counts = desk.counts();
     assert_eq!((counts.answered, counts.failures, counts.wins, counts.answered_ns), (2, 1, 0, 13));
+    assert_eq!((counts.dropped, counts.wasted_ns), (1, 2), "the second server had it from 10 to 12");
 }
 
 #[test]

@@ -116,3 +116,48 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_two_desks_are_added_one_by_one() {
+        let mut swaps = [0; Hazard::ALL.len()];
+        swaps.iter_mut().zip(100..).for_each(|(count, number)| *count = number);
+        let one = Counts {
+            requests: 1,
+            answered: 2,
+            failures: 3,
+            failed: 4,
+            cut: 5,
+            left: 6,
+            hedges: 7,
+            wins: 8,
+            failed_hedges: 9,
+            refused: 10,
+            sent_again: 11,
+            dropped: 12,
+            wasted_ns: 13,
+            swaps,
+            warm_ups: 14,
+            warm_up_requests: 15,
+            tied: 16,
+            answered_ns: 17,
+            durations: Durations::default(),
+        };
+        let mut sum = Counts::default();
+        sum.add(&one);
+        assert_eq!(serde_json::to_value(&sum).unwrap(), serde_json::to_value(&one).unwrap());
+        sum.add(&one);
+        let (sum, one) = (serde_json::to_value(&sum).unwrap(), serde_json::to_value(&one).unwrap());
+        for (name, value) in one.as_object().unwrap() {
+            let numbers = |value: &serde_json::Value| match value.as_array() {
+                Some(all) => all.iter().map(|one| one.as_u64().unwrap()).collect(),
+                None => vec![value.as_u64().unwrap()],
+            };
+            let twice: Vec<u64> = numbers(value).iter().map(|count| 2 * count).collect();
+            assert_eq!(numbers(&sum[name]), twice, "{name}");
+        }
+    }
+}

@@ -95,3 +95,31 @@ impl Drop for Buffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_take_a_spare_buffer_and_many_one_of_their_own() {
+        let (mut few, mut many) = (Buffer::default(), Buffer::default());
+        few.push(b"few");
+        many.push(&[0; ROOM + 1]);
+        assert_eq!((few.bytes.capacity(), few.data()), (ROOM, &b"few"[..]));
+        assert_eq!((many.bytes.capacity() > ROOM, many.data().len()), (true, ROOM + 1));
+        few.consume(3);
+        assert_eq!((few.is_empty(), few.bytes.capacity()), (true, 0), "an idle connection has no buffer");
+    }
+
+    #[test]
+    fn bytes_are_used_in_the_order_in_which_they_came() {
+        let mut buffer = Buffer::default();
+        buffer.push(b"abcd");
+        buffer.consume(1);
+        buffer.push(b"ef");
+        assert_eq!(buffer.data(), b"bcdef");
+        buffer.consume(4);
+        buffer.push(b"g");
+        assert_eq!((buffer.data(), buffer.start), (&b"fg"[..], 0), "more than half was used");
+    }
+}

@@ -196,4 +196,24 @@ mod tests {
         });
         TcpListener::bind(address).expect("a server gets its port");
     }
+
+    #[test]
+    fn a_connection_is_used_again_if_young_open_and_silent() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut link, mut server) = used().await;
+            link.kept = Duration::MAX;
+            assert_eq!((link.is_fit(Duration::MAX), link.is_fit(Duration::ZERO)), (true, false), "its age");
+            std::io::Write::write_all(&mut server, b"rest").unwrap();
+            link.stream.readable().await.unwrap();
+            assert!(!link.is_fit(Duration::MAX), "the kernel has bytes that belong to no answer");
+            while end(&mut link).await.is_err() {}
+            assert!(!link.is_fit(Duration::MAX), "the proxy has them");
+            link.input.consume(4);
+            assert!(link.is_fit(Duration::MAX));
+            drop(server);
+            while end(&mut link).await.is_err() {}
+            assert!(!link.is_fit(Duration::MAX), "its server has closed it");
+        });
+    }
 }

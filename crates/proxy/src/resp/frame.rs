@@ -184,4 +184,10 @@ mod tests {
         assert_eq!(Scanner::default().next(b"*99999999\r\n"), Err(BadFrame::TooLong));
         assert_eq!(Scanner::default().next(&[b'+'; LINE_MAX]), Err(BadFrame::TooLong));
     }
+
+    #[test]
+    fn a_count_has_its_most() {
+        let read = |parts: u64| count(parts.to_string().as_bytes());
+        assert_eq!((read(PARTS_MAX), read(PARTS_MAX + 1)), (Ok(PARTS_MAX), Err(BadFrame::TooLong)));
+    }
 }

@@ -410,4 +410,15 @@ mod tests {
         let (used, command) = CommandReader::new(1000).read(b"  get \"\"\r\n").unwrap();
         assert_eq!((used, command.unwrap().bytes()), (10, &b"*2\r\n$3\r\nget\r\n$0\r\n\r\n"[..]));
     }
+
+    #[test]
+    fn bytes_of_a_part_of_a_command_are_held() {
+        let mut reader = CommandReader::new(1000);
+        assert_eq!(reader.held_bytes(), 0);
+        let part = b"*2\r\n$3\r\nGET\r\n$5\r\nab";
+        let (used, command) = reader.read(part).unwrap();
+        assert_eq!((used, command.is_none(), reader.held_bytes()), (part.len(), true, part.len()));
+        let (_, command) = reader.read(b"cde\r\n").unwrap();
+        assert_eq!((command.is_some(), reader.held_bytes()), (true, 0));
+    }
 }
