@@ -5,7 +5,7 @@ use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Known, Objective};
 use sidelane_tale::diagnosis::{Diagnosis, Finding, TracerCost};
 use sidelane_tale::record::{Kind, Kinds, Task};
 use sidelane_tale::timeline::{Incomplete, Span, Timeline};
-use sidelane_tale::wait::{Doing, Object, Peer, TCP, UDP, Wait, call};
+use sidelane_tale::wait::{Doing, Ended, Object, Peer, TCP, UDP, Wait, call};
 
 const MS: u64 = 1_000_000;
 
@@ -252,4 +252,17 @@ fn who_holds_and_who_reads_is_told_with_what_it_did() {
     let expected =
         "python3, thread 42 of process 42 held the lock on file 5 and waited for thread 9 of process 9, which ran";
     assert!(seen.starts_with(expected), "{seen}");
+}
+
+#[test]
+fn a_connection_and_a_hand_over_are_told() {
+    let peer = Peer::Address([127, 0, 0, 1].into(), 9_191, TCP);
+    let (seen, _) = said_of(Connect, NONE, Wait::for_answer(Some(peer), false));
+    assert!(seen.starts_with("the connection to 127.0.0.1:9191 (python3, process 42) was not there yet"), "{seen}");
+    let by = Task { tid: 42, pid: 42 };
+    for (number, how) in [(call::EXIT, "ended"), (call::EXIT_GROUP, "ended"), (call::WRITE, "woke it")] {
+        let wait = Wait { call: Some(call::FUTEX), ended: Ended::Thread(Some(number)), ..Wait::default() };
+        let (seen, _) = said_of(HandOver, by, wait);
+        assert!(seen.starts_with("its thread waited") && seen.contains(&format!("process 42 {how}")), "{seen}");
+    }
 }

@@ -183,4 +183,14 @@ mod tests {
         assert_eq!(track.first_after(915), 2);
         assert_eq!(track.first_after(2_000), 10);
     }
+
+    #[test]
+    fn a_fact_that_reaches_back_too_far_begins_between_others() {
+        let mut track = Track::default();
+        (0..20).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, 1)));
+        track.push_around(interrupt(0, 200, 9));
+        let around: Vec<_> = parts(&track).into_iter().filter(|(.., detail)| *detail == 9).collect();
+        assert_eq!((around.len(), around[0], around[16]), (17, (35, 40, 9), (195, 200, 9)));
+        assert!(track.bytes() >= 37 * size_of::<Fact>());
+    }
 }

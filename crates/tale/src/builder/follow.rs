@@ -70,3 +70,22 @@ fn doing(thread: &Thread, state: &Fact) -> Option<Doing> {
         (State::Asleep, _) => Some(Doing::Waited),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_slept_for_another_one_that_gave_it_something() {
+        let own = Task { tid: 5, pid: 4 };
+        let other = Task { tid: 6, pid: 4 };
+        let waker = |state, cause, by| waker_of(&Fact { state, by, ..Fact::of(cause, 1, 2, 0) }, own);
+        for cause in [Cause::Full, Cause::HandOver, Cause::Lock] {
+            assert_eq!(waker(State::Asleep, cause, other), Some(other));
+            assert_eq!(waker(State::Asleep, cause, own), None, "it ended the wait itself");
+            assert_eq!(waker(State::Asleep, cause, Task::default()), None, "an interrupt ended it");
+            assert_eq!(waker(State::Ready, cause, other), None);
+        }
+        assert_eq!(waker(State::Asleep, Cause::Disk, other), None);
+    }
+}

@@ -281,3 +281,96 @@ impl Machine {
             + self.processes.values().map(Process::bytes).sum::<usize>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn record(at_ns: u64, kind: Kind, pid: u32, detail: u32) -> Record {
+        let task = Task { tid: pid, pid };
+        let other = Task::default();
+        Record { at_ns, kind, seq: 0, task, cpu: 0, detail, other, socket: 0, request: 0, value: 10 }
+    }
+
+    /// A switch from one process to another one; 0 is the idle thread.
+    fn switch(at_ns: u64, from: u32, to: u32) -> Record {
+        Record { other: Task { tid: to, pid: to }, ..record(at_ns, Kind::Switched, from, 0) }
+    }
+
+    fn ends(track: &Track) -> Vec<(u64, u64)> {
+        (0..track.len()).filter_map(|at| track.get(at)).map(|fact| (fact.from_ns, fact.to_ns)).collect()
+    }
+
+    #[test]
+    fn the_tracer_has_the_cpu_from_its_coming_to_its_going() {
+        const TRACER: u32 = 9;
+        let switches = [switch(1_000, 5, TRACER), switch(4_000, TRACER, 6), switch(9_000, 6, 0), switch(9_500, 0, 5)];
+        let mut cpu = Cpu::default();
+        switches.iter().for_each(|record| cpu.switches(record, TRACER));
+        assert_eq!(ends(&cpu.tracer), [(1_000, 4_000)]);
+        let mut unknown = Cpu::default();
+        switches.iter().for_each(|record| unknown.switches(record, 0));
+        assert_eq!(ends(&unknown.tracer), [], "no process has number 0");
+    }
+
+    #[test]
+    fn the_occupant_had_most_of_the_time_in_long_turns() {
+        let mut cpu = Cpu::default();
+        for (at_us, from, to) in
+            [(1_000, 5, 6), (1_099, 6, 7), (1_300, 7, 8), (1_400, 8, 0), (2_000, 0, 7), (2_200, 7, 8), (2_500, 8, 5)]
+        {
+            cpu.switches(&switch(at_us * 1_000, from, to), 0);
+        }
+        // 6 had it for 99 µs, which is short; 8 for 100 µs, which is long; nothing is known of 5, which had it first.
+        assert_eq!(ends(&cpu.turns).len(), 4);
+        let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
+        assert_eq!(occupant(0, 1_099), None);
+        assert_eq!((occupant(1_000, 1_400), occupant(1_250, 1_400)), (Some(7), Some(8)), "the part in that time");
+        assert_eq!(occupant(1_400, 2_000), None, "it idled");
+        assert_eq!(occupant(1_000, 2_500), Some(7), "201 and 200 µs in two turns, against 400 µs of 8");
+    }
+
+    #[test]
+    fn a_segment_is_found_by_the_end_of_its_data_if_it_came_just_before() {
+        let mut cpu = Cpu::default();
+        for (at_ns, end_seq) in [(MS, 100), (2 * MS, 200), (3 * MS, 300), (20 * MS, 400)] {
+            cpu.note(&record(at_ns, Kind::Segment, 0, end_seq));
+        }
+        assert_eq!(cpu.segment_came_ns(150, 4 * MS), None);
+        assert_eq!(cpu.segment_came_ns(200, 4 * MS), Some(2 * MS));
+        assert_eq!(cpu.segment_came_ns(100, 4 * MS), None, "earlier ones came to their sockets before");
+        assert_eq!(cpu.segment_came_ns(300, 3 * MS + SEGMENT_AT_MOST_NS), Some(3 * MS));
+        assert_eq!(cpu.segment_came_ns(400, 19 * MS), None, "it had not come");
+    }
+
+    #[test]
+    fn each_fact_of_cpus_and_processes_counts_and_takes_memory() {
+        for kind in [Kind::Interrupt, Kind::Softirq, Kind::IdleLeft, Kind::Stolen] {
+            let mut cpu = Cpu::default();
+            cpu.note(&record(100, kind, 0, 1));
+            assert_eq!((cpu.facts(), cpu.bytes() >= size_of::<Fact>()), (1, true), "{kind:?}");
+            cpu.forget(1_000);
+            assert_eq!(cpu.facts(), 0, "{kind:?}");
+        }
+        let pause = pause::YOUNG_COLLECTION;
+        for (begins, ends, detail, cause) in [
+            (Kind::Frozen, Kind::Frozen, 1, Cause::Frozen),
+            (Kind::Throttled, Kind::Throttled, 1, Cause::Throttled),
+            (Kind::PauseBegan, Kind::PauseEnded, pause, Cause::Collection),
+        ] {
+            let mut machine = Machine::default();
+            assert!(machine.note_process(&record(100, begins, 7, detail)));
+            machine.forget(1_000);
+            let process = machine.process(7).expect("what lasts is not forgotten");
+            let spells = [&process.frozen, &process.throttled, &process.pauses];
+            assert!(spells.iter().filter_map(|spell| spell.lasting(900)).map(|fact| fact.cause).eq([cause]));
+            machine.note_process(&record(2_000, ends, 7, 0));
+            let process = machine.process(7).expect("it is known");
+            assert_eq!((machine.facts(), process.bytes() >= size_of::<Fact>()), (1, true), "{cause:?}");
+            machine.forget(3_000);
+            assert!(machine.process(7).is_none(), "{cause:?}");
+        }
+    }
+}

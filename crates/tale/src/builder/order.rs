@@ -70,3 +70,26 @@ impl Order {
         self.waiting.capacity() * size_of::<Record>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Kind, Task};
+
+    fn record(at_ns: u64) -> Record {
+        let (task, other) = (Task::default(), Task::default());
+        Record { at_ns, kind: Kind::Woken, seq: 0, task, cpu: 0, detail: 0, other, socket: 0, request: 0, value: 0 }
+    }
+
+    #[test]
+    fn records_come_in_order_unless_one_is_later_than_the_horizon() {
+        let mut order = Order::new(100);
+        let pushed = [500, 450, 480, 601].map(|at_ns| order.push(record(at_ns)));
+        assert_eq!(pushed, [true; 4]);
+        assert!(order.bytes() >= 4 * size_of::<Record>());
+        let mut next = || order.pop().map(|record| record.at_ns);
+        assert_eq!([next(), next(), next(), next()], [Some(450), Some(480), Some(500), None]);
+        assert_eq!([499, 500].map(|at_ns| order.push(record(at_ns))), [false, true], "499 is too late");
+        assert_eq!(order.done_ns(), 501);
+    }
+}

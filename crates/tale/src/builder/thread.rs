@@ -440,3 +440,46 @@ impl Thread {
         self.throttled.track.forget(floor_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The states that have ended, and when the present one began.
+    fn states(thread: &Thread) -> (Vec<(State, u64, u64)>, u64) {
+        let states = (0..thread.states.len()).filter_map(|at| thread.states.get(at));
+        (states.map(|fact| (fact.state, fact.from_ns, fact.to_ns)).collect(), thread.state_since_ns())
+    }
+
+    #[test]
+    fn a_thread_is_woken_between_its_sleep_and_its_turn() {
+        // Clocks of two CPUs differ: a time of waking before the sleep or after the turn is moved to that.
+        for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
+            let mut thread = Thread::new(1, 100, 0);
+            thread.comes(120, 0, Task::default(), 0);
+            thread.leaves(200, leave::SLEEPS, Task::default());
+            thread.comes(300, 0, Task::default(), woken_ns);
+            let (states, since_ns) = states(&thread);
+            let slept = states.iter().find(|(state, ..)| *state == State::Asleep).map(|(_, _, to_ns)| *to_ns);
+            let expected = Some(asleep_to_ns).filter(|to_ns| *to_ns > 200);
+            assert_eq!((slept, since_ns), (expected, 300), "{woken_ns}: {states:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_first_record_the_time_of_waking_is_known_and_not_after_it() {
+        for (woken_ns, expected) in [(60, &[(State::Ready, 60, 100)][..]), (150, &[])] {
+            let mut thread = Thread::new(1, 100, 0);
+            thread.comes(100, 0, Task::default(), woken_ns);
+            assert_eq!(states(&thread), (expected.to_vec(), 100), "{woken_ns}");
+        }
+    }
+
+    #[test]
+    fn waits_take_memory() {
+        let mut thread = Thread::new(1, 100, 0);
+        let before = thread.bytes();
+        thread.waits.push_back((1, 2, Wait::default()));
+        assert!(thread.bytes() >= before + size_of::<Wait>());
+    }
+}

@@ -135,3 +135,20 @@ impl Clue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_told_as_a_power_of_two_and_whether_tcp_held_it_stays() {
+        let detail = |cause, detail| {
+            let (tid, cpu, by_tid, by_pid, behind, wait) = (1, None, 0, 0, 0, None);
+            clue_of(&Span { from_ns: 1, to_ns: 2, cause, tid, cpu, by_tid, by_pid, detail, behind, wait }).detail
+        };
+        for cause in [Cause::SendBuffer, Cause::SlowReader, Cause::CongestionWindow, Cause::Pacing] {
+            assert_eq!([5_000, 8_192, BY_TCP | 5_000].map(|size| detail(cause, size)), [8_192, 8_192, BY_TCP | 8_192]);
+        }
+        assert_eq!((detail(Cause::PageFault, 5_000), detail(Cause::Disk, 5_000)), (0, 5_000));
+    }
+}

@@ -82,3 +82,42 @@ impl Kept {
         self.causes.iter().map(bytes).sum::<usize>() + bytes(&self.slowest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(request: u64) -> Timeline {
+        Timeline {
+            request,
+            socket: 7,
+            peer_port: 0,
+            arrived_ns: 1,
+            started_ns: 1,
+            finished_ns: 2,
+            ended_ns: 2,
+            spans: Vec::new(),
+            incomplete: None,
+        }
+    }
+
+    #[test]
+    fn the_highest_scores_are_kept_and_none_of_nothing() {
+        let mut best = Best::default();
+        assert_eq!([(0, 2), (1, 2), (1, 0)].map(|(score, most)| best.wants(score, most)), [false, true, false]);
+        for (request, score) in [(1, 10), (2, 30), (3, 20), (4, 20), (5, 0)] {
+            best.keep(score, &timeline(request), 2);
+        }
+        assert!(best.timelines.iter().map(|(score, timeline)| (*score, timeline.request)).eq([(30, 2), (20, 3)]));
+        assert_eq!([20, 21].map(|score| best.wants(score, 2)), [false, true]);
+    }
+
+    #[test]
+    fn what_is_kept_takes_memory() {
+        let mut kept = Kept::new(2);
+        let mut times = [0; Cause::ALL.len()];
+        times[0] = 1;
+        kept.consider(&timeline(1), &times);
+        assert_eq!(kept.bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
+    }
+}

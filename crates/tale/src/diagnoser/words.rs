@@ -166,6 +166,15 @@ mod tests {
         assert_eq!(what(&softirq, &names), "softirq NET_RX had the CPU");
         let disk = clue(Cause::Disk, Task::default(), 8 << 20 | 1);
         assert_eq!(what(&disk, &names), "disk 8:1 answered");
+        for (kind, said) in [
+            (pause::YOUNG_COLLECTION, "the runtime collected young objects"),
+            (pause::FULL_COLLECTION, "the runtime collected the whole heap"),
+            (pause::SAFEPOINT, "the runtime stopped all threads"),
+            (pause::CLASS_LOADING, "the runtime loaded classes"),
+            (99, "the runtime paused"),
+        ] {
+            assert_eq!(what(&clue(Cause::Safepoint, Task::default(), kind.into()), &names), said);
+        }
     }
 
     #[test]
@@ -174,6 +183,7 @@ mod tests {
             what(&Clue { cause, by: Task::default(), detail, wait: None, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
         };
         assert_eq!(said(Cause::SendBuffer, 1), "the response waited to be sent");
+        assert_eq!(said(Cause::SendBuffer, 14_336), "up to 14.3 kB of the response waited to be sent");
         assert!(said(Cause::SlowReader, 4_137_003).ends_with("up to 4.1 MB waited"));
         assert!(said(Cause::Pacing, 14_336).contains("up to 14.3 kB waited"));
         let paced = said(Cause::Pacing, BY_TCP | 14_336);
