@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test test-noise test-clients test-java test-smt test-kernels build java check loom fuzz clean deps
+.PHONY: demo test test-noise test-clients test-java test-smt test-kernels build java check loom fuzz mutants clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -58,6 +58,10 @@ loom:
 # Ten million mutated inputs for each parser of foreign bytes; `make fuzz ARGS='--seconds 60'` as many as that takes.
 fuzz:
 	@scripts/fuzz.sh $(ARGS)
+
+# Breaks the pure code in 100 places of each crate, one at a time: a test has to notice. `ARGS='--file PATH'`: one file.
+mutants:
+	@scripts/mutants.sh $(ARGS)
 
 # Checks that a change has to pass besides the tests.
 check: deps
