@@ -412,3 +412,34 @@ impl Builder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::machine::Cpu;
+    use crate::builder::thread::Thread;
+    use crate::record::{Kind, Task};
+
+    fn record(at_ns: u64, kind: Kind) -> Record {
+        let (task, other) = (Task { tid: 5, pid: 4 }, Task { tid: 6, pid: 4 });
+        Record { at_ns, kind, seq: 0, task, cpu: 1, detail: 0, other, socket: 0, request: 0, value: 10 }
+    }
+
+    #[test]
+    fn threads_and_cpus_take_memory() {
+        let mut builder = Builder::new(Settings::default());
+        let empty = builder.bytes();
+        builder.world.handle(&record(100, Kind::Interrupt));
+        let with_cpus = builder.bytes();
+        assert!(with_cpus >= empty + 2 * size_of::<Cpu>());
+        builder.world.handle(&record(200, Kind::Migrated));
+        assert!(builder.bytes() >= with_cpus + size_of::<(u32, Thread)>());
+    }
+
+    #[test]
+    fn lost_records_are_counted_whatever_else_is() {
+        let mut builder = Builder::new(Settings::default());
+        (builder.losses.lost, builder.world.counts.given_up) = (3, 2);
+        assert_eq!((builder.counts().lost, builder.counts().given_up), (3, 2));
+    }
+}

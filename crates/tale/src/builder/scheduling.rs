@@ -190,3 +190,18 @@ fn creates(number: u32) -> bool {
 fn releases(number: Option<u32>) -> bool {
     matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_create_threads_and_calls_that_release_them() {
+        let both = |number| (creates(number), releases(Some(number)));
+        assert!(
+            [call::CLONE, call::FORK, call::VFORK, call::CLONE3].map(both).iter().all(|both| *both == (true, false))
+        );
+        assert!([call::FUTEX, call::KILL, call::SEMOP].map(both).iter().all(|both| *both == (false, true)));
+        assert_eq!((both(call::WRITE), releases(None)), ((false, false), false));
+    }
+}
