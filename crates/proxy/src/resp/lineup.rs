@@ -216,4 +216,27 @@ mod tests {
         assert_eq!((lineup.waiting(), lineup.command_bytes(), lineup.pin().len()), (1, 5, 1));
         assert_eq!(lineup.pin().len(), 0, "each is looked at once");
     }
+
+    #[test]
+    fn only_the_reply_that_comes_next_is_kept_for_the_client() {
+        let mut desk = Desk::new(DeskConfig::default());
+        let mut lineup = Lineup::default();
+        let mut ask = |lineup: &mut Lineup, is_repeatable| {
+            let class = Class { is_repeatable, follows: None, label: Label::of(b"GET") };
+            let (ticket, to) = desk.admit(0, class, ());
+            lineup.ask(ticket, to, b"GET a".to_vec(), is_repeatable);
+            ticket
+        };
+        let (first, second) = (ask(&mut lineup, true), ask(&mut lineup, false));
+        assert_eq!([first, second].map(|ticket| lineup.is_next(ticket)), [true, false]);
+        assert_eq!([first, second].map(|ticket| lineup.is_kept(ticket)), [false; 2], "nothing has come");
+        lineup.answer(second, b"+2".to_vec(), true);
+        assert_eq!([first, second].map(|ticket| lineup.is_kept(ticket)), [false; 2], "it is not the next one's");
+        lineup.answer(first, b"+1".to_vec(), true);
+        lineup.answer(first, b"+another".to_vec(), true);
+        assert_eq!([first, second].map(|ticket| lineup.is_kept(ticket)), [true, false]);
+        assert_eq!((lineup.kept_bytes(), lineup.is_next_repeatable()), (4, true));
+        assert!(lineup.next_reply().is_some_and(|reply| reply.bytes == b"+1"));
+        assert_eq!((lineup.is_kept(second), lineup.is_next_repeatable(), lineup.kept_bytes()), (true, false, 2));
+    }
 }
