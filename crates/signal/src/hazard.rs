@@ -103,7 +103,9 @@ mod tests {
         assert!(!word.tell(0b01, 150), "it goes on");
         assert!(word.tell(0b11, 200));
         assert_eq!(word.read(), HazardsSeen { hazards: 0b11, since_ns: 200, began: 2 });
+        assert!(word.tell(0b100, 250));
+        assert_eq!(word.read(), HazardsSeen { hazards: 0b100, since_ns: 250, began: 3 }, "another one for two");
         assert!(word.tell(0, 300));
-        assert_eq!(word.read(), HazardsSeen { hazards: 0, since_ns: 200, began: 2 });
+        assert_eq!(word.read(), HazardsSeen { hazards: 0, since_ns: 250, began: 3 });
     }
 }
