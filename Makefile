@@ -1,18 +1,20 @@
 # Entry points for users and developers. `make demo` and `make test` need only Rust, and root or
 # sudo to install missing packages.
 
-SIDELANE := target/release/sidelane
+LAB := target/release/sidelane-lab
 
 .PHONY: demo test test-noise test-clients test-java test-smt test-kernels build java check loom fuzz mutants clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
-demo: build
+demo:
 	@scripts/deps.sh demo
-	@if [ "$$(id -u)" -eq 0 ]; then exec $(SIDELANE) demo --out out/demo $(ARGS); \
-	 else exec sudo $(SIDELANE) demo --out out/demo --cache "$$HOME/.cache/sidelane" $(ARGS); fi
+	cargo build --release -p sidelane -p sidelane-gate -p sidelane-lab
+	@if [ "$$(id -u)" -eq 0 ]; then exec $(LAB) demo --out out/demo $(ARGS); \
+	 else exec sudo $(LAB) demo --out out/demo --cache "$$HOME/.cache/sidelane" $(ARGS); fi
 
+# The product alone; `make demo` builds the laboratory, too.
 build: deps
-	cargo build --release --workspace
+	cargo build --release
 
 # Unit, property, model-checking, command-line, Java and (as root) privileged tests. All run even if
 # one fails; the last line counts those that passed, failed and were skipped.
@@ -44,16 +46,18 @@ java:
 
 # The tests on an emulated machine with SMT: two cores with two lanes each. Skipped, with the
 # reason, without QEMU or the guest's kernel.
-test-smt: build
+test-smt: deps
+	cargo build --release --workspace
 	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # The same tests with each kernel that can be had, of Debian's and our own; docs/kernels.md gets the table.
-test-kernels: build
+test-kernels: deps
+	cargo build --release --workspace
 	@nice -n 19 scripts/test-kernels.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # Model checking of the lock-free protocols.
 loom:
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-formats --release --test loom
 
 # Ten million mutated inputs for each parser of foreign bytes; `make fuzz ARGS='--seconds 60'` as many as that takes.
 fuzz:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
  * Emitted requests: a service itself reports which requests it has received, started and finished.
- * runtime/c/sidelane.h writes this format, crates/sidelane/src/request/emitted.rs reads it,
- * crates/signal/src/emit.rs mirrors it and asserts every offset. Any language can write it. Times
+ * runtime/c/sidelane.h writes this format, crates/requests/src/emitted.rs reads it,
+ * crates/formats/src/emit.rs mirrors it and asserts every offset. Any language can write it. Times
  * are CLOCK_MONOTONIC nanoseconds.
  *
  * The file. A process that emits has one memfd, named SIDELANE_EMIT_NAME, in its table of open

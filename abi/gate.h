@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
  * The instrumented gate: what an agent and batch programs that check their own lane share.
- * crates/signal/src/gate.rs mirrors this file and asserts every offset.
+ * crates/formats/src/gate.rs mirrors this file and asserts every offset.
  *
  * The agent starts batch with file descriptors of six arrays, each with one entry for each CPU
  * unless noted, and names them in the environment:

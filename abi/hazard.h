@@ -2,8 +2,8 @@
  *
  * Hazards: what makes a server slow for a while, told by whoever watches the server to a proxy in
  * front of it (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy).
- * crates/sidelane/src/proxy/watch writes this format, crates/proxy reads it,
- * crates/signal/src/hazard.rs mirrors it and asserts every offset. Any language can write it.
+ * crates/proxy/src/run/watch writes this format, crates/proxy reads it,
+ * crates/formats/src/hazard.rs mirrors it and asserts every offset. Any language can write it.
  *
  * A page of shared memory holds
  *

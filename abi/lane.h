@@ -2,7 +2,7 @@
  *
  * Lane words: what runs on each lane. The kernel program writes them, and any process may map and
  * read them. Each has a cache line of its own, so that a reader of one lane does not slow the
- * writer of another. crates/signal/src/lane.rs mirrors this file and asserts every offset; times
+ * writer of another. crates/formats/src/lane.rs mirrors this file and asserts every offset; times
  * are CLOCK_MONOTONIC nanoseconds.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).

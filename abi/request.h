@@ -2,7 +2,7 @@
  *
  * Request words: the request that each of the service's request lanes works on. The kernel program
  * learns it from the service's sockets, or the agent from the requests that the service emits.
- * crates/signal/src/request.rs mirrors this file and asserts every offset; times are
+ * crates/formats/src/request.rs mirrors this file and asserts every offset; times are
  * CLOCK_MONOTONIC nanoseconds.
  *
  * A request *arrives* when its data reaches the service's socket, *starts* when a thread takes it

@@ -2,8 +2,8 @@
  *
  * Emitted signals: tags and counters that a program keeps in memory, one store for each change, for
  * an observer on another lane (thesis "SHIM and Its Applications", section 3.3: software channels).
- * runtime/c/sidelane.h writes this format, crates/sidelane/src/observe reads it,
- * crates/signal/src/emit_signal.rs mirrors it and asserts every offset. Any language can write it.
+ * runtime/c/sidelane.h writes this format, crates/observe/src reads it,
+ * crates/formats/src/emit_signal.rs mirrors it and asserts every offset. Any language can write it.
  *
  * A process that emits has one memfd, named SIDELANE_SIGNALS_NAME, among its open files. Readers
  * map it only if it is sealed against shrinking (F_SEAL_SHRINK). It holds
@@ -21,7 +21,7 @@
 #ifndef SIDELANE_ABI_SIGNAL_H
 #define SIDELANE_ABI_SIGNAL_H
 
-#define SIDELANE_SIGNALS_NAME "sidelane-signals"
+#define SIDELANE_SIGNALS_NAME "sidelane-formatss"
 #define SIDELANE_SIGNALS_MAGIC 0x736c616e67697364ull /* "dsignals", little-endian */
 #define SIDELANE_SIGNALS_VERSION 1
 #define SIDELANE_SIGNALS 128

@@ -3,7 +3,7 @@
  * Event slots: a channel that holds one event, in one cache line of shared memory. The next event
  * overwrites the last. A reader that needs every event has to read faster than events come; a gap
  * in `seq` shows that it missed some. These are Tailor's single-entry software channels (thesis
- * "SHIM and Its Applications", section 4.2.1, figures 4.3 and 4.4). crates/signal/src/slot.rs
+ * "SHIM and Its Applications", section 4.2.1, figures 4.3 and 4.4). crates/formats/src/slot.rs
  * mirrors this file and asserts every offset.
  *
  * In Tailor a writer stores the timestamp last, and a reader takes a changed timestamp as proof of

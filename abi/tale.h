@@ -2,7 +2,7 @@
  *
  * Records of a trace: what happened on the way of a service's requests. They are Tailor's TALECHAIN
  * events (thesis "SHIM and Its Applications", Table 4.1), in the form of an event slot (abi/slot.h):
- * the same 64 bytes lie in a lane's slot, in a ring, and in a log. crates/tale/src/record.rs
+ * the same 64 bytes lie in a lane's slot, in a ring, and in a log. crates/timeline/src/record.rs
  * mirrors this file.
  *
  *   timestamp_ns  CLOCK_MONOTONIC; of one CPU they go back a little where an interrupt came in between

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Feeds mutated inputs to every parser of foreign bytes (crates/fuzz), each in a thread of its own test.
+# Feeds mutated inputs to every parser of foreign bytes (crates/testing), each in a thread of its own test.
 set -eu
 
 INPUTS=10000000
@@ -41,5 +41,7 @@ done
 export SIDELANE_FUZZ_PARSER="$only" SIDELANE_FUZZ_INPUTS="$inputs" SIDELANE_FUZZ_SECONDS="$seconds" SIDELANE_FUZZ_SEED="$seed"
 cd "$(dirname "$0")/.."
 # The tests with this word in their names.
-exec cargo test --profile fuzz --no-fail-fast -p sidelane-host -p sidelane-signal -p sidelane-proxy -p sidelane-sim \
-	-p sidelane-tale -p sidelane --lib --test fuzz --test properties -- fuzzed --nocapture
+packages="agent channels diagnostics formats host observe proxy requests rollback sim timeline trace"
+# shellcheck disable=SC2046 # a list of options
+exec cargo test --profile fuzz --no-fail-fast $(printf -- '-p sidelane-%s ' $packages) --lib --test fuzz --test properties \
+	-- fuzzed --nocapture

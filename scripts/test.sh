@@ -132,6 +132,6 @@ reaper=
 # shellcheck disable=SC2086 # a command and its options
 rust_tests workspace $reaper cargo test --workspace --no-fail-fast
 # Model checking of the lock-free protocols, as in `make loom`.
-rust_tests loom env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
+rust_tests loom env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test -p sidelane-formats --release --test loom
 java_tests
 conclude

@@ -2,7 +2,7 @@
  *
  * Prints the layout that the C compiler gives the headers: "struct.field offset size" for every
  * field, "struct size" for every struct and "CONSTANT value" for every constant.
- * crates/signal/tests/layout.rs compares it with the layout of the Rust mirror. It also compiles as
+ * crates/formats/tests/layout.rs compares it with the layout of the Rust mirror. It also compiles as
  * C++, to check the headers with that language.
  */
 #include <stddef.h>

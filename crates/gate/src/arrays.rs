@@ -6,8 +6,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use sidelane_nap::Nap;
-use sidelane_signal::{GateWord, LaneTerms, LaneWord, RequestWord, ServiceWord, Shared, view};
+use sidelane_formats::nap::Nap;
+use sidelane_formats::{GateWord, LaneTerms, LaneWord, RequestWord, ServiceWord, Shared, view};
 
 use crate::clock::Moment;
 use crate::decide::LaneState;

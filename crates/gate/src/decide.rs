@@ -8,10 +8,9 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidelane_policy::borrow::{Actions, Observation, Want};
-use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, PolicyKind};
+use sidelane_formats::LaneTerms;
+use sidelane_policy::borrow::{Actions, AnyRule, Borrow, BorrowConfig, Observation, PolicyKind, Want};
 use sidelane_policy::{Nanos, Policy};
-use sidelane_signal::LaneTerms;
 
 /// The policy that a lane's terms ask for.
 fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {

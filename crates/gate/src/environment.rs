@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use sidelane_signal::{GATE_ENV, GATE_VERSION};
+use sidelane_formats::{GATE_ENV, GATE_VERSION};
 
 /// Upper limit of the service numbers.
 const SERVICES_MAX: usize = 64;

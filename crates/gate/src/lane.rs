@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sidelane_formats::{GateWord, LaneTerms, LaneWord};
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::Observation;
-use sidelane_policy::borrow::PolicyKind;
-use sidelane_signal::{GateWord, LaneTerms, LaneWord};
+use sidelane_policy::borrow::{Observation, PolicyKind};
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;
@@ -73,12 +72,12 @@ impl Lane {
     /// holder, which is summoned for it.
     pub(crate) fn look(&self) -> Observation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        sidelane_look::look(self.requests(), requests, self.arrays.service, self.terms)
+        sidelane_formats::look::look(self.requests(), requests, self.arrays.service, self.terms)
     }
 
     /// Since when the service has needed one of its lanes; meaningful while it does.
     pub(crate) fn busy_since_ns(&self) -> Nanos {
-        sidelane_look::busy_since(self.requests())
+        sidelane_formats::look::busy_since(self.requests())
     }
 
     /// For how long the service has run in the current busy period; 0 if it was woken and does not
@@ -91,7 +90,7 @@ impl Lane {
 
     /// Since when the service has needed none of its lanes; meaningful while it needs none.
     pub(crate) fn idle_since_ns(&self) -> Nanos {
-        sidelane_look::idle_since(self.requests())
+        sidelane_formats::look::idle_since(self.requests())
     }
 
     /// Whether the policy is borrow-idle: every start of the service then ends batch's turn.

@@ -38,7 +38,7 @@
 //! So the slow path allocates nothing, waits for no lock, keeps `errno` and all registers of
 //! callers that do not expect a call, and never unwinds.
 //!
-//! [`ServiceWord::busy_lanes`]: sidelane_signal::ServiceWord::busy_lanes
+//! [`ServiceWord::busy_lanes`]: sidelane_formats::ServiceWord::busy_lanes
 
 #![warn(missing_docs)]
 

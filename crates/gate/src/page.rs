@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use sidelane_signal::ServiceWord;
+use sidelane_formats::ServiceWord;
 
 /// The size of a page on x86-64.
 pub(crate) const PAGE_BYTES: usize = 4096;

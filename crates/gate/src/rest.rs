@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use sidelane_nap::Nap;
+use sidelane_formats::hist_record;
+use sidelane_formats::nap::Nap;
 use sidelane_policy::Nanos;
-use sidelane_signal::hist_record;
 
 use crate::chunk::Chunk;
 use crate::clock::now_ns;

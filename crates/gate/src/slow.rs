@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sidelane_formats::LaneWord;
 use sidelane_policy::Nanos;
-use sidelane_signal::LaneWord;
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;

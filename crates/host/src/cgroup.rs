@@ -345,7 +345,7 @@ mod tests {
         let name = format!("sidelane-test-busy-{}", std::process::id());
         let hierarchies = Hierarchy::all();
         let Some(leaf) = hierarchies.iter().find_map(|found| Leaf::make(found, &name).ok()) else {
-            return sidelane_skip::skip("needs the right to make a control group");
+            return sidelane_testing::skip("needs the right to make a control group");
         };
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         leaf.admit(child.id()).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn fuzzed_mounts_and_memberships_are_read_or_left_out() {
         let known = parse_mounts(MOUNTS);
-        sidelane_fuzz::fuzz("mounts", |bytes| {
+        sidelane_testing::fuzz("mounts", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let found = parse_mounts(&text);
             for hierarchy in found.iter().chain(&known) {

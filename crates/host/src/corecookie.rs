@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_cookie_is_the_processs_own_and_its_childrens() {
         if let Err(lack) = CoreCookie::supported() {
-            return sidelane_skip::skip(lack);
+            return sidelane_testing::skip(lack);
         }
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
         assert_eq!(CoreCookie::of(process.id()).unwrap(), 0);

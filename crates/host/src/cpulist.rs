@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn fuzzed_lists_are_read_or_refused_and_written_as_they_are_read() {
-        sidelane_fuzz::fuzz("cpu-list", |bytes| {
+        sidelane_testing::fuzz("cpu-list", |bytes| {
             if let Ok(cpus) = String::from_utf8_lossy(bytes).parse::<CpuSet>() {
                 assert_eq!(cpus.to_string().parse::<CpuSet>(), Ok(cpus));
             }

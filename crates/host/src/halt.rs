@@ -133,7 +133,7 @@ mod tests {
             libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == 0 && libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) == 0
         };
         if !traced {
-            return sidelane_skip::skip("needs ptrace".to_owned());
+            return sidelane_testing::skip("needs ptrace".to_owned());
         }
         while state(&format!("/proc/{pid}/stat")) != Some('t') {
             std::thread::yield_now();
@@ -165,7 +165,7 @@ mod tests {
             above.remove().unwrap();
         }
         if tested == 0 {
-            sidelane_skip::skip("needs a control group that can be frozen".to_owned());
+            sidelane_testing::skip("needs a control group that can be frozen".to_owned());
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn one_frozen_thread_of_several_is_seen() {
         let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
         let leaf = v1.and_then(|found| Leaf::make(&found, &format!("halt-thread-{}", std::process::id())).ok());
-        let Some(leaf) = leaf else { return sidelane_skip::skip("needs a v1 freezer".to_owned()) };
+        let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
         let (told, tid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

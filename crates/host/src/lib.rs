@@ -5,8 +5,10 @@
 
 pub mod accepting;
 pub mod affinity;
+pub mod aside;
 pub mod capabilities;
 pub mod cgroup;
+pub mod check;
 pub mod clock;
 pub mod corecookie;
 pub mod cores;
@@ -18,6 +20,7 @@ pub mod events;
 mod fixture;
 pub mod freezer;
 pub mod halt;
+pub mod listen;
 pub mod median;
 pub mod nanonap;
 pub mod nap;
@@ -40,4 +43,5 @@ pub mod topology;
 pub mod tsc;
 pub mod turn_limit;
 pub mod units;
+pub mod until;
 pub mod wall_clock;

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_nap_ends_by_time_or_by_a_write() {
         let Some(device) = Device::get() else {
-            return sidelane_skip::skip(format!("no {DEVICE} here"));
+            return sidelane_testing::skip(format!("no {DEVICE} here"));
         };
         let word = AtomicU32::new(0);
         device.nap(&word, 0, NAP_MAX).unwrap();

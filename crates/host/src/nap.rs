@@ -1,4 +1,4 @@
-//! Ways for a holder to nap: those of any program ([`sidelane_nap`]), and `/dev/nanonap`.
+//! Ways for a holder to nap: those of any program ([`sidelane_formats::nap`]), and `/dev/nanonap`.
 //!
 //! In order of preference: UMWAIT, MWAITX, then `/dev/nanonap` if its module is loaded. The module
 //! naps with MONITOR/MWAIT, which only the kernel may use, at the price of a system call. The last
@@ -15,7 +15,7 @@ use crate::nanonap::NoNanonap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nap {
     /// A way that any program can use.
-    User(sidelane_nap::Nap),
+    User(sidelane_formats::nap::Nap),
     /// MONITOR/MWAIT in the kernel.
     Device,
 }
@@ -31,11 +31,11 @@ impl fmt::Display for Nap {
 
 impl Nap {
     /// A loop of PAUSEs.
-    pub const PAUSE: Self = Nap::User(sidelane_nap::Nap::Pause);
+    pub const PAUSE: Self = Nap::User(sidelane_formats::nap::Nap::Pause);
 
     /// The best that this CPU offers to user programs, or the device of `kmod/nanonap`.
     pub fn probe() -> Self {
-        match Nap::User(sidelane_nap::Nap::probe()) {
+        match Nap::User(sidelane_formats::nap::Nap::probe()) {
             Nap::PAUSE if nanonap::Device::get().is_some() => Nap::Device,
             best => best,
         }
@@ -71,7 +71,7 @@ fn in_kernel(watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
     }
     let napped = nanonap::Device::get().is_some_and(|device| device.nap(watched, seen, longest).is_ok());
     if !napped {
-        sidelane_nap::Nap::Pause.wait(watched, done);
+        sidelane_formats::nap::Nap::Pause.wait(watched, done);
     }
 }
 

@@ -353,10 +353,10 @@ mod tests {
         let mut command = std::process::Command::new("unshare");
         let command = command.args(["-n", "python3", "-c", script]);
         let child = command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn();
-        let Ok(mut child) = child else { return sidelane_skip::skip("needs unshare and python3") };
+        let Ok(mut child) = child else { return sidelane_testing::skip("needs unshare and python3") };
         let mut line = [0; 2];
         if std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).is_err() {
-            return sidelane_skip::skip("cannot make a network namespace here");
+            return sidelane_testing::skip("cannot make a network namespace here");
         }
         let pids = BTreeSet::from([child.id(), std::process::id()]);
         let here = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn fuzzed_tables_of_sockets_are_read_or_left_out() {
-        sidelane_fuzz::fuzz("socket-tables", |bytes| {
+        sidelane_testing::fuzz("socket-tables", |bytes| {
             let table = String::from_utf8_lossy(bytes);
             let lines = table.lines().count();
             assert!(listening_sockets(&table).len() <= lines);

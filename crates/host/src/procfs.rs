@@ -280,7 +280,7 @@ mod tests {
         let mut pinned = std::process::Command::new("taskset");
         let cpu = own_cpus().iter().next().expect("this thread runs").to_string();
         let Ok(mut child) = pinned.args(["-c", &cpu, "sleep", "1000"]).spawn() else {
-            return sidelane_skip::skip("needs taskset");
+            return sidelane_testing::skip("needs taskset");
         };
         let theirs = BTreeSet::from([child.id()]);
         while own_comm(child.id()) != "sleep" {
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn fuzzed_status_and_stat_are_read_or_left_out() {
-        sidelane_fuzz::fuzz("status", |bytes| {
+        sidelane_testing::fuzz("status", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             for field in ["PPid:", "Cpus_allowed_list:", "NSpid:", "Uid:"] {
                 let value = field_in(&text, field);

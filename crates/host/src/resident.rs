@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_in_memory_and_locked() {
         if let Err(error) = keep_code_in_memory() {
-            return sidelane_skip::skip(format!("may not lock memory: {error}"));
+            return sidelane_testing::skip(format!("may not lock memory: {error}"));
         }
         let here = what_is_kept_is_in_memory_and_locked as fn() as usize;
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn rights_that_were_given_up_do_not_come_back_with_exec() {
         if !can_give_up() {
-            return sidelane_skip::skip("needs CAP_SETPCAP");
+            return sidelane_testing::skip("needs CAP_SETPCAP");
         }
         let told = told_by_a_child();
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use sidelane_signal::{Shared, view};
+use sidelane_formats::{Shared, view};
 
 /// Such a file, mapped for reading.
 pub struct SealedFile {
@@ -93,7 +93,7 @@ mod tests {
         let pipe = folder.path().join("memfd:sidelane");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         if !made.is_ok_and(|status| status.success()) {
-            return sidelane_skip::skip("needs mkfifo");
+            return sidelane_testing::skip("needs mkfifo");
         }
         assert!(SealedFile::open(&pipe, 1).is_none());
     }

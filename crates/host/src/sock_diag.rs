@@ -120,7 +120,9 @@ mod tests {
         let mut own = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap());
         let found = match listening() {
             Ok(found) => found,
-            Err(why) => return sidelane_skip::skip(format!("the kernel tells nothing of sockets (INET_DIAG): {why}")),
+            Err(why) => {
+                return sidelane_testing::skip(format!("the kernel tells nothing of sockets (INET_DIAG): {why}"));
+            }
         };
         assert!(own.clone().count() > 0 && own.clone().all(|address| found.iter().any(|(_, known)| *known == address)));
         let client = TcpStream::connect(own.next().unwrap()).unwrap();
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn fuzzed_answers_are_read_to_their_end() {
-        sidelane_fuzz::fuzz("netlink", |bytes| {
+        sidelane_testing::fuzz("netlink", |bytes| {
             let mut found = Vec::new();
             let _ = messages(bytes, &mut found);
             assert!(found.len() * INODE_AT <= bytes.len());

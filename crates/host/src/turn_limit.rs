@@ -134,7 +134,7 @@ mod tests {
     fn on_a_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
         let body = || match TurnLimit::for_this_thread(1) {
             Ok(limit) => test(limit),
-            Err(_) => sidelane_skip::skip("needs the right to real-time classes"),
+            Err(_) => sidelane_testing::skip("needs the right to real-time classes"),
         };
         thread::spawn(body).join().unwrap();
     }

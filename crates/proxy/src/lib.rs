@@ -18,4 +18,5 @@ pub mod edge;
 pub mod http;
 pub mod page;
 pub mod resp;
+pub mod run;
 pub mod witness;

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sidelane_formats::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead, HazardWord, view};
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazards, Server};
-use sidelane_signal::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead, HazardWord, view};
 
 const BYTES: usize = 4096;
 
@@ -98,8 +98,8 @@ impl Drop for HazardPage {
 
 #[cfg(test)]
 mod tests {
+    use sidelane_formats::HazardBit;
     use sidelane_policy::hedge::Hazard;
-    use sidelane_signal::HazardBit;
 
     use super::*;
 

@@ -82,7 +82,7 @@ fn ends(bytes: &[u8], step: usize) -> Vec<usize> {
 fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
     let mut out = Vec::new();
     let (mut inputs, mut accepted) = (0, 0);
-    sidelane_fuzz::fuzz("http", |bytes| {
+    sidelane_testing::fuzz("http", |bytes| {
         let whole = message(bytes, true, &mut out);
         inputs += 1;
         accepted += usize::from(whole.is_some());
@@ -100,7 +100,7 @@ fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
 #[test]
 fn fuzzed_commands_are_read_as_redis_reads_them() {
     let (mut inputs, mut commands) = (0, 0);
-    sidelane_fuzz::fuzz("resp", |bytes| {
+    sidelane_testing::fuzz("resp", |bytes| {
         commands += redis_model::judge(bytes, || CommandReader::new(LIMIT));
         replies(bytes);
         inputs += 1;

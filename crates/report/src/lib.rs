@@ -21,12 +21,14 @@ pub mod interval;
 mod markup;
 pub mod perfetto;
 pub mod picture;
+pub mod progress_lines;
 pub mod result;
 pub mod row;
 pub mod table;
 pub mod tale;
 pub mod terminal;
 pub mod unit;
+pub mod watch_progress;
 mod whole_file;
 
 #[cfg(test)]

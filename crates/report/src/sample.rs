@@ -22,7 +22,7 @@ const OFF_NS: u64 = 4_400;
 /// How long after the service stops batch is on its lane again.
 const ON_NS: u64 = 1_500;
 
-/// A result such as `sidelane demo` writes on a machine without SMT and without hardware counters.
+/// A result such as `sidelane-lab demo` writes on a machine without SMT and without hardware counters.
 pub(crate) fn demo() -> ResultFile {
     let mut result = ResultFile::new(machine(), settings());
     result.rows = rows();

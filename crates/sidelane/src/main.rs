@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use sidelane::cli::{Cli, Verb};
-use sidelane::{machine, verbs};
+use sidelane::verbs;
+use sidelane_diagnostics::machine;
 use sidelane_report::terminal::eprint_fitted;
 
 /// The exit code of an error.
@@ -18,7 +19,7 @@ const EXIT_OWN_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     machine::begin();
     let verb = Cli::parse().verb;
-    let has_own_codes = matches!(verb, Verb::Run(_) | Verb::Compare(_) | Verb::Demo(_) | Verb::Bench(_));
+    let has_own_codes = matches!(verb, Verb::Run(_) | Verb::Compare(_));
     let failure = if has_own_codes { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
     verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
         eprint_fitted(&format!("sidelane: {error:#}"));

@@ -13,10 +13,10 @@ use common::process::{cpu_ticks, kill, wants_cpu};
 use common::{
     Finished, Footprint, Job, Random, Run, Running, SPIN, Service, Words, lanes_to_ourselves, process, wait_until,
 };
+use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
-use sidelane_signal::HoldState;
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
@@ -55,7 +55,7 @@ impl Deadline {
             ends_with || !process::is_alive(started.0.id())
         });
         if !ends_with {
-            sidelane_skip::skip("needs chrt, and a group that allows SCHED_DEADLINE");
+            sidelane_testing::skip("needs chrt, and a group that allows SCHED_DEADLINE");
         }
         ends_with.then_some(started)
     }

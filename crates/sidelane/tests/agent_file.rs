@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use sidelane::agent::config::Config;
-use sidelane::agent::discover::{Changes, Finder};
+use sidelane_agent::config::Config;
+use sidelane_agent::discover::{Changes, Finder};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 
@@ -89,7 +89,7 @@ impl Tree {
         let hierarchies = Hierarchy::all().into_iter().filter(wanted);
         let leaves: Vec<Leaf> = hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect();
         if leaves.is_empty() {
-            sidelane_skip::skip("needs control groups of its own, which cannot be made here".to_owned());
+            sidelane_testing::skip("needs control groups of its own, which cannot be made here".to_owned());
             return None;
         }
         Some(Self { leaves, processes: Vec::new() })

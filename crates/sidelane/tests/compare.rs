@@ -13,9 +13,9 @@ use common::redis::{busy_redis, traceable_redis};
 use common::{
     Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until,
 };
-use sidelane::bench::subject::RealServer;
-use sidelane::lab::Lab;
 use sidelane_host::procfs::state;
+use sidelane_lab::bench::subject::RealServer;
+use sidelane_lab::programs::Lab;
 use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{Footprint, lab, lanes_to_ourselves, wait_until};
-use sidelane::experiment::containers::{Churn, Containers, Stay, Work, Workshop};
-use sidelane::lab::Lab;
 use sidelane_host::cgroup::{Group, processes};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
+use sidelane_lab::experiment::containers::{Churn, Containers, Stay, Work, Workshop};
+use sidelane_lab::programs::Lab;
 
 const STAYS: [Stay; 2] = [
     Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },

@@ -12,10 +12,10 @@ use common::agent::{SIDELANE, batch_processes};
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{allowed_cpus, is_alive, marked, threads_named, wants_cpu};
 use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until};
+use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::family;
-use sidelane_signal::HoldState;
 
 /// Of `sidelane run`, where it was not batch that failed.
 const EXIT_OWN_FAILURE: i32 = 125;
@@ -190,7 +190,7 @@ fn a_guardian_undoes_what_it_was_told_whatever_comes_after() {
         format!("{{\"Add\":[{number},{{\"Claim\":{{\"file\":\"{path}\",\"inode\":null}}}}]}}\n")
     };
     let mut guardian = Command::new(SIDELANE);
-    let guardian = guardian.arg(sidelane::undo::guardian::VERB).arg(std::process::id().to_string());
+    let guardian = guardian.arg(sidelane_rollback::guardian::VERB).arg(std::process::id().to_string());
     let mut guardian = guardian.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut pipe = guardian.stdin.take().unwrap();
     let lines: String = (0..1000).map(told).collect();
@@ -210,7 +210,7 @@ fn a_guardian_outlives_the_group_of_its_agent() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let groups = Groups::make(Hierarchy::is_v2);
     let Some(group) = groups.0.first().filter(|group| group.has("cgroup.kill")) else {
-        return sidelane_skip::skip("needs a v2 group with cgroup.kill (Linux 5.14)".to_owned());
+        return sidelane_testing::skip("needs a v2 group with cgroup.kill (Linux 5.14)".to_owned());
     };
     let before = Footprint::now();
     let service = Service::on_both_lanes();

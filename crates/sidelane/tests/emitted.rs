@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use common::agent::SIDELANE;
 use common::c_program::compile;
-use sidelane::request::Request;
-use sidelane::request::emitted::Emitters;
+use sidelane_requests::Request;
+use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
 /// The C program. Ended when dropped.

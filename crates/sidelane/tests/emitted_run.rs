@@ -9,10 +9,10 @@ use common::c_program::compile;
 use common::lanes::Turn;
 use common::process::cpu_ticks;
 use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
-use sidelane::request::emitted::Emitters;
+use sidelane_formats::HoldState;
 use sidelane_host::procfs::family;
 use sidelane_policy::borrow::Harm;
-use sidelane_signal::HoldState;
+use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
 /// Runs batch for three seconds beside a worker that emits; see `runtime/c/tests/emit_worker.c`.
@@ -127,7 +127,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
 #[test]
 fn a_request_that_is_emitted_in_a_container_pays_for_its_budget_too() {
     if std::process::Command::new("unshare").arg("--version").output().is_err() {
-        return sidelane_skip::skip("needs unshare(1)");
+        return sidelane_testing::skip("needs unshare(1)");
     }
     let container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let Some(mut turns) = Turns::start_through(&container, "1", "5ms") else { return };

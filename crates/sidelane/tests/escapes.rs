@@ -65,7 +65,7 @@ fn setuid_and_file_capabilities_do_not_bring_rights_back() {
         made.is_ok_and(|made| made.success()).then_some(path)
     };
     let [Some(setuid), Some(capable)] = [chrt("setuid", "chmod u+s"), chrt("capable", "setcap cap_sys_nice+ep")] else {
-        return sidelane_skip::skip("needs chrt, setcap and a file system with both");
+        return sidelane_testing::skip("needs chrt, setcap and a file system with both");
     };
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     let attempts = [format!("{nobody} {setuid} -f 1 true"), format!("{nobody} {capable} -f 1 true")];
@@ -74,7 +74,7 @@ fn setuid_and_file_capabilities_do_not_bring_rights_back() {
         shell.is_ok_and(|shell| shell.success())
     };
     if !attempts.iter().all(works) {
-        return sidelane_skip::skip("needs a temporary directory without nosuid, and setpriv");
+        return sidelane_testing::skip("needs a temporary directory without nosuid, and setpriv");
     }
     let script: String = attempts.iter().map(|attempt| try_to(attempt)).collect();
     let service = Service::idle();
@@ -89,7 +89,7 @@ fn limits_that_allow_real_time_are_taken_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let limits = [(libc::RLIMIT_RTPRIO, 50), (libc::RLIMIT_NICE, 40)];
     if let Err(error) = common::process::limit(&mut Command::new("true"), limits.to_vec()).status() {
-        return sidelane_skip::skip(format!("needs the right to raise limits (CAP_SYS_RESOURCE): {error}"));
+        return sidelane_testing::skip(format!("needs the right to raise limits (CAP_SYS_RESOURCE): {error}"));
     }
     let service = Service::idle();
     let script: String = ["chrt -f 1 true", "chrt -o 0 true"].iter().map(|attempt| try_to(attempt)).collect();
@@ -105,7 +105,7 @@ fn a_command_that_may_be_real_time_is_told_of() {
     let allowed = || Run::beside(service.target()).and(&["--allow-realtime"]);
     let run = allowed().complete(&["chrt", "-f", "1", "echo", "real-time"]);
     if run.code != Some(0) {
-        return sidelane_skip::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
+        return sidelane_testing::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
     }
     let run = run.must_say(&["--allow-realtime", "while the service works"]);
     assert_eq!(run.stdout, "real-time\n");
@@ -196,7 +196,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
     run.wait_until("the job was in its lane", |_| is_held(ring.child.id(), BATCH_LANE));
     if ring.ask() != "ring" {
-        return sidelane_skip::skip("needs io_uring");
+        return sidelane_testing::skip("needs io_uring");
     }
     // It takes its name a moment later.
     let pid = ring.child.id();
@@ -246,7 +246,7 @@ fn a_thread_that_left_its_group_alone_is_put_back() {
         v1.iter().filter_map(|found| Some((found, found.own_dir()?.join(&cage)))).filter(|(_, dir)| dir.exists());
     let cages: Vec<(&Hierarchy, PathBuf)> = cages.collect();
     if cages.is_empty() {
-        return sidelane_skip::skip("needs a freezer or a cpuset of cgroup v1: in v2 a group holds whole processes");
+        return sidelane_testing::skip("needs a freezer or a cpuset of cgroup v1: in v2 a group holds whole processes");
     }
     for (hierarchy, dir) in cages {
         let is_home =
@@ -267,7 +267,7 @@ fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
     let batch = run.batch_pid();
     let cage = format!("sidelane-{}", run.pid());
     let cages = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&cage)));
-    let Some(dir) = cages.into_iter().find(has_cpuset) else { return sidelane_skip::skip("needs a cpuset") };
+    let Some(dir) = cages.into_iter().find(has_cpuset) else { return sidelane_testing::skip("needs a cpuset") };
     fs::write(dir.join("cpuset.cpus"), "0-1").unwrap();
     let cpus = || fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default();
     run.wait_until("the group was narrow again", |_| cpus().trim() == BATCH_LANE);
@@ -307,16 +307,16 @@ fn a_child_that_is_born_into_another_group_is_fetched() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("into-group", INTO_GROUP, dir.path()) else { return };
     let Some(v2) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else {
-        return sidelane_skip::skip("needs cgroup v2");
+        return sidelane_testing::skip("needs cgroup v2");
     };
     let above = v2.own_dir().unwrap();
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap(), above.to_str().unwrap()]);
     let line = run.first_line();
-    let Some(child) = line.parse::<u32>().ok() else { return sidelane_skip::skip("needs CLONE_INTO_CGROUP") };
+    let Some(child) = line.parse::<u32>().ok() else { return sidelane_testing::skip("needs CLONE_INTO_CGROUP") };
     let cage = above.join(format!("sidelane-{}", run.pid()));
     if !cage.exists() {
-        return sidelane_skip::skip("needs a group of cgroup v2 that can be made");
+        return sidelane_testing::skip("needs a group of cgroup v2 that can be made");
     }
     run.wait_until("the child was in batch's group", |_| processes(&cage).contains(&child));
     assert_eq!(allowed_cpus(child).as_deref(), Some(BATCH_LANE));
@@ -328,7 +328,7 @@ fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let namespaces = "unshare --user --map-root-user --pid --fork --cgroup --mount --net --uts --ipc";
     if !Command::new("sh").args(["-c", &format!("{namespaces} true")]).status().is_ok_and(|status| status.success()) {
-        return sidelane_skip::skip("needs namespaces");
+        return sidelane_testing::skip("needs namespaces");
     }
     let service = Service::idle();
     let script = format!("{namespaces} sh -c '{SPIN}' & echo $!; wait");

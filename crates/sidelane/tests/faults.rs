@@ -12,8 +12,8 @@ use common::process::{allowed_cpus, cpu_ticks, is_alive, kill, wants_cpu};
 use common::{
     Finished, Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until,
 };
+use sidelane_formats::HoldState;
 use sidelane_host::clock::now_ns;
-use sidelane_signal::HoldState;
 
 /// Unmounts all control groups.
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
@@ -233,7 +233,7 @@ fn batch_that_leaves_its_lane_is_put_back_where_no_cpuset_keeps_it() {
     const CPUSET: &str = "/sys/fs/cgroup/cpuset";
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !Path::new(CPUSET).exists() {
-        return sidelane_skip::skip(format!("needs a v1 cpuset hierarchy at {CPUSET}, to take it away"));
+        return sidelane_testing::skip(format!("needs a v1 cpuset hierarchy at {CPUSET}, to take it away"));
     }
     batch_that_strays_is_put_back(&format!("umount {CPUSET}"));
 }

@@ -10,9 +10,9 @@ use common::c_program::compile_text;
 use common::lanes::BATCH_LANE;
 use common::process::{allowed_cpus, wants_cpu};
 use common::{Footprint, Job, Run, Running, SPIN, Service, Words, lanes_to_ourselves, wait_until};
+use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf, threads_in};
 use sidelane_host::procfs::thread_cpus;
-use sidelane_signal::HoldState;
 
 /// Hides the groups of version 2.
 const WITHOUT_V2: [&str; 4] = ["unshare", "--mount", "sh", "-c"];
@@ -63,7 +63,7 @@ int main(int count, char **words) {
 fn unified() -> Option<Hierarchy> {
     let found = Hierarchy::all().into_iter().find(Hierarchy::is_v2);
     if found.is_none() {
-        sidelane_skip::skip("needs cgroup v2");
+        sidelane_testing::skip("needs cgroup v2");
     }
     found
 }
@@ -98,7 +98,7 @@ fn end(run: Running) -> common::Finished {
 fn make_threaded(leaf: &Leaf) -> bool {
     let made = leaf.write("cgroup.type", "threaded");
     if let Err(error) = &made {
-        sidelane_skip::skip(format!("needs threaded groups: {error}"));
+        sidelane_testing::skip(format!("needs threaded groups: {error}"));
     }
     made.is_ok()
 }
@@ -119,7 +119,7 @@ fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
     let before = Footprint::now();
     let mut service = Service::on_command();
     let (mut run, lane, [pid, tid]) = start(&program, &service);
-    let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
+    let Some(cage) = cage_in(&v2, &run) else { return sidelane_testing::skip("needs a group of cgroup v2") };
     let below = Leaf { dir: cage.dir.join("below") };
     fs::create_dir(&below.dir).unwrap();
     if !make_threaded(&below) {
@@ -144,7 +144,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     let before = Footprint::now();
     let mut service = Service::on_command();
     let (mut run, lane, [pid, tid]) = start(&program, &service);
-    let Some(cage) = cage_in(&v2, &run) else { return sidelane_skip::skip("needs a group of cgroup v2") };
+    let Some(cage) = cage_in(&v2, &run) else { return sidelane_testing::skip("needs a group of cgroup v2") };
     let above = Leaf { dir: cage.dir.parent().unwrap().to_owned() };
     above.admit(pid).unwrap();
     if !make_threaded(&cage) {
@@ -169,7 +169,7 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     let above: Vec<PathBuf> =
         Hierarchy::all().iter().filter(|found| v1(found)).filter_map(Hierarchy::own_dir).collect();
     if !Hierarchy::all().iter().any(|found| found.controls("freezer")) {
-        return sidelane_skip::skip("needs a freezer of cgroup v1: in v2 a group holds whole processes");
+        return sidelane_testing::skip("needs a freezer of cgroup v1: in v2 a group holds whole processes");
     }
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
@@ -207,7 +207,7 @@ fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
     let batch = run.batch_pid();
     let cages = Hierarchy::all().into_iter().filter_map(|found| cage_in(&found, &run));
     let Some(cage) = cages.into_iter().find(|cage| cage.has("cpuset.cpus")) else {
-        return sidelane_skip::skip("needs a cpuset");
+        return sidelane_testing::skip("needs a cpuset");
     };
     let below = Leaf { dir: cage.dir.join("below") };
     fs::create_dir(&below.dir).unwrap();

@@ -20,11 +20,11 @@ use common::{
     Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves,
     process, wait_until,
 };
+use sidelane_formats::HoldState;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::halt::HaltWatch;
-use sidelane_signal::HoldState;
 use tempfile::TempDir;
 
 /// How many moments, and of which seed; without a seed it is a new one each time.
@@ -349,7 +349,7 @@ fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) ->
     let Some(_turn) = lanes_to_ourselves() else { return Vec::new() };
     let hierarchies = FreezableGroup::hierarchies();
     if hierarchies.is_empty() {
-        sidelane_skip::skip("needs a control group that can be frozen".to_owned());
+        sidelane_testing::skip("needs a control group that can be frozen".to_owned());
         return Vec::new();
     }
     let before = Footprint::now();

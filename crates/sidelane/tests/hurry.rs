@@ -145,7 +145,7 @@ fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
     let name = format!("hurry-{}", std::process::id());
     let cpuset = Hierarchy::all().into_iter().find(|hierarchy| hierarchy.controls("cpuset"));
     let Some(leaf) = cpuset.and_then(|hierarchy| Leaf::make(&hierarchy, &name).ok()) else {
-        return sidelane_skip::skip("needs a group with a list of CPUs (cpuset of cgroup v1)".to_owned());
+        return sidelane_testing::skip("needs a group with a list of CPUs (cpuset of cgroup v1)".to_owned());
     };
     {
         let Some(busy) = Busy::start("thread-per-connection", Some(&leaf)) else { return };

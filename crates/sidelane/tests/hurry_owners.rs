@@ -90,7 +90,7 @@ impl Forking {
         let mut command = Command::new("perl");
         let command = process::ends_with_the_test(&mut command).args(["-e", FORKING]).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
-            sidelane_skip::skip("needs perl".to_owned());
+            sidelane_testing::skip("needs perl".to_owned());
             return None;
         };
         let mut port = String::new();

@@ -15,10 +15,10 @@ use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{
     Footprint, Run, Running, Service, ServiceOnCommand, Words, lab, lanes_to_ourselves, process, requests_can_be_seen,
 };
-use sidelane::lab::Lab;
+use sidelane_formats::HoldState;
 use sidelane_host::priority::with_this_thread_on;
+use sidelane_lab::programs::Lab;
 use sidelane_policy::borrow::Harm;
-use sidelane_signal::HoldState;
 use tempfile::TempDir;
 
 /// `runtime/c/examples/kernels.c`, built in one of the ways.
@@ -30,7 +30,7 @@ impl Kernels {
     /// `None` without a compiler or a library to preload, with a message.
     fn built_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
-            sidelane_skip::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
+            sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
     gcc.args(["-O2", "-w", "-pthread", "-o"]).arg(program).args(options).arg(runtime.join(source));
     match gcc.status() {
         Ok(status) => assert!(status.success(), "gcc {options:?} {source} failed"),
-        Err(error) => sidelane_skip::skip(format!("needs gcc: {error}")),
+        Err(error) => sidelane_testing::skip(format!("needs gcc: {error}")),
     }
     program.exists()
 }

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{lab, lanes_to_ourselves, wait_until};
-use sidelane::lab::{Lab, Service};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::Formula;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Lanes;
-use sidelane_kernel::interference::{Crossing, Interference, NoCounters, Windows};
-use sidelane_kernel::tracker::{Features, Tracker};
-use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_lab::programs::{Lab, Service};
+use sidelane_tracker::interference::{Crossing, Interference, NoCounters, Windows};
+use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: u32 = 0;
 /// Faults in each nanosecond.

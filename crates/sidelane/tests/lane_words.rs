@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 
 use common::lanes::LANES;
 use common::{Service, lab, lanes_to_ourselves, wait_until};
+use sidelane_formats::HoldState;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
-use sidelane_kernel::tracker::{Features, LaneMemory};
-use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
-use sidelane_signal::HoldState;
+use sidelane_tracker::tracker::{Features, LaneMemory};
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;

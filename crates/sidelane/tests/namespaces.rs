@@ -13,15 +13,15 @@ use common::agent::SIDELANE;
 use common::c_program::compile;
 use common::lanes::{LANES, REQUEST_LANE};
 use common::{SPIN, Service, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
-use sidelane::channel::app;
-use sidelane::request::emitted::Emitters;
-use sidelane::request::{Request, Requests};
+use sidelane_channels::app;
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::{family, own_pid, threads};
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
-use sidelane_kernel::tracker::Features;
-use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_requests::emitted::Emitters;
+use sidelane_requests::{Request, Requests};
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A container whose first process runs this script.
 const CONTAINER: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup"];
@@ -37,7 +37,7 @@ impl Container {
         match process::ends_with_the_test(&mut command).spawn() {
             Ok(child) => Some(Self(child)),
             Err(error) => {
-                sidelane_skip::skip(format!("needs unshare(1): {error}"));
+                sidelane_testing::skip(format!("needs unshare(1): {error}"));
                 None
             }
         }
@@ -104,7 +104,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
         .unwrap();
     let program = dir.path().join("tag");
     let compiled = Command::new("cc").args(["-pthread", "-o"]).arg(&program).arg(&source).output();
-    let Ok(compiled) = compiled else { return sidelane_skip::skip("needs cc") };
+    let Ok(compiled) = compiled else { return sidelane_testing::skip("needs cc") };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let Some(mut container) = Container::start(&[], &[program.to_str().unwrap()]) else { return };
     assert_eq!(container.line(), "ready\n");
@@ -127,7 +127,7 @@ fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]).args(proc).args(["sh", "-c", &script]);
         let Ok(output) = process::ends_with_the_test(&mut command).output() else {
-            return sidelane_skip::skip("needs unshare(1)");
+            return sidelane_testing::skip("needs unshare(1)");
         };
         let said = String::from_utf8_lossy(&output.stderr);
         // Where /proc is another one's, the service may not even be found.
@@ -145,7 +145,7 @@ fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
     }
     let installed = |program| Command::new(program).arg("--version").output().is_ok();
     if !["redis-server", "redis-cli", "nsenter"].into_iter().all(installed) || Command::new("ip").output().is_err() {
-        return sidelane_skip::skip("needs redis-server, redis-cli, nsenter and ip");
+        return sidelane_testing::skip("needs redis-server, redis-cli, nsenter and ip");
     }
     const PORT: &str = "6379";
     let serve = format!("ip link set lo up; exec redis-server --port {PORT} --save '' --loglevel warning");
@@ -192,7 +192,7 @@ fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service()
         command.stdout(Stdio::null()).process_group(0);
         process::ends_with_the_test(&mut command).spawn()
     };
-    let Ok(other) = start("127.0.0.2").map(Container) else { return sidelane_skip::skip("needs redis-server") };
+    let Ok(other) = start("127.0.0.2").map(Container) else { return sidelane_testing::skip("needs redis-server") };
     let ask = |count: &str| {
         let port = port.to_string();
         Command::new("redis-cli").args(["-h", "127.0.0.2", "-p", &port, "-r", count, "ping"]).output().unwrap().stdout
@@ -230,7 +230,7 @@ fn server_at(ip: &str) -> Option<Container> {
 fn a_published_port_is_followed_to_who_listens_in_the_container() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if Command::new("ip").output().is_err() {
-        return sidelane_skip::skip("needs ip");
+        return sidelane_testing::skip("needs ip");
     }
     let (Some(server), Some(_other)) = (server_at("10.77.0.2"), server_at("10.77.0.3")) else { return };
     let port = common::scripted::nowhere().port().to_string();

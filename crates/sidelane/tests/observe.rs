@@ -28,7 +28,7 @@ impl Phases {
         let strict = ["-O2", "-Wall", "-Wextra", "-Werror"];
         let Ok(status) = Command::new("cc").args(strict).arg("-o").arg(dir.path().join("phases")).arg(source).status()
         else {
-            sidelane_skip::skip("there is no compiler cc here");
+            sidelane_testing::skip("there is no compiler cc here");
             return None;
         };
         assert!(status.success());
@@ -163,7 +163,7 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
     command.args(["-m", "sh", "-c", script, "sh"]).arg(&disk).arg(SIDELANE).arg(&json).arg(phases.program()).arg(&kept);
     let output = command.output().unwrap();
     if output.status.code() != Some(0) && !json.exists() {
-        sidelane_skip::skip(format!("no mount namespace of our own here: {}", said(&output)));
+        sidelane_testing::skip(format!("no mount namespace of our own here: {}", said(&output)));
         return;
     }
     let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();

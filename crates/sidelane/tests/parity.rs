@@ -9,7 +9,7 @@ use std::process::Command;
 #[ignore = "takes seven minutes of a quiet machine"]
 fn a_scenario_comes_to_the_same_for_real() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_sidelane"));
-    let status = bench.args(["bench", "parity", "scenarios/parity.toml"]).current_dir(root).status().unwrap();
+    let mut bench = Command::new(Path::new(env!("CARGO_BIN_EXE_sidelane")).with_file_name("sidelane-lab"));
+    let status = bench.args(["bench", "parity", "lab/scenarios/parity.toml"]).current_dir(root).status().unwrap();
     assert!(status.success(), "{status}");
 }

@@ -1,16 +1,16 @@
 //! Slow requests whose cause is known: a trace names it.
 //!
 //! How fast the machine is does not matter: planted requests are slower by 20 ms, and most of them have to be named, not
-//! all. `sidelane bench tail` says how many are.
+//! all. `sidelane-lab bench tail` says how many are.
 
 mod common;
 
 use std::path::PathBuf;
 
 use common::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
-use sidelane::bench::rounds::Patience;
-use sidelane::bench::tail::{TailOptions, claims};
-use sidelane::lab::Lab;
+use sidelane_lab::bench::tail::{TailOptions, claims};
+use sidelane_lab::programs::Lab;
+use sidelane_stats::rounds::Patience;
 
 fn ready() -> Option<(Turn, Lab)> {
     let turn = lanes_to_ourselves()?;

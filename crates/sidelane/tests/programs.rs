@@ -75,7 +75,7 @@ impl Program {
         let database = Database::start();
         command.env(DATABASE, database.address.port().to_string()).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
-            sidelane_skip::skip(format!("needs {}", command.get_program().display()));
+            sidelane_testing::skip(format!("needs {}", command.get_program().display()));
             return None;
         };
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -227,7 +227,7 @@ fn of_go() {
         let built = Command::new("go").args(["build", "-o", text(&server)]).arg(fixture("server.go")).output();
         let is_built = built.is_ok_and(|built| built.status.success());
         if !is_built {
-            sidelane_skip::skip("needs a compiler of Go");
+            sidelane_testing::skip("needs a compiler of Go");
         }
         is_built.then(|| Command::new(&server))
     };

@@ -71,7 +71,7 @@ fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
     const READS: usize = 200;
     let Some(_turn) = lanes_to_ourselves() else { return };
     if let Err(error) = fs::read(WORKS_ON_EACH_CPU) {
-        return sidelane_skip::skip(format!("cannot read {WORKS_ON_EACH_CPU}: {error}"));
+        return sidelane_testing::skip(format!("cannot read {WORKS_ON_EACH_CPU}: {error}"));
     }
     let mut service = Service::on_command();
     let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));

@@ -110,7 +110,7 @@ fn all_installed(needs: &[&str]) -> bool {
         Some(module) => !succeeds(python().args(["-c", &format!("import {module}")])),
         None => program(need).is_none(),
     });
-    missing.inspect(|missing| sidelane_skip::skip(format!("needs {missing}: run scripts/deps.sh test"))).is_none()
+    missing.inspect(|missing| sidelane_testing::skip(format!("needs {missing}: run scripts/deps.sh test"))).is_none()
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -27,7 +27,7 @@ fn redis_answers_every_request_while_a_compilation_borrows_its_idle_time() {
     let Some(lab) = lab() else { return };
     for program in ["redis-server", "make", "cc"] {
         if !is_installed(program) {
-            return sidelane_skip::skip(format!("needs {program}: apt-get install redis-server make gcc"));
+            return sidelane_testing::skip(format!("needs {program}: apt-get install redis-server make gcc"));
         }
     }
     let address = free_address();

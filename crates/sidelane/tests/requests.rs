@@ -1,7 +1,7 @@
 //! Requests as observed at a service's sockets, compared with the record of the service or the
 //! client.
 //!
-//! Counts and the order of events do not depend on the machine's load; `sidelane bench requests`
+//! Counts and the order of events do not depend on the machine's load; `sidelane-lab bench requests`
 //! measures how exact the times are.
 
 mod common;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use common::agent::SIDELANE;
 use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
-use sidelane::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
-use sidelane::lab::Lab;
-use sidelane::request::{Request, Requests, Window};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_kernel::tracker::Features;
-use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_lab::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use sidelane_lab::programs::Lab;
+use sidelane_requests::{Request, Requests, Window};
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
@@ -64,7 +64,7 @@ fn a_pool_is_seen_as_it_was() {
 #[test]
 fn ipv6_is_seen_too() {
     if TcpListener::bind("[::1]:0").is_err() {
-        return sidelane_skip::skip("needs IPv6");
+        return sidelane_testing::skip("needs IPv6");
     }
     echo_is_seen_as_it_was(DESIGNS[0], "::1");
 }
@@ -72,7 +72,7 @@ fn ipv6_is_seen_too() {
 fn every_request_is_seen(kind: Real) {
     let Some((_turn, lab)) = ready() else { return };
     if !kind.is_installed() {
-        return sidelane_skip::skip(format!("needs {}", kind.program()));
+        return sidelane_testing::skip(format!("needs {}", kind.program()));
     }
     let server = RealServer::start(kind, PLACE).unwrap();
     let mut client = Value::Null;
@@ -353,7 +353,7 @@ fn another_thread_may_answer() {
 fn the_command_counts_logs_and_leaves_nothing_behind() {
     let Some((_turn, lab)) = ready() else { return };
     if !Real::Memcached.is_installed() {
-        return sidelane_skip::skip("needs memcached");
+        return sidelane_testing::skip("needs memcached");
     }
     let before = Footprint::now();
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use common::lanes::BATCH_LANE;
 use common::{
     Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until,
 };
-use sidelane_signal::HoldState;
+use sidelane_formats::HoldState;
 
 #[test]
 fn the_exit_code_is_the_batch_commands_own() {

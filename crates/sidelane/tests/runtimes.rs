@@ -26,7 +26,7 @@ impl Scene {
     fn set() -> Option<Self> {
         let installed = |program: &&str| Command::new(program).arg("--version").output().is_ok();
         if let Some(missing) = ["runc", "redis-server", "redis-cli", "nsenter"].iter().find(|name| !installed(name)) {
-            sidelane_skip::skip(format!("needs {missing}"));
+            sidelane_testing::skip(format!("needs {missing}"));
             return None;
         }
         let redis = ["redis-server", "--port", PORT, "--save", "", "--loglevel", "warning"];

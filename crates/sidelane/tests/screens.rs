@@ -73,7 +73,7 @@ fn no_line_is_wider_than_the_terminal() {
 
 /// What needs no lanes shows the same each time.
 fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
-    let scenario = |name: &str| of_repository(&format!("scenarios/{name}.toml"));
+    let scenario = |name: &str| of_repository(&format!("lab/scenarios/{name}.toml"));
     let log = |name: &str| of_repository(&format!("crates/sidelane/tests/fixtures/observed/{name}"));
     let file = folder.join("sidelane.toml").display().to_string();
     let example = Command::new(SIDELANE).args(["agent", "example"]).stderr(Stdio::null()).output().unwrap();

@@ -11,19 +11,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use common::{SPIN, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
-use sidelane::audit::Audit;
-use sidelane::bench::subject::{Place, Real, RealServer};
-use sidelane::lab::Lab;
-use sidelane::lane::holder::{Evictor, Holder};
-use sidelane::request::{Request, Requests};
+use sidelane_diagnostics::audit::Audit;
 use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
-use sidelane_kernel::identities::Identity;
-use sidelane_kernel::tracker::{Features, Tracker, TrackerError};
-use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
+use sidelane_lab::bench::subject::{Place, Real, RealServer};
+use sidelane_lab::programs::Lab;
+use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use sidelane_requests::{Request, Requests};
+use sidelane_tracker::identities::Identity;
+use sidelane_tracker::tracker::{Features, Tracker, TrackerError};
+use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 fn tracker(features: Features) -> Rc<Tracker> {
     Rc::new(Tracker::load(features).unwrap())
@@ -49,7 +49,7 @@ fn requests_of_two_services_are_their_own() {
         return;
     }
     if let Some(missing) = [Real::Redis, Real::Memcached].into_iter().find(|kind| !kind.is_installed()) {
-        return sidelane_skip::skip(format!("needs {}", missing.program()));
+        return sidelane_testing::skip(format!("needs {}", missing.program()));
     }
     let tracker = tracker(Features { requests: true, ..Features::default() });
     let start = |kind, server_cpu, client_cpu| RealServer::start(kind, Place { server_cpu, client_cpu }).unwrap();
@@ -172,7 +172,7 @@ fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
     const REQUESTS: usize = 300;
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !Real::Redis.is_installed() {
-        return sidelane_skip::skip(format!("needs {}", Real::Redis.program()));
+        return sidelane_testing::skip(format!("needs {}", Real::Redis.program()));
     }
     let (tracker, lanes) = (tracker(Features::default()), pair("0:1"));
     let server = RealServer::start(Real::Redis, Place { server_cpu: 0, client_cpu: 1 }).unwrap();
@@ -239,7 +239,7 @@ fn fork(forker: &mut Child) -> u32 {
 fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((own, hierarchy)) = OwnGroup::make() else {
-        return sidelane_skip::skip("needs a cgroup v2 that this process may make groups in");
+        return sidelane_testing::skip("needs a cgroup v2 that this process may make groups in");
     };
     let (mut early, mut late) = (forker(), forker());
     own.admit("deep", early.id());

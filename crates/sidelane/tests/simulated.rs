@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 fn a_scenario_becomes_a_table_a_file_and_a_page() {
     let dir = tempfile::tempdir().unwrap();
     let [json, page] = ["a.json", "a.html"].map(|name| dir.path().join(name).display().to_string());
-    let run = sim(&["scenarios/elfen-fig11.toml", "--quick", "--json", &json, "--page", &page]);
+    let run = sim(&["lab/scenarios/elfen-fig11.toml", "--quick", "--json", &json, "--page", &page]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     assert!(text(&run.stdout).contains("lucene+loop/borrow-idle"), "{}", text(&run.stdout));
     let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
@@ -33,7 +33,7 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
 fn a_whole_machine_has_a_row_for_each_service_and_one_for_itself() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("a.json").display().to_string();
-    let run = sim(&["scenarios/chain.toml", "--quick", "--json", &json]);
+    let run = sim(&["lab/scenarios/chain.toml", "--quick", "--json", &json]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     let rows = result["rows"].as_array().unwrap();
@@ -47,16 +47,16 @@ fn a_whole_machine_has_a_row_for_each_service_and_one_for_itself() {
 
 #[test]
 fn the_same_scenario_is_the_same_result_and_another_seed_another() {
-    let table = |seed: &str| text(&sim(&["scenarios/elfen-fig11.toml", "--quick", "--seed", seed]).stdout);
+    let table = |seed: &str| text(&sim(&["lab/scenarios/elfen-fig11.toml", "--quick", "--seed", seed]).stdout);
     assert_eq!(table("5"), table("5"));
     assert_ne!(table("5"), table("6"));
 }
 
 #[test]
 fn what_is_wrong_with_a_scenario_is_a_usage_error() {
-    let gone = sim(&["scenarios/gone.toml"]);
+    let gone = sim(&["lab/scenarios/gone.toml"]);
     assert_eq!(gone.status.code(), Some(EXIT_USAGE));
-    assert!(text(&gone.stderr).starts_with("sidelane: scenarios/gone.toml: `file` cannot be read"), "{gone:?}");
+    assert!(text(&gone.stderr).starts_with("sidelane: lab/scenarios/gone.toml: `file` cannot be read"), "{gone:?}");
 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");

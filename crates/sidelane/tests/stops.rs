@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{cpu_ticks, is_alive, signal, wants_cpu};
 use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
+use sidelane_formats::HoldState;
 use sidelane_host::clock::now_ns;
-use sidelane_signal::HoldState;
 
 /// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;

@@ -12,13 +12,13 @@ use std::os::fd::OwnedFd;
 use common::connection::Connection;
 use common::{lanes_to_ourselves, requests_can_be_seen, wait_until};
 use rustix::event::{Timespec, epoll};
-use sidelane::request::Requests;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
-use sidelane_kernel::threads::ThreadWords;
-use sidelane_kernel::tracker::Features;
-use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_requests::Requests;
+use sidelane_tracker::threads::ThreadWords;
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: usize = 0;
 const OTHER_CPU: usize = 1;

@@ -480,7 +480,7 @@ fn what_is_sent_again_for_nothing_is_no_loss() {
     served.join().unwrap();
     let told = tracing.stop();
     if sent_again(&watched).0 < WANTED {
-        return sidelane_skip::skip("needs a TCP that probes for losses");
+        return sidelane_testing::skip("needs a TCP that probes for losses");
     }
     assert!(!json_of(&json)["tale"]["found"].to_string().contains("retransmission"), "{told}");
 }
@@ -505,7 +505,7 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
         return;
     }
     let server = Command::new("python3").args(["-c", EVENT_LOOP]).stdout(Stdio::piped()).spawn();
-    let Ok(mut server) = server else { return sidelane_skip::skip("needs python3") };
+    let Ok(mut server) = server else { return sidelane_testing::skip("needs python3") };
     let mut port = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let dir = tempfile::tempdir().unwrap();

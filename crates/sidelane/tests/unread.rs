@@ -29,7 +29,7 @@ fn errors(output: &Output) -> String {
 
 #[test]
 fn what_is_printed_need_not_be_read() {
-    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/elfen-fig2.toml");
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/scenarios/elfen-fig2.toml");
     for arguments in [&["agent", "example"][..], &["sim", "--quick", scenario.to_str().unwrap()]] {
         let output = sidelane(arguments).stdout(unread()).output().unwrap();
         assert_eq!((output.status.code(), errors(&output).as_str()), (Some(0), ""), "{arguments:?}");

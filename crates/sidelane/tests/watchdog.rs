@@ -11,9 +11,9 @@ use common::{
     Footprint, Job, Run, Running, SPIN, Service, TIMEOUT, ThrottledGroup, Words, lanes_to_ourselves, wait_until,
 };
 use serde_json::Value;
+use sidelane_formats::HoldState;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::freezer::Freezer;
-use sidelane_signal::HoldState;
 
 /// SCHED_IDLE, as /proc says it.
 const IDLE: Option<&str> = Some("5");
@@ -25,7 +25,7 @@ fn may_be_real_time() -> bool {
     let tried = Command::new("chrt").args(["-f", "10", "true"]).stderr(Stdio::null()).status();
     let may = tried.is_ok_and(|tried| tried.success());
     if !may {
-        sidelane_skip::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
+        sidelane_testing::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
     }
     may
 }
@@ -133,7 +133,7 @@ fn batch_is_off_where_the_holder_is_throttled() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(group) = ThrottledGroup::make() else { return };
     if !group.give_real_time("10000") {
-        return sidelane_skip::skip(
+        return sidelane_testing::skip(
             "needs groups with a part of real-time for each (cgroup v1, CONFIG_RT_GROUP_SCHED)",
         );
     }
@@ -177,7 +177,7 @@ fn a_thread_that_climbs_again_and_again_is_stopped() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let python = Command::new("python3").args(["-c", "import os; os.sched_setscheduler"]).status();
     if !may_be_real_time() || !python.is_ok_and(|python| python.success()) {
-        return sidelane_skip::skip("needs real-time threads and python3");
+        return sidelane_testing::skip("needs real-time threads and python3");
     }
     let before = Footprint::now();
     let service = Service::in_bursts();
@@ -204,7 +204,7 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     const GROUPS: &str = "/sys/fs/cgroup/unified";
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !std::path::Path::new(GROUPS).join("cgroup.procs").exists() {
-        return sidelane_skip::skip(format!("needs cgroup v2 at {GROUPS}, to leave a group"));
+        return sidelane_testing::skip(format!("needs cgroup v2 at {GROUPS}, to leave a group"));
     }
     let before = Footprint::now();
     let mut service = Service::on_command();

@@ -30,6 +30,7 @@ mod queues;
 pub mod result;
 pub mod rng;
 mod rule;
+pub mod run;
 pub mod scenario;
 pub mod setting;
 pub mod slots;

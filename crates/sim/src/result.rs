@@ -146,7 +146,7 @@ fn batch_alone(model: &Model) -> f64 {
 
 /// What one machine consumes whose cores all need what the first does, and had these numbers of busy lanes for these times. For the rest of the time
 /// they were idle.
-pub(crate) fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64 {
+pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64 {
     let power = &machine.power;
     let known_ns: u128 = active_ns.iter().sum();
     let unknown_ns = machine.cores() as f64 * elapsed_ns as f64 - known_ns as f64;

@@ -1,8 +1,7 @@
 //! Whether batch may run beside a request: the agent's own rules, or the oracle's word.
 
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{AnyRule, Rule};
-use sidelane_policy::borrow::{Observation, Reason};
+use sidelane_policy::borrow::{AnyRule, Observation, Reason, Rule};
 
 /// What a keeper's policy asks: the agent's code, or the oracle's word.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use sidelane_sim::scenario::Scenario;
 fn fuzzed_scenarios_are_read_or_refused_with_a_reason() {
     // What a scenario names is there, and short.
     let files = |_: &str| Ok("1.5\n2\n30\n".to_owned());
-    sidelane_fuzz::fuzz("scenario", |bytes| {
+    sidelane_testing::fuzz("scenario", |bytes| {
         let text = String::from_utf8_lossy(bytes);
         for quick in [false, true] {
             match Scenario::parse("a.toml", &text, Choices { seed: None, quick }, &files) {

@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
-use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::{BorrowConfig, PolicyKind, terms};
+use sidelane_policy::borrow::{BorrowConfig, Harm, PolicyKind, terms};
 use sidelane_sim::arrivals::Arrivals;
 use sidelane_sim::demand::{Demand, Lognormal};
 use sidelane_sim::engine::watch::{Fate, Watch};

@@ -1,8 +1,7 @@
 //! From what the kernel tells to big and little cores.
 
-use super::step;
 use super::told::{Measure, Speeds, Told};
-use super::{AllEqual, Cores, Source};
+use super::{AllEqual, Cores, Source, step};
 use crate::cpulist::CpuSet;
 
 /// The big CPUs, the little ones, and how that is known.

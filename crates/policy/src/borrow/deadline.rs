@@ -30,7 +30,7 @@ use crate::borrow::rule::Rule;
 use crate::borrow::seen::{Observation, Requests};
 
 /// For how many mean server times each request counts that waits behind the one that runs. By simulation
-/// (`scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its
+/// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its
 /// objective leaves. But with 2 that age is above the objective itself at each load, so that who simply
 /// gives the objective is on the safe side; with 0 it is below.
 pub const QUEUE_WEIGHT: f64 = 2.0;

@@ -18,11 +18,6 @@ pub(super) fn is_own_lack(error: &io::Error) -> bool {
     is_about_files(error) || matches!(code(error), Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
 
-/// Whether an address of IPv6 cannot be had because there is no IPv6.
-pub(super) fn is_without_ipv6(error: &io::Error) -> bool {
-    matches!(code(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,25 +1,23 @@
 //! Clients come, and too many are turned away.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, sockopt};
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::lack::{is_about_files, is_without_ipv6};
+use super::lack::is_about_files;
 use super::patience::Patience;
 use super::shared::Shared;
 use super::{http, resp};
 use crate::config::Protocol;
 use crate::http::write_error;
 
-const BACKLOG: i32 = 4096;
 /// A client may need so many open files: its own connection and one to each server.
 const FILES_OF_CLIENT: u64 = 3;
 /// Open files that are for all else.
@@ -28,35 +26,6 @@ const FILES_KEPT: u64 = 64;
 const TOLD_MAX: usize = 16;
 /// How long is waited when the system has no open files left.
 const WITHOUT_FILES: Duration = Duration::from_millis(10);
-
-/// Listens, without waiting for clients. `[::]` is every address, those of IPv4, too; without IPv6 it is every address of
-/// IPv4.
-pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
-    open_with(at, bind)
-}
-
-fn open_with<T>(at: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    match bind(at) {
-        Err(error) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
-            bind((Ipv4Addr::UNSPECIFIED, at.port()).into())
-        }
-        opened => opened,
-    }
-}
-
-fn bind(at: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let family = if at.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if at.ip() == Ipv6Addr::UNSPECIFIED {
-        // Whatever net.ipv6.bindv6only says.
-        sockopt::set_ipv6_v6only(&socket, false)?;
-    }
-    rustix::net::bind(&socket, &at)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket.into())
-}
 
 /// Allows this process as many open files as it may allow itself: shells and systemd give 1024 at first, for programs that
 /// use `select`.
@@ -172,37 +141,5 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
         drop(spawn_local(async move {
             http::linger(&stream, &mut Patience::new(&seat.0.config.limits)).await;
         }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use rustix::io::Errno;
-
-    use super::*;
-
-    const EVERY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80);
-
-    #[test]
-    fn every_address_has_those_of_ipv4_and_ipv6() {
-        let listener = listen(SocketAddr::new(EVERY.ip(), 0)).unwrap();
-        let at = listener.local_addr().unwrap();
-        let mut clients: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
-        clients.extend(at.is_ipv6().then_some(IpAddr::V6(Ipv6Addr::LOCALHOST)));
-        for client in clients {
-            std::net::TcpStream::connect((client, at.port())).unwrap_or_else(|error| panic!("{client}: {error}"));
-        }
-    }
-
-    #[test]
-    fn without_ipv6_it_is_every_address_of_ipv4() {
-        for lack in [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL] {
-            let bind = |at: SocketAddr| if at.is_ipv6() { Err(lack.into()) } else { Ok(at) };
-            assert_eq!(open_with(EVERY, bind).unwrap().to_string(), "0.0.0.0:80");
-        }
-        let taken = |at: SocketAddr| if at.is_ipv6() { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(at) };
-        assert_eq!(open_with(EVERY, taken).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -37,7 +37,6 @@ use crate::desk::Counts;
 use crate::page::HazardPage;
 use crate::witness::Witness;
 use listen::Entrance;
-pub use listen::listen;
 pub use servers::{Ejected, ServerState};
 use shared::Shared;
 

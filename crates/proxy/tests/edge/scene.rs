@@ -66,7 +66,7 @@ impl Proxy {
 
     /// With an access log.
     pub fn start_with(config: Config, log: Option<Sender>) -> Self {
-        let listener = edge::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = sidelane_host::listen::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
         let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sidelane_report::Detail;
 
-use crate::bench::rounds::Patience;
-use crate::experiment::sibling::Carrier;
+use sidelane_stats::rounds::Patience;
 
 /// How far a measurement goes on by itself.
 #[derive(Clone, Copy, Debug, Args)]
@@ -26,28 +25,9 @@ impl From<PatienceArgs> for Patience {
 }
 
 /// What a measurement's exit code says.
-pub(super) const EXIT_CODES: &str = "\
+pub const EXIT_CODES: &str = "\
 Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their \
 95 % intervals contain the bound, and the last line says what would decide it; 125 if nothing could be measured.";
-
-/// The core on which is measured, and what makes it one.
-#[derive(Debug, Args)]
-pub struct CoreArgs {
-    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
-    #[arg(long, value_name = "REQUEST:BATCH")]
-    pub lanes: Option<String>,
-    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
-    #[arg(long, value_name = "HOW", value_enum)]
-    pub sibling: Option<Carrier>,
-}
-
-/// Where the search index is.
-#[derive(Debug, Args)]
-pub struct CacheDir {
-    /// Directory that keeps the search index between runs [default: the user's cache directory]
-    #[arg(id = "cache", long = "cache", value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-}
 
 /// Where a result goes for programs.
 #[derive(Debug, Default, Args)]

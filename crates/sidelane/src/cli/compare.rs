@@ -9,9 +9,9 @@ use sidelane_host::units::parse_time;
 
 use super::common::ResultFiles;
 use super::run::LendArgs;
-use crate::compare::{CompareOptions, WorkCounter};
-use crate::lane::batch::BatchClass;
-use crate::lane::terms::LendingError;
+use sidelane_compare::{CompareOptions, WorkCounter};
+use sidelane_lanes::batch::BatchClass;
+use sidelane_lanes::terms::LendingError;
 
 /// Arguments of `sidelane compare`.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::hurryup::{Config, Mapping, Options};
 
 use super::common::{JsonFile, parse_percent};
-use crate::hurry::{Told, tuned};
+use sidelane_hurry::{Told, tuned};
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]

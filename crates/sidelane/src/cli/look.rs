@@ -9,9 +9,9 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
 use super::common::{JsonFile, ResultFiles, TableArgs, parse_percent};
-use crate::channel::signal::Signal;
-use crate::observe::period::Period;
-use crate::tale::bound::Bound;
+use sidelane_channels::signal::Signal;
+use sidelane_observe::period::Period;
+use sidelane_trace::bound::Bound;
 
 /// Arguments of `sidelane requests`.
 #[derive(Debug, Args)]

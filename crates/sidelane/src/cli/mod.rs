@@ -1,9 +1,9 @@
 //! The command line: typed arguments, nothing else.
 
 mod agent;
-mod bench;
 mod common;
 mod compare;
+mod doctor;
 mod hurry;
 mod look;
 mod proxy;
@@ -16,12 +16,9 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
-pub use bench::{
-    Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs,
-    PapersArgs, ParityArgs, SiblingArgs, TailArgs,
-};
-pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles, TableArgs};
+pub use common::{EXIT_CODES, JsonFile, PatienceArgs, ResultFiles, TableArgs};
 pub use compare::CompareArgs;
+pub use doctor::{CalibrateArgs, DoctorArgs};
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
@@ -45,8 +42,6 @@ pub enum Verb {
     Run(RunArgs),
     /// Say what this machine can do, what it lacks and how fast batch leaves a lane here
     Doctor(DoctorArgs),
-    /// Show it: a search service and a batch job on one core, with and without Sidelane
-    Demo(DemoArgs),
     /// Say whether Sidelane is worth it for a service of yours, under its own traffic
     Compare(Box<CompareArgs>),
     /// Find out which counters tell interference on this processor, and from which value on
@@ -61,9 +56,6 @@ pub enum Verb {
     Trace(TraceArgs),
     /// Show an observation or a trace again, from the log that `sidelane observe` or `trace` wrote
     Report(ReportArgs),
-    /// Measure what Sidelane itself costs, leaks and gains on this machine
-    #[command(subcommand)]
-    Bench(Bench),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
     /// Proxy requests to a server, and to its backup while the server is in a GC pause, throttled, stopped or restarting
@@ -74,16 +66,27 @@ pub enum Verb {
     Agent(AgentArgs),
     /// Say what runs where and why, from the running agent
     Status(StatusArgs),
+    /// What Sidelane starts of its own program
+    #[command(flatten)]
+    Internal(Internal),
+}
+
+/// What Sidelane starts of its own program: every program that runs sessions has these.
+#[derive(Debug, Subcommand)]
+pub enum Internal {
     /// Put the machine right when the agent dies (not for users)
-    #[command(name = crate::undo::guardian::VERB, hide = true)]
+    #[command(name = sidelane_rollback::guardian::VERB, hide = true)]
     Guardian {
         /// The agent's process id.
         agent_pid: u32,
         /// The ring that tells of halts of the agent.
         bell_fd: Option<i32>,
     },
+    /// Run as batch that checks its lane, to measure the gate (not for users)
+    #[command(name = sidelane_doctor::reaction::instrumented::VERB, hide = true)]
+    Checks,
     /// Wait at the gate and become the batch command (not for users)
-    #[command(name = crate::lane::batch::VERB, hide = true)]
+    #[command(name = sidelane_lanes::batch::VERB, hide = true)]
     Batch {
         /// Where the gate is.
         entrance_fd: i32,

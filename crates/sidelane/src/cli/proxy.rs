@@ -10,8 +10,8 @@ use sidelane_host::units::parse_time;
 use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
-use crate::proxy::Wanted;
-use crate::proxy::options::{
+use sidelane_proxy::run::Wanted;
+use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
 };
 

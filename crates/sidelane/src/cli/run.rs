@@ -10,12 +10,12 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
 use super::common::{JsonFile, parse_percent};
-use crate::audit::AuditLevel;
-use crate::lane::adopt::{AdoptError, Adoptee};
-use crate::lane::gate::GateChoice;
-use crate::lane::objective::parse_objective;
-use crate::lane::slowdown::MaxSlowdown;
-use crate::lane::terms::LendingError;
+use sidelane_diagnostics::audit::AuditLevel;
+use sidelane_lanes::adopt::{AdoptError, Adoptee};
+use sidelane_lanes::gate::GateChoice;
+use sidelane_lanes::slowdown::MaxSlowdown;
+use sidelane_lanes::terms::LendingError;
+use sidelane_requests::objective::parse_objective;
 
 /// Arguments of `sidelane run`.
 #[derive(Debug, Args)]

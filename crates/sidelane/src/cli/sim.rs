@@ -10,12 +10,12 @@ use super::common::ResultFiles;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sidelane sim scenarios/elfen-fig11.toml --open
-  sidelane sim scenarios/elfen-fig11.toml --quick --json fig11.json
+  sidelane sim lab/scenarios/elfen-fig11.toml --open
+  sidelane sim lab/scenarios/elfen-fig11.toml --quick --json fig11.json
 
 The same scenario and seed give the same result on every machine. Nothing is measured, and the result says so.")]
 pub struct SimArgs {
-    /// The experiment, as in the files of scenarios/
+    /// The experiment, as in the files of lab/scenarios/
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
     /// In place of the scenario's seed

@@ -8,7 +8,7 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
 use super::look::Outputs;
-use crate::tale::bound::Bound;
+use sidelane_trace::bound::Bound;
 
 /// Arguments of `sidelane trace`.
 #[derive(Debug, Args)]

@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use super::WRONG_FILE;
 use super::show::{check_json, write_json};
-use crate::agent::config::{Config, EXAMPLE};
-use crate::agent::show::Shown;
-use crate::agent::{self, AgentOptions};
 use crate::cli::{Agent, AgentArgs, ShowArgs};
+use sidelane_agent as agent;
+use sidelane_agent::AgentOptions;
+use sidelane_agent::config::{Config, EXAMPLE};
+use sidelane_agent::show::Shown;
 use sidelane_report::terminal::{self, eprint_fitted, print_fitted};
 
 pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {

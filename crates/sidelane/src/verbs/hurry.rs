@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use super::show::{FirstError, check_json};
 use crate::cli::HurryArgs;
-use crate::hurry::{self, Sizes};
-use crate::until::Until;
 use sidelane_host::cores::Cores;
 use sidelane_host::topology::{Topology, online_cpus};
+use sidelane_host::until::Until;
+use sidelane_hurry as hurry;
+use sidelane_hurry::Sizes;
 use sidelane_report::check_writable;
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 

@@ -7,16 +7,19 @@ use anyhow::{Result, ensure};
 use super::show::{FirstError, check_json, check_outputs, check_table, style, write_and_open, write_json};
 use super::trace::report_trace;
 use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
-use crate::list::{Listing, list};
-use crate::observe::observed::Observed;
-use crate::observe::replay::{ReplayOptions, replay};
-use crate::observe::session::{self, ObserveOptions};
-use crate::own_threads::{self, in_bulk};
-use crate::request::watch::{self, WatchOptions};
-use crate::tale::log::is_trace;
 use sidelane_host::service::Target;
+use sidelane_observe::list::{Listing, list};
+use sidelane_observe::observed::Observed;
+use sidelane_observe::replay::{ReplayOptions, replay};
+use sidelane_observe::session;
+use sidelane_observe::session::ObserveOptions;
 use sidelane_report::terminal::{self, print, print_fitted};
 use sidelane_report::{Detail, table};
+use sidelane_requests::watch;
+use sidelane_requests::watch::WatchOptions;
+use sidelane_rollback::own_threads;
+use sidelane_rollback::own_threads::in_bulk;
+use sidelane_trace::log::is_trace;
 
 pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_json(&args.json)?;

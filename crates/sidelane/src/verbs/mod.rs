@@ -1,29 +1,31 @@
 //! The verbs: from options to the room that does the work, and what is written and shown of its result.
 
 mod agent;
-mod bench;
+mod doctor;
 mod hurry;
 mod look;
 mod run;
-mod show;
+pub mod show;
 mod trace;
 
 use std::path::Path;
 
 use anyhow::Result;
 
-use crate::agent::status::{self, StatusOptions};
-use crate::cli::{DoctorArgs, ProxyArgs, SimArgs, Verb};
-use crate::doctor::{self, DoctorOptions};
-use crate::lane::batch::{self, BatchClass};
-use crate::own_threads::{self, Manner};
-use crate::proxy;
-use crate::sim::{self, SimOptions};
-use crate::undo::guardian;
+use crate::cli::{Internal, ProxyArgs, SimArgs, Verb};
 use show::{FirstError, check_files, check_json, style, write_and_open, write_json};
+use sidelane_agent::status;
+use sidelane_agent::status::StatusOptions;
+use sidelane_doctor::reaction::instrumented;
+use sidelane_lanes::batch;
+use sidelane_lanes::batch::BatchClass;
+use sidelane_proxy::run as proxy;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Column, table};
-use sidelane_sim::Choices;
+use sidelane_rollback::own_threads::Manner;
+use sidelane_rollback::{guardian, own_threads};
+use sidelane_sim::run::SimOptions;
+use sidelane_sim::{Choices, run as sim};
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
 const WRONG_FILE: u8 = 2;
@@ -33,23 +35,32 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
     manner(&verb).into_iter().for_each(own_threads::begin);
     match verb {
         Verb::Run(args) => run::run_beside(args),
-        Verb::Doctor(args) => examine(args),
-        Verb::Demo(args) => bench::demonstrate(args),
+        Verb::Doctor(args) => doctor::examine(args),
         Verb::Compare(args) => run::weigh(*args),
-        Verb::Calibrate(args) => bench::find_metric(args),
+        Verb::Calibrate(args) => doctor::find_metric(args),
         Verb::Requests(args) => look::watch_requests(args),
         Verb::List(args) => look::list_of(args),
         Verb::Proxy(args) => pass_on(*args),
         Verb::Observe(args) => look::observe(args),
         Verb::Trace(args) => trace::trace(args),
         Verb::Report(args) => look::report_again(args),
-        Verb::Bench(bench) => bench::run_bench(bench),
         Verb::Sim(args) => simulate(args),
         Verb::Hurry(args) => hurry::hurry_up(args),
         Verb::Agent(args) => agent::run_agent(args),
         Verb::Status(args) => status::run(StatusOptions { json: args.json }),
-        Verb::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
-        Verb::Batch { entrance_fd, class, without_rights, command } => {
+        Verb::Internal(internal) => run_internal(internal),
+    }
+}
+
+/// Carries out what Sidelane started of its own program; its exit code.
+///
+/// # Errors
+/// What could not be done.
+pub fn run_internal(internal: Internal) -> Result<u8> {
+    match internal {
+        Internal::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
+        Internal::Checks => instrumented::check_for_ever(),
+        Internal::Batch { entrance_fd, class, without_rights, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)
         }
     }
@@ -61,21 +72,10 @@ fn manner(verb: &Verb) -> Option<Manner> {
     match verb {
         Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(Manner::Looks),
         Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => Some(Manner::Acts),
-        Verb::Doctor(_)
-        | Verb::Demo(_)
-        | Verb::Calibrate(_)
-        | Verb::Report(_)
-        | Verb::Bench(_)
-        | Verb::Sim(_)
-        | Verb::Status(_)
-        | Verb::Guardian { .. }
-        | Verb::Batch { .. } => None,
+        Verb::Doctor(_) | Verb::Calibrate(_) | Verb::Report(_) | Verb::Sim(_) | Verb::Status(_) | Verb::Internal(_) => {
+            None
+        }
     }
-}
-
-fn examine(args: DoctorArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
 }
 
 fn pass_on(args: ProxyArgs) -> Result<u8> {

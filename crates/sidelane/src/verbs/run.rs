@@ -5,11 +5,11 @@ use clap::CommandFactory;
 
 use super::show::show_tables;
 use crate::cli::{Cli, CompareArgs, RunArgs, WhenBlocked};
-use crate::compare::{COLUMNS, Comparison};
-use crate::lane::plan::{Asked, AskedBatch};
-use crate::lane::run::{OnBlocked, Run, RunOptions};
-use crate::lane::talk::TalkOptions;
+use sidelane_compare::{COLUMNS, Comparison};
 use sidelane_host::service::Target;
+use sidelane_lanes::plan::{Asked, AskedBatch};
+use sidelane_lanes::run::{OnBlocked, Run, RunOptions};
+use sidelane_lanes::talk::TalkOptions;
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
 /// The exit code of a run whose objective was missed, or whose overlap was over its bound, if the user asks for one.

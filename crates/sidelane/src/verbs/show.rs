@@ -8,26 +8,26 @@ use serde::Serialize;
 use crate::cli::{JsonFile, Outputs, ResultFiles, TableArgs};
 use sidelane_report::{Column, ResultFile, Style, check_writable, html, table, terminal, write_whole};
 
-pub(super) fn check_json(json: &JsonFile) -> Result<()> {
+pub fn check_json(json: &JsonFile) -> Result<()> {
     Ok(json.file.as_deref().map_or(Ok(()), check_writable)?)
 }
 
-pub(super) fn check_table(table: &TableArgs) -> Result<()> {
+pub fn check_table(table: &TableArgs) -> Result<()> {
     Ok(table.csv.as_deref().map_or(Ok(()), check_writable)?)
 }
 
-pub(super) fn check_files(files: &ResultFiles) -> Result<()> {
+pub fn check_files(files: &ResultFiles) -> Result<()> {
     Ok(files.paths().try_for_each(check_writable)?)
 }
 
-pub(super) fn check_outputs(outputs: &Outputs) -> Result<()> {
+pub fn check_outputs(outputs: &Outputs) -> Result<()> {
     check_files(&outputs.files)?;
     Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
 }
 
 /// Writes the page to `page`, or else to `opened` if it is to be opened, and opens it where there is a
 /// desktop; elsewhere says where it is.
-pub(super) fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
+pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
     let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
     if opened.is_none_or(|_| !html::open_page(&page)) {
@@ -38,25 +38,25 @@ pub(super) fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened:
 
 /// The first error of several outputs: an output that fails, as on a full disk, costs no other one.
 #[derive(Default)]
-pub(super) struct FirstError(Option<anyhow::Error>);
+pub struct FirstError(Option<anyhow::Error>);
 
 impl FirstError {
     /// Remembers the error of an output, unless an earlier one failed.
-    pub(super) fn of<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
+    pub fn of<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
         if let Err(error) = output {
             self.0.get_or_insert(error.into());
         }
     }
 
     /// `done`, unless an output failed.
-    pub(super) fn or<T>(self, done: T) -> Result<T> {
+    pub fn or<T>(self, done: T) -> Result<T> {
         self.0.map_or(Ok(done), Err)
     }
 }
 
 /// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
 /// table for each kind of its rows.
-pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
+pub fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.of(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     failed.of(files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
@@ -66,13 +66,13 @@ pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, 
 }
 
 /// Writes what is no table of rows for programs, before anything is printed.
-pub(super) fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
+pub fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
     let Some(path) = json else { return Ok(()) };
     Ok(write_whole(path, &serde_json::to_vec_pretty(told)?)?)
 }
 
 /// Writes a result for programs, and prints it for people.
-pub(super) fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
+pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.of(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     failed.of(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
@@ -81,6 +81,6 @@ pub(super) fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, tab
 }
 
 /// How results are shown on this terminal, or in this pipe.
-pub(super) fn style(table: &TableArgs) -> Style {
+pub fn style(table: &TableArgs) -> Style {
     Style { width: terminal::width(), color: terminal::color_wanted(), detail: table.detail.into() }
 }

@@ -7,16 +7,17 @@ use anyhow::{Result, ensure};
 
 use super::show::{FirstError, check_outputs, style, write_and_open};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
-use crate::own_threads::in_bulk;
-use crate::tale;
-use crate::tale::bound::Bound;
-use crate::tale::flight::{self, Event, FlightOptions};
-use crate::tale::options::TraceOptions;
-use crate::tale::terminal::{headline, text};
-use crate::tale::told::Told;
-use crate::until::Until;
+use sidelane_host::until::Until;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
+use sidelane_rollback::own_threads::in_bulk;
+use sidelane_trace as tale;
+use sidelane_trace::bound::Bound;
+use sidelane_trace::flight;
+use sidelane_trace::flight::{Event, FlightOptions};
+use sidelane_trace::options::TraceOptions;
+use sidelane_trace::terminal::{headline, text};
+use sidelane_trace::told::Told;
 
 /// For how long is traced unless the user says otherwise.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);

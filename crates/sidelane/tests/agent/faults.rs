@@ -261,7 +261,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
     };
     // Fewer than it has open, and as many as it waits for.
     if !may_open("16") {
-        return sidelane_skip::skip("needs prlimit and CAP_SYS_RESOURCE");
+        return sidelane_testing::skip("needs prlimit and CAP_SYS_RESOURCE");
     }
     process::kill(guardian);
     daemon.run.wait_until("it was noted", |run| run.errors().contains("this is tried again until it can be done"));
@@ -282,7 +282,7 @@ fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let cpuset = Hierarchy::all().into_iter().find(|found| found.controls("cpuset"));
     let Some(mount) = cpuset.map(|found| found.mount.display().to_string()) else {
-        return sidelane_skip::skip("needs a hierarchy of version 1 with lists of CPUs".to_owned());
+        return sidelane_testing::skip("needs a hierarchy of version 1 with lists of CPUs".to_owned());
     };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();

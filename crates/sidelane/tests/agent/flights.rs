@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidelane::bench::subject::RealServer;
-use sidelane::lab::Lab;
+use sidelane_lab::bench::subject::RealServer;
+use sidelane_lab::programs::Lab;
 
 use crate::common::agent::SIDELANE;
 use crate::common::process::{policy, threads_named};

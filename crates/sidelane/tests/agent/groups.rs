@@ -53,7 +53,7 @@ impl Tree {
             place.hierarchies().iter().filter_map(|found| Some(found.own_dir()?.join(&name))).collect();
         let leaves: Vec<Leaf> = dirs.into_iter().filter_map(|dir| make_group(&dir)).collect();
         if leaves.is_empty() {
-            sidelane_skip::skip(format!("needs groups ({place:?}), which cannot be made here"));
+            sidelane_testing::skip(format!("needs groups ({place:?}), which cannot be made here"));
             return None;
         }
         Some(Self { path: format!("/{name}"), leaves, joined: Vec::new() })
@@ -116,7 +116,7 @@ impl Tree {
     /// Makes it, or an empty group below it, a threaded one. False if that cannot be done here, with a message.
     pub fn make_threaded(&self, path: &str) -> bool {
         let made = below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
-        made.inspect_err(|error| sidelane_skip::skip(format!("needs threaded groups: {error}"))).is_ok()
+        made.inspect_err(|error| sidelane_testing::skip(format!("needs threaded groups: {error}"))).is_ok()
     }
 
     /// Moves a process into a group below it.

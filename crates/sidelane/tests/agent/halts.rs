@@ -66,7 +66,7 @@ fn a_holder_of_the_agent_that_was_lowered_is_put_right() {
     let holder = holder_of(&scene);
     let lowered = Command::new("chrt").args(["-i", "-p", "0", &holder.to_string()]).status();
     if !lowered.is_ok_and(|lowered| lowered.success()) {
-        return sidelane_skip::skip("needs chrt");
+        return sidelane_testing::skip("needs chrt");
     }
     scene.service.work();
     scene.batch_must_leave();

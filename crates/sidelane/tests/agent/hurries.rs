@@ -208,7 +208,7 @@ fn a_dry_run_binds_nobody() {
 fn where_all_cores_are_equal_the_agent_says_so_and_goes_on() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if Cores::find(Path::new("/sys")).is_ok() {
-        return sidelane_skip::skip("needs a machine whose cores are equal".to_owned());
+        return sidelane_testing::skip("needs a machine whose cores are equal".to_owned());
     }
     let Some(busy) = busy() else { return };
     let cpus = busy.cpus();
@@ -236,7 +236,7 @@ fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     daemon.end();
     assert_eq!(busy.cpus(), cpus);
     if Topology::read(Path::new("/sys")).unwrap().has_smt() {
-        return sidelane_skip::skip("needs a machine whose cores have one lane each".to_owned());
+        return sidelane_testing::skip("needs a machine whose cores have one lane each".to_owned());
     }
     let daemon = Daemon::start(&file.replace("siblings = [\"0,1\"]", ""), 1, 0);
     let note = "no request moves to a big core: no core of this machine has several lanes; leave siblings out of \

@@ -50,7 +50,7 @@ fn a_container_one_thread_of_which_has_left_is_held_as_before() {
     let v1 = Hierarchy::all().into_iter().filter(|found| found.controls("cpuset") || found.controls("freezer"));
     let moved = v1.filter_map(|found| std::fs::write(found.own_dir()?.join("tasks"), second.to_string()).ok()).count();
     if moved == 0 {
-        return sidelane_skip::skip("needs a cpuset or a freezer of cgroup v1");
+        return sidelane_testing::skip("needs a cpuset or a freezer of cgroup v1");
     }
     for _ in 0..3 {
         scene.service.work();
@@ -69,7 +69,7 @@ fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
     let give = |priority: &str| Command::new("chrt").args(["-f", "-p", priority, &batch.to_string()]).output();
     let given = give("9").is_ok_and(|given| given.status.success());
     if !given {
-        return sidelane_skip::skip("needs chrt, and a group that allows real-time threads");
+        return sidelane_testing::skip("needs chrt, and a group that allows real-time threads");
     }
     assert_eq!(scheduling(batch)[..2], [Some("1".to_owned()), Some("9".to_owned())]);
     give("10").unwrap();
@@ -88,7 +88,7 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     let batch = scene.batch.pid();
     let raise = || Command::new("chrt").args(["-f", "-p", "20", &batch.to_string()]).output();
     if !raise().is_ok_and(|given| given.status.success()) {
-        return sidelane_skip::skip("needs chrt, and a group that allows real-time threads");
+        return sidelane_testing::skip("needs chrt, and a group that allows real-time threads");
     }
     wait_until("lanes were withheld", || {
         let _ = raise();
@@ -118,7 +118,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     let joins_ns = now_ns();
     if !is_alive(pid) || !scene.batch.admit(pid) {
         let _ = child.kill().and_then(|()| child.wait());
-        return sidelane_skip::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
+        return sidelane_testing::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
     }
     scene.daemon.run.wait_until_audited("withhold", 0);
     wait_until("batch that has no other lane was paused", || scene.batch.is_frozen());

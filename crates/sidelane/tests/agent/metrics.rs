@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
-use sidelane::agent::status::SOCKET;
-use sidelane::bench::subject::Real;
+use sidelane_agent::status::SOCKET;
+use sidelane_lab::bench::subject::Real;
 
 use crate::common::c_program::compile;
 use crate::common::process::ends_with_the_test;
@@ -82,7 +82,7 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
         return;
     }
     if !Real::Redis.is_installed() {
-        return sidelane_skip::skip("needs redis-server");
+        return sidelane_testing::skip("needs redis-server");
     }
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

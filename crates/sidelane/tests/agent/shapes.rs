@@ -212,7 +212,7 @@ fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     let is_there = || process::policy(one.pid()).as_deref() == Some("6");
     wait_until("the container was in its class, or refused", || is_there() || !process::is_alive(one.pid()));
     if !is_there() {
-        return sidelane_skip::skip("needs chrt, and a group that allows SCHED_DEADLINE");
+        return sidelane_testing::skip("needs chrt, and a group that allows SCHED_DEADLINE");
     }
     let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");

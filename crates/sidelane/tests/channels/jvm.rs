@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::process::Command;
 
-use sidelane::channel::hsperf;
-use sidelane::channel::signal::{Kind, Signal};
-use sidelane::tale::pauses::Pauses;
-use sidelane_tale::record::Kind as RecordKind;
+use sidelane_channels::hsperf;
+use sidelane_channels::signal::{Kind, Signal};
+use sidelane_timeline::record::Kind as RecordKind;
+use sidelane_trace::pauses::Pauses;
 
 use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
@@ -84,7 +84,7 @@ fn counters_of_a_jvm_that_has_ended_stay_readable() {
 #[test]
 fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
     if !rustix::process::geteuid().is_root() {
-        sidelane_skip::skip("needs root, to give a program a /tmp of its own");
+        sidelane_testing::skip("needs root, to give a program a /tmp of its own");
         return;
     }
     // Not below /tmp, which the program's own /tmp hides.

@@ -7,7 +7,7 @@ mod program;
 mod variables;
 
 use program::read;
-use sidelane::list;
+use sidelane_observe::list;
 use variables::{POSITION_INDEPENDENT, variables};
 
 #[test]

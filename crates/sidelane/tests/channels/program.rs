@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use sidelane::channel::signal::{Signal, Source};
-use sidelane::channel::{Channel, Gone, Reader, file, hsperf, memory};
+use sidelane_channels::signal::{Signal, Source};
+use sidelane_channels::{Channel, Gone, Reader, file, hsperf, memory};
 use tempfile::TempDir;
 
 /// A running program. Ended when dropped.
@@ -101,13 +101,13 @@ pub fn read(channel: &mut Channel) -> Result<u64, Gone> {
 }
 
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../channels/tests/fixtures/channels").join(name)
 }
 
 /// Runs a tool on files; `None` if it is not installed, with a message.
 pub fn run<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
     let Ok(status) = Command::new(tool).args(arguments).status() else {
-        sidelane_skip::skip(format!("there is no {tool} here"));
+        sidelane_testing::skip(format!("there is no {tool} here"));
         return None;
     };
     assert!(status.success(), "{tool}: {status}");

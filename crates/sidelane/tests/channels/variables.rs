@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use sidelane::channel::signal::{Kind, Signal, Source};
-use sidelane::channel::{Gone, Reader, memory};
+use sidelane_channels::signal::{Kind, Signal, Source};
+use sidelane_channels::{Gone, Reader, memory};
 
 use crate::program::{Program, compile, read, run};
 

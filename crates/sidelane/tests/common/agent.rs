@@ -9,14 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelane::undo::guardian;
 use sidelane_report::{ResultFile, Row};
+use sidelane_rollback::guardian;
 use tempfile::TempDir;
 
 use super::deadline::holds_within;
 use super::lanes::LANES;
-use super::process;
-use super::wait_until;
+use super::{process, wait_until};
 
 /// The binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");

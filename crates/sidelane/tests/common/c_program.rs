@@ -10,7 +10,7 @@ pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Opti
     let strict = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
     let ran = Command::new(compiler).args(dialect).args(strict).arg("-o").arg(&program).arg(&source).status();
     let Ok(status) = ran else {
-        sidelane_skip::skip(format!("there is no compiler {compiler} here"));
+        sidelane_testing::skip(format!("there is no compiler {compiler} here"));
         return None;
     };
     assert!(status.success(), "{compiler} on {}: {status}", source.display());
@@ -29,11 +29,11 @@ pub fn compile_text_with(compiler: &[&str], name: &str, source: &str, dir: &Path
     let mut command = Command::new(compiler[0]);
     command.args(&compiler[1..]).args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&text);
     let Ok(compiled) = command.output() else {
-        sidelane_skip::skip(format!("there is no compiler {} here", compiler[0]));
+        sidelane_testing::skip(format!("there is no compiler {} here", compiler[0]));
         return None;
     };
     if !compiled.status.success() {
-        sidelane_skip::skip(format!("cannot compile {name}.c: {}", String::from_utf8_lossy(&compiled.stderr)));
+        sidelane_testing::skip(format!("cannot compile {name}.c: {}", String::from_utf8_lossy(&compiled.stderr)));
         return None;
     }
     Some(program)

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use sidelane::lab::Lab;
+use sidelane_lab::programs::Lab;
 
 use super::lanes::BATCH_LANE;
 

@@ -17,7 +17,7 @@ impl Disk {
         let mut mount = Command::new("mount");
         let mounted = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(dir.path()).status();
         if !mounted.is_ok_and(|status| status.success()) {
-            sidelane_skip::skip("needs to mount a tmpfs");
+            sidelane_testing::skip("needs to mount a tmpfs");
             return None;
         }
         Some(Self(dir))

@@ -66,7 +66,7 @@ impl Job {
         let leaves: Vec<Leaf> = hierarchies.filter_map(|hierarchy| Leaf::make(&hierarchy, &name).ok()).collect();
         leaves.iter().filter_map(|leaf| leaf.dir.parent()).for_each(bury);
         if leaves.is_empty() {
-            sidelane_skip::skip("needs a control group of its own, which cannot be made here".to_owned());
+            sidelane_testing::skip("needs a control group of its own, which cannot be made here".to_owned());
             return None;
         }
         Some(Self::start(leaves))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use sidelane::claim::Claim;
+use sidelane_rollback::claim::Claim;
 
 use super::agent::SIDELANE;
 use super::deadline::TIMEOUT;
@@ -38,7 +38,7 @@ impl Drop for Turn {
 
 /// Waits for the lanes. `None` if the test cannot run, with a message.
 pub fn lanes_to_ourselves() -> Option<Turn> {
-    what_is_missing().map(sidelane_skip::skip).is_none().then(turn)
+    what_is_missing().map(sidelane_testing::skip).is_none().then(turn)
 }
 
 /// Waits for the lanes, for a test that can also run without them; `None` if they cannot be used.
@@ -68,7 +68,7 @@ fn what_is_missing() -> Option<&'static str> {
 pub fn lab() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {
-        sidelane_skip::skip(format!("needs {}: run `cargo build -p sidelane-lab` first", path.display()));
+        sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-lab` first", path.display()));
         return None;
     }
     Some(path)
@@ -76,5 +76,5 @@ pub fn lab() -> Option<PathBuf> {
 
 /// Whether this kernel and this process's rights let requests be seen; else the test is skipped.
 pub fn requests_can_be_seen() -> bool {
-    sidelane::request::can_track().inspect_err(|error| sidelane_skip::skip(error)).is_ok()
+    sidelane_requests::can_track().inspect_err(|error| sidelane_testing::skip(error)).is_ok()
 }

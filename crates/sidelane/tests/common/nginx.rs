@@ -31,7 +31,7 @@ impl Nginx {
     pub fn start_as(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
         const PROGRAM: &str = "/usr/sbin/nginx";
         if !Path::new(PROGRAM).exists() {
-            sidelane_skip::skip("needs nginx: apt-get install nginx-light");
+            sidelane_testing::skip("needs nginx: apt-get install nginx-light");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -67,7 +67,7 @@ impl ThrottledGroup {
         let has_quota = |leaf: &Leaf| leaf.has("cpu.cfs_quota_us") || leaf.has("cpu.max");
         let found = leaves.find_map(|leaf| if has_quota(&leaf) { Some(leaf) } else { leaf.remove().ok().and(None) });
         if found.is_none() {
-            sidelane_skip::skip("needs a group with a quota of CPU time");
+            sidelane_testing::skip("needs a group with a quota of CPU time");
         }
         let found = found.map(Self)?;
         found.give_real_time("500000");

@@ -1,7 +1,7 @@
 //! A real Redis whose requests can be seen, under load from the lab.
 
-use sidelane::bench::subject::{Place, Real, RealServer};
-use sidelane::lab::Lab;
+use sidelane_lab::bench::subject::{Place, Real, RealServer};
+use sidelane_lab::programs::Lab;
 
 use super::client::Client;
 use super::lanes::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
@@ -16,7 +16,7 @@ pub fn traceable_redis() -> Option<(Turn, Lab, RealServer)> {
         return None;
     }
     if !Real::Redis.is_installed() {
-        sidelane_skip::skip("needs redis-server");
+        sidelane_testing::skip("needs redis-server");
         return None;
     }
     let lab = Lab::at(lab()?);

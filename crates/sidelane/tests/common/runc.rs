@@ -34,7 +34,7 @@ impl Container {
     /// itself.
     pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
-            sidelane_skip::skip("needs capsh");
+            sidelane_testing::skip("needs capsh");
             return None;
         };
         Self::configured(name, &["sleep", "1000"], |config| {
@@ -62,7 +62,7 @@ impl Container {
         let dir = tempfile::tempdir().unwrap();
         let made = Command::new("runc").args(["spec", "--bundle"]).arg(dir.path()).output();
         if !made.is_ok_and(|made| made.status.success()) {
-            sidelane_skip::skip("needs runc");
+            sidelane_testing::skip("needs runc");
             return None;
         }
         let name = format!("sidelane-test-{}-{name}", std::process::id());
@@ -88,7 +88,7 @@ impl Container {
         if self.pid == 0 {
             let mut why = String::new();
             self.runtime.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-            sidelane_skip::skip(format!("needs runc to make containers here: {why}"));
+            sidelane_testing::skip(format!("needs runc to make containers here: {why}"));
         }
         self.pid > 0
     }

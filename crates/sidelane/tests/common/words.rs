@@ -13,9 +13,9 @@ use std::time::Instant;
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_signal::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
 
 use super::{Running, ServiceOnCommand, TIMEOUT};
 

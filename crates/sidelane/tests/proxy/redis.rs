@@ -29,7 +29,7 @@ impl Redis {
         ]);
         command.stdout(Stdio::null());
         let Ok(child) = ends_with_the_test(&mut command).spawn() else {
-            sidelane_skip::skip("needs redis-server: apt-get install redis-server");
+            sidelane_testing::skip("needs redis-server: apt-get install redis-server");
             return None;
         };
         let redis = Self(child, address);

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelane::lab::{Lab, Service};
+use sidelane_lab::programs::{Lab, Service};
 
 use crate::common::scripted::{say, telling_server};
 use crate::common::{TIMEOUT, lab, lanes_to_ourselves, requests_can_be_seen};

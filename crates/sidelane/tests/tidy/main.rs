@@ -1,8 +1,8 @@
-//! Checks of the source tree: which part may use which, no large cycles of files, short functions,
-//! and documents that are right about files.
+//! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, and a product
+//! without the laboratory.
 
 mod documents;
 mod functions;
 mod graph;
 mod modules;
-mod rooms;
+mod product;

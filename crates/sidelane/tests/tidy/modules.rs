@@ -12,16 +12,22 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/sidelane").to_owned()
 }
 
-/// The crates of the workspace, by the names under which they are used, with their source folders.
-pub fn crates() -> BTreeMap<String, PathBuf> {
-    let folders = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
-    let with_sources = folders.map(|folder| folder.path()).filter(|folder| folder.join("src").is_dir());
-    with_sources.map(|folder| (crate_name(&folder), folder.join("src"))).collect()
+/// The folders of the workspace's crates, from its root.
+pub fn crate_folders() -> Vec<String> {
+    let entries = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let own = names.map(|name| format!("crates/{name}"));
+    own.chain(["lab".to_owned(), "lab/programs".to_owned()]).collect()
 }
 
-fn crate_name(folder: &Path) -> String {
-    let short = folder.file_name().and_then(|name| name.to_str()).expect("folders have plain names");
-    if short == "sidelane" { short.to_owned() } else { format!("sidelane_{short}") }
+/// The crates of the workspace, by the names under which they are used, with their source folders.
+fn crates() -> BTreeMap<String, PathBuf> {
+    let named = |folder: String| {
+        let short = folder.rsplit('/').next().expect("a folder has a name").to_owned();
+        let name = if short == "sidelane" { short } else { format!("sidelane_{short}") };
+        (name, root().join(folder).join("src"))
+    };
+    crate_folders().into_iter().map(named).collect()
 }
 
 /// Modules with files of their own: path and file.

@@ -208,7 +208,7 @@ fn root<'t>(file: &str, text: &'t str) -> Result<Spanned<DeTable<'t>>> {
         line: Some(line_of(text, error.span().map_or(0, |span| span.start))),
         key: "file".to_owned(),
         problem: format!("is not TOML: {}", error.message().trim()),
-        allowed: "TOML as in the files of scenarios/".to_owned(),
+        allowed: "TOML as in the files of lab/scenarios/".to_owned(),
     })
 }
 

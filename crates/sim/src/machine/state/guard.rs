@@ -1,4 +1,4 @@
-//! What the kernel program counts for services on a CPU, and when it rings: as `crates/kernel/bpf/guard` does.
+//! What the kernel program counts for services on a CPU, and when it rings: as `bpf/guard` does.
 //!
 //! It looks at the counters at switches and ticks. A window ends when a service has run for long enough in it, or
 //! after a time in any case; its value is compared with the threshold.

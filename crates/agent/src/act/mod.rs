@@ -1,0 +1,569 @@
+//! Acting: what a policy of CPUs asks for is done to containers and services, and undone.
+//!
+//! A container's CPUs are those of its group, where that has a list of CPUs, else those of each of its threads. It is
+//! paused by its freezer. A service is moved only where its owner's file says so, thread by thread; it is never
+//! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
+
+mod grip;
+mod pinned;
+mod tree;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, ensure};
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::cpus::Action;
+
+use super::discover::{Birthplace, Container};
+pub use grip::Found;
+use grip::{Grip, Means, members};
+use pinned::chosen_in;
+use sidelane_lanes::adopt::AdoptError;
+use sidelane_rollback::claim::{ClaimError, Claimant, ThreadClaims};
+use sidelane_rollback::cpu_mask::set;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::threads::{Threads, Whose};
+use tree::HeldTree;
+
+/// Why a container is not held.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// It has no process yet or no more, or is still being put into its groups.
+    #[error("it is not complete")]
+    Incomplete,
+    /// It must not be touched.
+    #[error(transparent)]
+    Refused(AdoptError),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] Error),
+}
+
+impl From<AdoptError> for TakeError {
+    fn from(error: AdoptError) -> Self {
+        match error {
+            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Incomplete,
+            error => Self::Refused(error),
+        }
+    }
+}
+
+/// All that is held, by place.
+pub struct Hands {
+    guardian: Guardian,
+    trees: BTreeMap<PathBuf, HeldTree>,
+    containers: BTreeMap<usize, Grip>,
+    services: BTreeMap<usize, Placed>,
+    /// The processes of services that are placed: nobody else moves their threads.
+    claims: ThreadClaims,
+    /// Services that are to be placed, and whose threads somebody else moves now.
+    awaited: BTreeMap<usize, CpuSet>,
+    /// Batch must not run while the agent is stopped.
+    lanes_are_held: bool,
+    /// Trees that are kept though no container may be in them: what comes there is batch.
+    birthplaces: BTreeSet<PathBuf>,
+}
+
+/// A service that was placed, and the processes that it consisted of when it was last looked at.
+struct Placed {
+    threads: Threads,
+    pids: Vec<u32>,
+}
+
+/// Without processes that somebody else has claimed.
+fn ours(whose: Whose, claims: &ThreadClaims) -> Whose {
+    Whose { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
+}
+
+/// The tree with this uppermost group, taken if it is not held yet.
+fn tree_at<'a>(
+    trees: &'a mut BTreeMap<PathBuf, HeldTree>,
+    root: &Path,
+    guardian: &mut Guardian,
+) -> Result<&'a mut HeldTree> {
+    if let Some(other) = trees.get(root).filter(|tree| !tree.is_it(root)) {
+        let tickets = other.tickets();
+        trees.remove(root);
+        guardian.withdraw(tickets)?;
+    }
+    match trees.entry(root.to_owned()) {
+        Entry::Occupied(entry) => Ok(entry.into_mut()),
+        Entry::Vacant(entry) => Ok(entry.insert(HeldTree::take(root, guardian)?)),
+    }
+}
+
+/// What came of what was asked for.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What could not be done, to whom, and why.
+    pub errors: Vec<(Action, Error)>,
+    /// What is not so now: it could not be done, or a group above has other CPUs.
+    pub not_so: Vec<Action>,
+}
+
+impl Outcome {
+    fn failed(&mut self, action: Action, error: Error) {
+        self.not_so.push(action);
+        self.errors.push((action, error));
+    }
+}
+
+/// Where the threads of a service are found, by its place.
+pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
+
+impl Hands {
+    /// Holds nothing.
+    pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
+        let (trees, containers, services, awaited, birthplaces) = Default::default();
+        let claims = ThreadClaims::none(Claimant::Agent);
+        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held, birthplaces }
+    }
+
+    /// The guardian.
+    pub fn guardian(&mut self) -> &mut Guardian {
+        &mut self.guardian
+    }
+
+    /// Finds the groups of a container that is complete. One that has waited for long is taken as it is.
+    pub fn find(
+        &mut self,
+        container: &Container,
+        services: &BTreeSet<u32>,
+        has_waited: bool,
+    ) -> Result<Found, TakeError> {
+        let found = Found::of(container, services).map_err(TakeError::from);
+        if let Err(TakeError::Refused(_)) = &found {
+            self.leave_alone(container)?;
+        }
+        let found = found?;
+        if !has_waited && found.is_in_the_making(container) {
+            return Err(TakeError::Incomplete);
+        }
+        if found.cpuset.is_none() && self.is_unmounted(&container.tree) {
+            return Err(TakeError::Incomplete);
+        }
+        Ok(found)
+    }
+
+    /// Takes a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may be given.
+    pub fn take(&mut self, place: usize, found: Found) -> Result<CpuSet, TakeError> {
+        let (means, allowed) = match found.cpuset.clone() {
+            Some((root, dir)) => {
+                let allowed = self.admit(&root, &dir)?;
+                (Means::Cpuset { root, dir }, allowed)
+            }
+            None => {
+                let threads = Threads::note(&members(&found.dir), &mut self.guardian)?;
+                let allowed = threads.allowed().clone();
+                (Means::Threads(Box::new(threads)), allowed)
+            }
+        };
+        let mut grip = Grip::new(found, means, allowed.clone());
+        self.note_pinned(&mut grip)?;
+        if self.lanes_are_held {
+            grip.tell_of_freezer(&mut self.guardian)?;
+        }
+        self.containers.insert(place, grip);
+        Ok(allowed)
+    }
+
+    /// A container must not be touched: its list of CPUs, if it has one, stays as it was found.
+    fn leave_alone(&mut self, container: &Container) -> Result<()> {
+        for hierarchy in Hierarchy::all() {
+            if let Some(tree) = self.trees.get_mut(&hierarchy.dir(&container.tree)) {
+                tree.leave_alone(&container.dir(&hierarchy), &mut self.guardian)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lists of this tree are held, and their hierarchy is not mounted now. What its threads have comes from there.
+    fn is_unmounted(&self, top: &str) -> bool {
+        let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
+        let held = self.trees.keys().filter(|root| root.ends_with(top.trim_start_matches('/')));
+        held.into_iter().any(|root| !mounts.iter().any(|mount| root.starts_with(mount)))
+    }
+
+    fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
+        let Self { trees, guardian, .. } = self;
+        tree_at(trees, root, guardian)?.admit(dir, guardian)
+    }
+
+    /// Takes a container of which others, in these places, are part. It goes on with what they had, and they are held no
+    /// more. Returns the CPUs that it may be given.
+    pub fn take_over(
+        &mut self,
+        place: usize,
+        container: &Container,
+        parts: &[usize],
+        services: &BTreeSet<u32>,
+    ) -> Result<CpuSet, TakeError> {
+        let found = self.find(container, services, true)?;
+        let allowed = self.take(place, found)?;
+        let parts: Vec<Grip> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
+        let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
+        let guardian = &mut self.guardian;
+        // Frozen before any part is thawed.
+        if !parts.is_empty() && parts.iter().all(|part| part.paused) && whole.can_pause() {
+            whole.pause(true, guardian)?;
+        }
+        for mut part in parts {
+            match (&mut whole.means, &mut part.means) {
+                (Means::Cpuset { root, dir }, Means::Cpuset { dir: below, .. }) => {
+                    if let Some(tree) = self.trees.get_mut(root) {
+                        tree.merge(below, dir);
+                        tree.carry_out().map_err(Error::from)?;
+                    }
+                }
+                (Means::Threads(threads), Means::Threads(others)) => threads.merge(others, guardian)?,
+                (_, Means::Cpuset { root, dir }) => {
+                    self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, guardian))?;
+                }
+                (_, Means::Threads(threads)) => guardian.undo_these(&threads.tickets()).map_err(Error::from)?,
+            }
+            whole.pinned.append(&mut part.pinned);
+            part.pause(false, guardian)?;
+            guardian.withdraw(part.take_freezer()).map_err(Error::from)?;
+        }
+        Ok(allowed)
+    }
+
+    /// Has new batch in these groups, and what is no container there, run on these CPUs alone, if any, until a container in
+    /// them was given its own. Returns the groups of which that could not be done, with the reason.
+    pub fn keep_births(&mut self, places: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
+        let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
+        for place in places {
+            match place.lists() {
+                Some(root) => match self.keep_birthplace(&root, place, cpus) {
+                    Ok(()) => drop(roots.insert(root)),
+                    Err(error) => failed.push((place.path.clone(), format!("{error:#}"))),
+                },
+                None if place.exists() => {
+                    failed.push((place.path.clone(), "it has no list of CPUs (cpuset)".to_owned()))
+                }
+                None => {}
+            }
+        }
+        let left = std::mem::replace(&mut self.birthplaces, roots);
+        for root in left.difference(&self.birthplaces.clone()) {
+            let done = self.trees.get_mut(root).map_or(Ok(()), |tree| {
+                tree.keep_births(BTreeSet::new(), None);
+                tree.carry_out().map(drop).map_err(Error::from)
+            });
+            let done = done.and(self.drop_tree(root));
+            failed.extend(done.err().map(|error| (root.display().to_string(), format!("{error:#}"))));
+        }
+        failed
+    }
+
+    fn keep_birthplace(&mut self, root: &Path, place: &Birthplace, cpus: Option<&CpuSet>) -> Result<()> {
+        let Self { trees, guardian, birthplaces, .. } = self;
+        let is_new = !birthplaces.contains(root);
+        let tree = tree_at(trees, root, guardian)?;
+        let spared = place.spared.iter().filter_map(|path| place.dir_of(root, path)).collect();
+        if tree.keep_births(spared, cpus.cloned()) || is_new {
+            tree.check(guardian)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the threads of a container that have chosen CPUs of their own, where the kernel would forget that. They get
+    /// these back after the lists of their groups, since a thread has no CPU that its group does not have.
+    fn note_pinned(&mut self, grip: &mut Grip) -> Result<()> {
+        let Means::Cpuset { root, .. } = &grip.means else { return Ok(()) };
+        grip.pinned = self.guardian.add(chosen_in(&grip.dir))?;
+        let tree = self.trees.get_mut(root).filter(|_| !grip.pinned.is_empty());
+        tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
+    }
+
+    /// Does all that was asked for, in order.
+    pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Outcome {
+        let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
+        for action in actions {
+            if !matches!(action, Action::Confine { .. }) {
+                self.flush(&mut touched, &mut outcome);
+            }
+            let done = match action {
+                Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
+                Action::Pause { container } => self.pause(container),
+                Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
+            };
+            if let Err(error) = done {
+                outcome.failed(action, error);
+            }
+        }
+        self.flush(&mut touched, &mut outcome);
+        outcome
+    }
+
+    fn confine(
+        &mut self,
+        place: usize,
+        cpus: &CpuSet,
+        why: Action,
+        touched: &mut BTreeMap<PathBuf, Vec<Action>>,
+    ) -> Result<()> {
+        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
+        match &mut grip.means {
+            Means::Cpuset { root, dir } => {
+                let mut tree = self.trees.get_mut(root);
+                tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
+                if grip.paused {
+                    // It must not run where it was before for even a moment.
+                    tree.map_or(Ok(0), HeldTree::carry_out)?;
+                    let has = grip.in_effect().unwrap_or_default();
+                    ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
+                } else if tree.is_some() {
+                    touched.entry(root.clone()).or_default().push(why);
+                }
+            }
+            Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus, &mut self.guardian)?,
+        }
+        grip.pause(false, &mut self.guardian)
+    }
+
+    /// Writes the lists of the trees in which containers were told their CPUs. Version 2 takes any list, and gives a group
+    /// that has none of these CPUs those of the group above: what it has is read back.
+    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<Action>>, outcome: &mut Outcome) {
+        for (root, actions) in std::mem::take(touched) {
+            let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
+            if let Some((error, action)) = done.err().zip(actions.first()) {
+                outcome.errors.push((*action, error.into()));
+            }
+            outcome.not_so.extend(actions.into_iter().filter(|action| !self.is_so(*action)));
+        }
+    }
+
+    /// Whether a container that was confined runs nowhere else, as far as its group says.
+    fn is_so(&self, action: Action) -> bool {
+        let Action::Confine { container, cpus } = action else { return true };
+        self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
+    }
+
+    /// The CPUs that a container has in effect, if its group has a list.
+    pub fn in_effect(&self, place: usize) -> Option<CpuSet> {
+        self.containers.get(&place)?.in_effect()
+    }
+
+    /// The containers that may be given other CPUs than the policy was told last, since a group above theirs has others
+    /// now: their places, and these CPUs. Each is told once.
+    pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
+        let mut told = Vec::new();
+        for (place, grip) in &mut self.containers {
+            let Means::Cpuset { root, dir } = &grip.means else { continue };
+            let Some(tree) = self.trees.get_mut(root).filter(|_| dir.exists()) else { continue };
+            let allowed = tree.allowed(dir);
+            if !allowed.is_empty() && allowed != grip.allowed {
+                grip.allowed = allowed.clone();
+                told.push((*place, allowed));
+            }
+        }
+        told
+    }
+
+    fn pause(&mut self, place: usize) -> Result<()> {
+        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
+        grip.pause(true, &mut self.guardian)
+    }
+
+    fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
+        let Some(whose) = find(place) else { return Ok(()) };
+        self.claim_all(place, &whose, cpus)?;
+        let Self { services, guardian, claims, .. } = self;
+        let placed = match services.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let threads = Threads::note(&whose, guardian)?;
+                entry.insert(Placed { threads, pids: whose.pids.clone() })
+            }
+        };
+        placed.pids = whose.pids.clone();
+        let now = || ours(find(place).unwrap_or_else(|| whose.clone()), claims);
+        let moved = placed.threads.confine(now, cpus, guardian);
+        moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
+    }
+
+    /// Claims the processes of a service that is to be placed for the first time: all of them, or none.
+    fn claim_all(&mut self, place: usize, whose: &Whose, cpus: &CpuSet) -> Result<()> {
+        if self.services.contains_key(&place) {
+            return Ok(());
+        }
+        for pid in &whose.pids {
+            if let Some(refused) = self.claims.add(*pid, &mut self.guardian)? {
+                self.awaited.insert(place, cpus.clone());
+                self.give_up_claims()?;
+                return Err(refused.into());
+            }
+        }
+        self.awaited.remove(&place);
+        Ok(())
+    }
+
+    /// Gives up the claims of processes that are no placed service's.
+    fn give_up_claims(&mut self) -> Result<()> {
+        let pids: Vec<u32> = self.services.values().flat_map(|placed| placed.pids.iter().copied()).collect();
+        self.claims.keep(&pids, &mut self.guardian)
+    }
+
+    /// Places services that others let go of since. Returns their places.
+    pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
+        let mut placed = Vec::new();
+        for (place, cpus) in self.awaited.clone() {
+            match self.place(place, &cpus, find) {
+                Ok(()) if self.is_placed(place) => placed.push(place),
+                Err(error) if !error.is::<ClaimError>() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Whether the service is where it was placed: nobody else moves its threads.
+    pub fn is_placed(&self, place: usize) -> bool {
+        self.services.contains_key(&place)
+    }
+
+    /// Places who has come to a service that is placed, and notes whose processes those are that it consists of now.
+    pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
+        let (mut changed, mut refused) = (false, None);
+        for (place, placed) in &mut self.services {
+            let Some(whose) = find(*place).filter(|whose| whose.pids != placed.pids) else { continue };
+            changed = true;
+            placed.pids = whose.pids.clone();
+            for pid in &whose.pids {
+                refused = self.claims.add(*pid, &mut self.guardian)?.or(refused);
+            }
+            let whose = ours(whose, &self.claims);
+            placed.threads.keep(|| whose.clone(), &mut self.guardian).context("cannot place who has come")?;
+            placed.threads.follow(&whose, &mut self.guardian)?;
+        }
+        if changed {
+            self.give_up_claims()?;
+        }
+        refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place who has come")))
+    }
+
+    /// Another guardian, which holds these locks and those of what is claimed here, takes over.
+    pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>) -> Result<()> {
+        self.claims.replace_guardian(locks, &mut self.guardian)
+    }
+
+    /// Whether the guardian has ended, or holds the locks of some claims not yet.
+    pub fn need_a_guardian(&mut self) -> bool {
+        self.claims.are_new() || !self.guardian.is_alive()
+    }
+
+    /// Thaws what may run, if the guardian has frozen it while the agent was stopped. Returns whether it had.
+    pub fn go_on(&mut self) -> Result<bool> {
+        let frozen = self.guardian.take_frozen();
+        if frozen.is_empty() {
+            return Ok(false);
+        }
+        let Self { containers, guardian, .. } = self;
+        containers.values_mut().try_for_each(|grip| grip.note_frozen(&frozen, guardian))?;
+        guardian.heard()?;
+        containers.values_mut().try_for_each(|grip| grip.settle(guardian).map(drop))?;
+        Ok(true)
+    }
+
+    /// Whether the container can be paused at all.
+    pub fn can_pause(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(Grip::can_pause)
+    }
+
+    /// Whether all containers that are paused stand still by now.
+    pub fn stand_still(&self) -> bool {
+        self.containers.values().all(Grip::is_settled)
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| grip.paused)
+    }
+
+    /// Whether a process of it lives: of one that is ending, it cannot be said what can be done to it.
+    pub fn lives(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| !members(&grip.dir).pids.is_empty())
+    }
+
+    /// Whether its group has a list of CPUs; else its threads are moved one by one.
+    pub fn has_list(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| matches!(grip.means, Means::Cpuset { .. }))
+    }
+
+    /// Looks whether all is as it was decided, and puts right what somebody else has changed or could not be done. Returns
+    /// how many changes that took, and what could not be put right.
+    pub fn check(&mut self) -> (usize, Vec<Error>) {
+        let Self { trees, containers, guardian, lanes_are_held, .. } = self;
+        let held = trees.values_mut().filter(|tree| !tree.is_idle());
+        let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.check(guardian)).collect();
+        let hierarchies = if containers.values().all(Grip::can_pause) { Vec::new() } else { Hierarchy::all() };
+        for grip in containers.values_mut().filter(|grip| !grip.can_pause()) {
+            outcomes.push(grip.find_freezer(&hierarchies, lanes_are_held.then_some(&mut *guardian)).map(|()| 0));
+        }
+        outcomes.extend(containers.values_mut().map(|grip| grip.check(guardian)));
+        let (done, failed): (Vec<Result<usize>>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
+    }
+
+    /// Gives a container back as it was found, as far as it is there still.
+    pub fn let_go(&mut self, place: usize) -> Result<()> {
+        let Some(mut grip) = self.containers.remove(&place) else { return Ok(()) };
+        let is_another = grip.is_another();
+        if is_another {
+            self.guardian.withdraw(grip.take_freezer())?;
+        }
+        let tickets = grip.tickets();
+        // Whatever else fails, it goes on.
+        let goes_on = grip.pause(false, &mut self.guardian);
+        if let Means::Cpuset { root, dir } = &grip.means {
+            let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
+                true => tree.forget(dir, &mut self.guardian),
+                false => tree.let_go(dir, &mut self.guardian),
+            });
+            self.drop_tree(root)?;
+            let_go?;
+        }
+        goes_on.and(Ok(self.guardian.undo_these(&tickets)?))
+    }
+
+    /// A tree without containers is as it was found.
+    fn drop_tree(&mut self, root: &PathBuf) -> Result<()> {
+        let is_used = self
+            .containers
+            .values()
+            .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root))
+            || self.birthplaces.contains(root);
+        match self.trees.get(root) {
+            // One that is not to be seen may be mounted again.
+            Some(tree) if !is_used && root.exists() => {
+                let tickets = tree.tickets();
+                self.trees.remove(root);
+                Ok(self.guardian.undo_these(&tickets)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a service that was placed its CPUs back.
+    pub fn let_service_go(&mut self, place: usize) -> Result<()> {
+        self.awaited.remove(&place);
+        let Some(placed) = self.services.remove(&place) else { return Ok(()) };
+        let undone = self.guardian.undo_these(&placed.threads.tickets());
+        self.give_up_claims().and(Ok(undone?))
+    }
+
+    /// Gives everything back. The guardian stays, with the claims.
+    pub fn give_all_back(&mut self) -> Result<()> {
+        self.guardian.undo_all().context("cannot put the machine right")
+    }
+
+    /// Sends the guardian home. What is still on its list it undoes.
+    pub fn finish(self) -> Result<()> {
+        self.guardian.dismiss().context("cannot put the machine right")
+    }
+}

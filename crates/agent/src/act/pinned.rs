@@ -1,0 +1,88 @@
+//! Threads that have chosen CPUs of their own, in groups whose lists are written.
+//!
+//! Before Linux 6.2 each write of a group's list gives each of its threads the whole list, and what the thread had chosen
+//! (taskset, numactl, OMP_PROC_BIND, MPI) is lost for good. So that is noted before the first write. A newer kernel keeps
+//! it, and what such a thread chooses later is its own.
+
+use std::path::Path;
+
+use sidelane_host::affinity::{Affinity, Cpusets};
+use sidelane_host::cgroup::processes;
+
+use sidelane_diagnostics::machine::kernel_release;
+use sidelane_rollback::Undo;
+use sidelane_rollback::threads::Whose;
+
+/// The first kernel that keeps what threads have chosen.
+const KEEPS: (u32, u32) = (6, 2);
+
+/// Whether a kernel of this release forgets what threads have chosen when the list of their group is written. One whose
+/// release cannot be read is taken for a newer one.
+fn forgets_affinity(release: &str) -> bool {
+    let mut numbers = release.split(|other: char| !other.is_ascii_digit()).map(str::parse::<u32>);
+    let version = numbers.next().and_then(Result::ok).zip(numbers.next().and_then(Result::ok));
+    version.is_some_and(|version| version < KEEPS)
+}
+
+/// How the threads in a group and below it get back what they have chosen, if this kernel forgets that.
+pub fn chosen_in(dir: &Path) -> Vec<Undo> {
+    let whose = || Whose { pids: processes(dir), group: Some(dir.to_owned()) };
+    if forgets_affinity(&kernel_release()) { pinned(&whose()) } else { Vec::new() }
+}
+
+/// How the threads get back what they have chosen, of those that have other CPUs than their group.
+fn pinned(whose: &Whose) -> Vec<Undo> {
+    let cpusets = Cpusets::find();
+    let threads = whose.threads().into_iter();
+    let found = threads.filter_map(|thread| Some((thread, Affinity::of(&thread, &cpusets)?)));
+    let chosen = found.filter(|(_, affinity)| !affinity.follows_group);
+    chosen.map(|(thread, affinity)| Undo::Forgotten { thread, affinity }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use sidelane_host::priority::pin_thread;
+    use sidelane_host::procfs::{own_cpus, thread_cpus};
+
+    use super::*;
+    use sidelane_rollback::guardian::stand_in::one_that_listens;
+
+    #[test]
+    fn kernels_before_six_two_forget() {
+        let forget = |release: &&str| forgets_affinity(release);
+        assert!(["6.1.0-18-amd64", "5.14.0-427.el9.x86_64", "4.19.0", "6.1-rc3"].iter().all(forget));
+        assert!(!["6.2.0", "6.18.5-fc", "10.1", "unknown", ""].iter().any(forget));
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// The kernel of this machine may remember: what an older one does to each thread is done here.
+    #[test]
+    fn what_a_write_made_a_thread_forget_is_given_back() {
+        let all: Vec<u32> = own_cpus().iter().collect();
+        if all.len() < 2 {
+            return sidelane_testing::skip("needs two CPUs".to_owned());
+        }
+        let mut children = [sleeper(), sleeper(), sleeper()];
+        let [forgot, chose_anew, free] = [0, 1, 2].map(|child: usize| children[child].id());
+        [forgot, chose_anew].iter().for_each(|pid| pin_thread(*pid, &all[..1]).unwrap());
+        let whose = Whose { pids: vec![forgot, chose_anew, free], group: None };
+        let noted = pinned(&whose);
+        assert_eq!(noted.len(), 2, "{noted:?}");
+        let mut guardian = one_that_listens();
+        let tickets = guardian.add(noted).unwrap();
+        pin_thread(forgot, &all).unwrap();
+        pin_thread(chose_anew, &all[1..2]).unwrap();
+        guardian.undo_these(&tickets).unwrap();
+        let cpus = |pid| thread_cpus(pid, pid).unwrap().iter().collect::<Vec<u32>>();
+        assert_eq!([cpus(forgot), cpus(chose_anew), cpus(free)], [&all[..1], &all[1..2], &all[..]]);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}

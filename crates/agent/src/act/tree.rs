@@ -1,0 +1,443 @@
+//! A tree of groups whose CPUs the agent keeps: those of its containers are told, the others follow.
+//!
+//! A group that is no container, or not known yet, stays within the CPUs of the whole tree: the union of what its
+//! containers have. So batch is confined from the moment that its group is made, whatever the tree looks like.
+//!
+//! A hierarchy can be unmounted and mounted again. Its groups are the same then, so what they were found with is kept
+//! as long as the tree is not to be seen.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::{CpusetError, Found, Tree, cpus_in_effect};
+
+use super::pinned::chosen_in;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::{Ticket, Undo};
+
+/// As many different lists of one group are remembered.
+const GIVEN_MAX: usize = 64;
+
+/// The tree, as it was found and as it is to be.
+pub struct HeldTree {
+    tree: Tree,
+    /// The inode number of the uppermost group, by which it is known again.
+    inode: Option<u64>,
+    found: Found,
+    /// The guardian knows how to give it back.
+    ticket: Ticket,
+    /// And what threads in it have chosen, which the kernel forgets when its lists are written.
+    pinned: Vec<Ticket>,
+    told: BTreeMap<PathBuf, CpuSet>,
+    /// Groups that are no batch: they have what they were found with.
+    spared: BTreeSet<PathBuf>,
+    /// Containers that must not be touched: the same.
+    left_alone: BTreeSet<PathBuf>,
+    /// The CPUs of the tree while no container in it was told its own.
+    born_on: Option<CpuSet>,
+    /// What containers, and the uppermost group, got in place of what they were to have, since a group above the tree has
+    /// other CPUs. Until that changes, or they are told anew, they are left with it: to write their lists again would
+    /// change nothing.
+    got: BTreeMap<PathBuf, CpuSet>,
+    /// All groups of the last look.
+    groups: HashMap<PathBuf, Kept>,
+}
+
+/// A group of the tree.
+#[derive(Default)]
+struct Kept {
+    /// The CPUs that it was found with, and those above it.
+    own: CpuSet,
+    /// What it was given last.
+    given: CpuSet,
+    /// All lists that it was given: a group of version 1 that was made below it has one of them.
+    lists: BTreeSet<String>,
+}
+
+impl Kept {
+    fn has_had(&self, list: &str) -> bool {
+        self.lists.contains(list) || list.parse::<CpuSet>().is_ok_and(|cpus| cpus == self.given)
+    }
+
+    fn is_own(&self, list: &str) -> bool {
+        list.parse::<CpuSet>().is_ok_and(|cpus| cpus == self.own)
+    }
+}
+
+/// The inode number of a group: one that is made again under its path has another.
+pub(super) fn inode(dir: &Path) -> Option<u64> {
+    fs::metadata(dir).ok().map(|found| found.ino())
+}
+
+impl HeldTree {
+    /// Looks at a tree. Nothing is changed yet.
+    pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
+        let tree = Tree::read(root);
+        let found = tree.found();
+        // Undone after the lists: a thread has no CPU that its group does not have.
+        let pinned = guardian.add(chosen_in(root))?;
+        let ticket = guardian.add([Undo::Cpusets(found.clone())])?[0];
+        let (told, got, spared, left_alone, groups) = Default::default();
+        let (inode, born_on) = (inode(root), None);
+        let mut held = Self { tree, inode, found, ticket, pinned, told, got, spared, left_alone, born_on, groups };
+        held.note_groups();
+        Ok(held)
+    }
+
+    /// Whether the tree is there, or not to be seen at all; else another one has its path.
+    pub fn is_it(&self, root: &Path) -> bool {
+        inode(root).is_none_or(|inode| Some(inode) == self.inode)
+    }
+
+    /// A container has come. Returns the CPUs that it may be given at all.
+    pub fn admit(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<CpuSet> {
+        self.left_alone.remove(dir);
+        self.look_again(guardian)?;
+        Ok(self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
+    }
+
+    /// A container must not be touched, as long as it is not admitted.
+    pub fn leave_alone(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        if self.left_alone.insert(dir.to_owned()) { self.check(guardian).map(drop) } else { Ok(()) }
+    }
+
+    /// Looks at all groups again, and notes the lists of those that have come.
+    ///
+    /// A group that came after those above it were narrowed was made with what they had, unless it has a list of its own:
+    /// it is to get what they were found with.
+    fn look_again(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.tree.look_again();
+        if !self.found.root.exists() {
+            return Ok(());
+        }
+        let own: Vec<(PathBuf, String)> =
+            self.tree.groups().filter(|(dir, list)| self.has_own_list(dir, list)).collect();
+        let known = self.found.lists.len();
+        self.found.lists.retain(|dir, _| self.tree.list(dir).is_some() || dir.exists());
+        self.left_alone.retain(|dir| dir.exists());
+        let is_other = !own.is_empty() || self.found.lists.len() < known;
+        self.found.lists.extend(own);
+        self.note_groups();
+        if is_other { self.tell_guardian(guardian) } else { Ok(()) }
+    }
+
+    /// Whether a group has a list that is not known, and was not made from that of a group above it: it has come, or its
+    /// owner has chosen the list since.
+    fn has_own_list(&self, dir: &Path, list: &str) -> bool {
+        let mut above = dir.ancestors().skip(1).filter_map(|above| self.groups.get(above));
+        let is_inherited = above.any(|above| above.has_had(list));
+        match self.groups.get(dir) {
+            None => !self.found.lists.contains_key(dir) && (list.is_empty() || !is_inherited),
+            Some(_) if list.is_empty() || self.told.contains_key(dir) || dir == self.found.root => false,
+            Some(kept) => !is_inherited && !kept.has_had(list) && !kept.is_own(list),
+        }
+    }
+
+    fn note_groups(&mut self) {
+        let bound = self.own(&self.found.root).cloned();
+        self.note_own();
+        if self.own(&self.found.root) != bound.as_ref() {
+            self.got.clear();
+        }
+    }
+
+    fn note_own(&mut self) {
+        let mut before = std::mem::take(&mut self.groups);
+        for (dir, _) in self.tree.groups() {
+            let above = dir.parent().and_then(|above| Some(&self.groups.get(above)?.own));
+            let own = match (self.found.lists.get(&dir).and_then(|list| list.parse::<CpuSet>().ok()), above) {
+                (Some(list), Some(above)) if !list.is_empty() => list.within(above),
+                (_, Some(above)) => above.clone(),
+                _ => self.found.cpus(&dir),
+            };
+            let kept = Kept { own, ..before.remove(&dir).unwrap_or_default() };
+            self.groups.insert(dir, kept);
+        }
+    }
+
+    /// The container is to have these CPUs; see [`HeldTree::carry_out`].
+    pub fn tell(&mut self, dir: &Path, cpus: CpuSet) {
+        self.told.insert(dir.to_owned(), cpus);
+        self.try_again(dir);
+    }
+
+    /// This group and the uppermost one may have now what they could not have before.
+    fn try_again(&mut self, dir: &Path) {
+        self.got.remove(dir);
+        self.got.remove(&self.found.root);
+    }
+
+    /// The CPUs that the container may be given now: those that it was found with, as far as the group above the tree has
+    /// them.
+    pub fn allowed(&mut self, dir: &Path) -> CpuSet {
+        self.note_groups();
+        self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
+    }
+
+    /// The lists are given back before all that the guardian knows by now.
+    pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
+        let before = self.ticket;
+        self.ticket = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
+        guardian.withdraw([before]).context("cannot tell the guardian what to undo")
+    }
+
+    /// A container is part of another one, above it, that has what both had.
+    pub fn merge(&mut self, part: &Path, whole: &Path) {
+        self.try_again(part);
+        self.try_again(whole);
+        if let Some(cpus) = self.told.remove(part) {
+            let all = self.told.get(whole).map_or_else(|| cpus.clone(), |told| told.union(&cpus));
+            self.told.insert(whole.to_owned(), all);
+        }
+    }
+
+    /// Groups that are no batch are these, and new batch gets these CPUs as long as no container was told its own; see
+    /// [`HeldTree::carry_out`]. Whether that is other than before.
+    pub fn keep_births(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
+        let is_other = self.spared != spared || self.born_on != cpus;
+        (self.spared, self.born_on) = (spared, cpus);
+        if is_other {
+            self.got.clear();
+        }
+        is_other
+    }
+
+    /// Does what was told. Returns how many writes it took.
+    pub fn carry_out(&mut self) -> Result<usize, CpusetError> {
+        let targets = self.targets();
+        for (dir, cpus) in &targets {
+            let Some(kept) = self.groups.get_mut(dir).filter(|kept| kept.given != *cpus) else { continue };
+            kept.given = cpus.clone();
+            if kept.lists.len() < GIVEN_MAX {
+                kept.lists.insert(cpus.to_string());
+            }
+        }
+        let written = self.tree.confine(&|dir| targets.get(dir).cloned());
+        for dir in self.told.keys().chain([&self.found.root]) {
+            let has = cpus_in_effect(dir).zip(targets.get(dir));
+            if let Some((has, _)) = has.filter(|(has, target)| !has.is_subset(target)) {
+                self.got.insert(dir.clone(), has);
+            }
+        }
+        written
+    }
+
+    /// What each group is to have: containers what they were told, spared groups and all below them what they were found
+    /// with, and every other group what it was found with, within the CPUs of batch.
+    fn targets(&self) -> HashMap<PathBuf, CpuSet> {
+        let batch = self.of_batch();
+        let (mut targets, mut free): (HashMap<PathBuf, CpuSet>, BTreeSet<PathBuf>) = Default::default();
+        for (dir, _) in self.tree.groups() {
+            let Some(own) = self.own(&dir) else { continue };
+            let above = dir.parent().and_then(|above| targets.get(above));
+            let is_free = self.spares(&dir) || dir.parent().is_some_and(|above| free.contains(above));
+            let target = match (self.told.get(&dir), above) {
+                _ if is_free => own.clone(),
+                (Some(cpus), _) => self.got.get(&dir).unwrap_or(cpus).clone(),
+                (None, None) if self.got.contains_key(&dir) => self.got[&dir].clone(),
+                (None, None) => self.spared_below(&dir).fold(own.within(&batch), |sum, cpus| sum.union(cpus)),
+                (None, Some(above)) if self.spared_below(&dir).next().is_some() => own.within(above),
+                (None, Some(above)) => own.within(&batch.within(above)),
+            };
+            if is_free {
+                free.insert(dir.clone());
+            }
+            if !target.is_empty() {
+                targets.insert(dir, target);
+            }
+        }
+        targets
+    }
+
+    fn own(&self, dir: &Path) -> Option<&CpuSet> {
+        self.groups.get(dir).map(|kept| &kept.own)
+    }
+
+    fn spares(&self, dir: &Path) -> bool {
+        self.spared.contains(dir) || self.left_alone.contains(dir)
+    }
+
+    /// What the spared groups below one were found with.
+    fn spared_below(&self, dir: &Path) -> impl Iterator<Item = &CpuSet> {
+        let spared = self.spared.iter().chain(&self.left_alone).filter(move |spared| spared.starts_with(dir));
+        spared.filter_map(|spared| self.own(spared))
+    }
+
+    /// The CPUs that batch has.
+    fn of_batch(&self) -> CpuSet {
+        let there = self.told.iter().filter(|(dir, _)| self.groups.contains_key(*dir));
+        let told =
+            there.map(|(dir, cpus)| self.got.get(dir).unwrap_or(cpus).clone()).reduce(|sum, cpus| sum.union(&cpus));
+        told.or_else(|| self.born_on.clone()).or_else(|| self.own(&self.found.root).cloned()).unwrap_or_default()
+    }
+
+    /// Looks whether all is as it was told, and puts it right. Returns how many writes that took.
+    pub fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
+        self.look_again(guardian)?;
+        Ok(self.carry_out()?)
+    }
+
+    /// Nobody decides about the container any more. If it is there still, it stays within the CPUs of the tree.
+    pub fn let_go(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        self.try_again(dir);
+        let was_told = self.told.remove(dir).is_some();
+        let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
+        if !dir.exists() && self.found.root.exists() {
+            self.forget(dir, guardian)?;
+        }
+        Ok(done.map(drop)?)
+    }
+
+    /// The group is there no more. One that was made again under its path is another one.
+    pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        self.told.remove(dir);
+        self.try_again(dir);
+        if self.found.lists.remove(dir).is_some() { self.tell_guardian(guardian) } else { Ok(()) }
+    }
+
+    fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
+        let told = guardian.replace(self.ticket, Undo::Cpusets(self.found.clone()));
+        told.context("cannot tell the guardian what to undo")
+    }
+
+    /// Whether it is as it was found.
+    pub fn is_idle(&self) -> bool {
+        self.told.is_empty() && self.born_on.is_none()
+    }
+
+    /// How it is given back.
+    pub fn tickets(&self) -> Vec<Ticket> {
+        self.pinned.iter().copied().chain([self.ticket]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_rollback::guardian::stand_in::one_that_listens;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// Groups as plain files, which refuse nothing.
+    struct Groups(tempfile::TempDir);
+
+    impl Groups {
+        fn of(groups: &[(&str, &str)]) -> Self {
+            let all = Self(tempfile::tempdir().unwrap());
+            groups.iter().for_each(|(name, list)| all.put(name, list));
+            all
+        }
+
+        fn dir(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn put(&self, name: &str, list: &str) {
+            fs::create_dir_all(self.dir(name)).unwrap();
+            fs::write(self.dir(name).join("cpuset.cpus"), format!("{list}\n")).unwrap();
+        }
+
+        fn lists<const N: usize>(&self, names: [&str; N]) -> [String; N] {
+            names.map(|name| fs::read_to_string(self.dir(name).join("cpuset.cpus")).unwrap().trim().to_owned())
+        }
+    }
+
+    #[test]
+    fn groups_below_a_container_go_with_it_both_ways() {
+        let groups = Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/a/x", "0-3"), ("b/a/y", "2-3")]);
+        let mut guardian = one_that_listens();
+        let mut tree = HeldTree::take(&groups.dir("b"), &mut guardian).unwrap();
+        let told = |tree: &mut HeldTree, cpus| {
+            tree.tell(&groups.dir("b/a"), set(cpus));
+            tree.carry_out().unwrap();
+            groups.lists(["b", "b/a", "b/a/x", "b/a/y"])
+        };
+        assert_eq!(told(&mut tree, "2"), ["2"; 4]);
+        // Made with what its container has now; and one whose owner chose its list.
+        groups.put("b/a/later", "2");
+        groups.put("b/a/chosen", "3");
+        tree.check(&mut guardian).unwrap();
+        assert_eq!(told(&mut tree, "0-3"), ["0-3", "0-3", "0-3", "2-3"]);
+        assert_eq!(groups.lists(["b/a/later", "b/a/chosen"]), ["0-3", "3"]);
+    }
+
+    #[test]
+    fn what_is_no_container_stays_within_the_tree() {
+        let groups =
+            Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/c", "0-3"), ("b/deep/d", "0-3"), ("b/deep", "0-3")]);
+        let mut guardian = one_that_listens();
+        let mut tree = HeldTree::take(&groups.dir("b"), &mut guardian).unwrap();
+        assert!(tree.is_idle() && tree.keep_births(BTreeSet::new(), Some(set("1-3"))));
+        let lists = |tree: &mut HeldTree, guardian: &mut Guardian| {
+            tree.check(guardian).unwrap();
+            groups.lists(["b", "b/a", "b/c", "b/deep", "b/deep/d"])
+        };
+        assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "no container has CPUs of its own");
+        tree.tell(&groups.dir("b/a"), set("1"));
+        tree.tell(&groups.dir("b/c"), set("3"));
+        assert_eq!(lists(&mut tree, &mut guardian), ["1,3", "1", "3", "1,3", "1,3"]);
+        tree.let_go(&groups.dir("b/a"), &mut guardian).unwrap();
+        assert_eq!(lists(&mut tree, &mut guardian), ["3"; 5], "what was let go of is batch still");
+        tree.keep_births([groups.dir("b/deep/d")].into(), Some(set("1-3")));
+        assert_eq!(lists(&mut tree, &mut guardian), ["0-3", "3", "3", "0-3", "0-3"], "one is spared");
+        tree.keep_births(BTreeSet::new(), Some(set("1-3")));
+        tree.leave_alone(&groups.dir("b/a"), &mut guardian).unwrap();
+        assert_eq!(lists(&mut tree, &mut guardian), ["0-3", "0-3", "3", "3", "3"], "one is left alone");
+        tree.admit(&groups.dir("b/a"), &mut guardian).unwrap();
+        tree.tell(&groups.dir("b/a"), set("1-2"));
+        tree.merge(&groups.dir("b/a"), &groups.dir("b"));
+        tree.merge(&groups.dir("b/c"), &groups.dir("b"));
+        assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
+    }
+
+    /// A group `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be written, and
+    /// the kernel, which is this test, says what it comes to.
+    fn groups(above: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for group in ["", "tree", "tree/one"] {
+            fs::create_dir_all(dir.path().join(group)).unwrap();
+            fs::write(dir.path().join(group).join("cpuset.cpus"), "0-7\n").unwrap();
+            in_effect(&dir, group, above);
+        }
+        dir
+    }
+
+    fn in_effect(dir: &tempfile::TempDir, group: &str, cpus: &str) {
+        fs::write(dir.path().join(group).join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
+    }
+
+    #[test]
+    fn a_list_that_has_no_effect_is_not_written_again() {
+        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
+        let one = dir.path().join("tree/one");
+        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
+        assert_eq!(tree.admit(&one, &mut guardian).unwrap(), set("0-7"));
+        ["", "tree", "tree/one"].iter().for_each(|group| in_effect(&dir, group, "0-3"));
+        assert_eq!(tree.allowed(&one), set("0-3"), "the group above was narrowed");
+        tree.tell(&one, set("4-5"));
+        assert!(tree.carry_out().unwrap() > 0);
+        assert_eq!(tree.check(&mut guardian).unwrap(), 0, "it has what the group above has, and keeps that");
+        tree.tell(&one, set("4-5"));
+        assert!(tree.check(&mut guardian).unwrap() > 0, "told anew it is tried again");
+        assert_eq!(tree.check(&mut guardian).unwrap(), 0);
+        in_effect(&dir, "", "0-5");
+        assert!(tree.check(&mut guardian).unwrap() > 0, "the group above has other CPUs");
+    }
+
+    #[test]
+    fn lists_are_undone_before_threads_that_were_noted_later() {
+        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
+        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
+        let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };
+        let later = guardian.add([known]).unwrap();
+        tree.is_undone_first(&mut guardian).unwrap();
+        let order: Vec<Ticket> = guardian.list().iter().map(|(ticket, _)| ticket).collect();
+        assert_eq!(order, [later[0], tree.ticket], "the last is undone first");
+    }
+}

@@ -1,0 +1,90 @@
+//! How much of the time other programs have the counters that interference is told from.
+//!
+//! A processor has few counters. Where others count too, the kernel gives them in turns, and what happens in the
+//! others' turns is not seen.
+
+use std::collections::BTreeMap;
+
+use sidelane_policy::Nanos;
+use sidelane_tracker::interference::Counted;
+
+/// Less is not worth a note, in percent.
+const WORTH_A_NOTE: u64 = 1;
+/// Nor is it worth another one, in percent, until it is so much more.
+const WORTH_ANOTHER: u64 = 10;
+
+/// The CPUs with counters.
+#[derive(Debug, Default)]
+pub struct Away {
+    cpus: BTreeMap<u32, Before>,
+    /// The most that was told, in percent.
+    told: Option<u64>,
+}
+
+/// A CPU at the last look that found its counters read anew.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    at_ns: Nanos,
+    counted: Counted,
+}
+
+impl Away {
+    /// Takes in what was counted on each CPU so far. A CPU and the share of the time, in percent, in which its counters
+    /// were others', if that is news.
+    pub fn look(&mut self, now_ns: Nanos, cpus: impl Iterator<Item = (u32, Counted)>) -> Option<(u32, u64)> {
+        let shares = cpus.filter_map(|(cpu, counted)| Some((cpu, self.share(cpu, now_ns, counted)?)));
+        let (cpu, percent) = shares.collect::<Vec<_>>().into_iter().max_by_key(|(_, percent)| *percent)?;
+        let least = self.told.map_or(WORTH_A_NOTE, |told| told + WORTH_ANOTHER);
+        (percent >= least).then(|| {
+            self.told = Some(percent);
+            (cpu, percent)
+        })
+    }
+
+    /// Counters are read while a service comes and goes. Between two reads nothing is known.
+    fn share(&mut self, cpu: u32, now_ns: Nanos, counted: Counted) -> Option<u64> {
+        let now = Before { at_ns: now_ns, counted };
+        let before = *self.cpus.entry(cpu).or_insert(now);
+        if before.counted.reads == counted.reads {
+            return None;
+        }
+        self.cpus.insert(cpu, now);
+        let (away_ns, for_ns) = (counted.away_ns - before.counted.away_ns, now_ns - before.at_ns);
+        Some((100 * away_ns / for_ns.max(1)).min(100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(reads: u64, away_ns: u64) -> Counted {
+        Counted { reads, away_ns, ..Counted::default() }
+    }
+
+    #[test]
+    fn the_share_of_the_time_is_told_once_and_again_when_it_is_much_more() {
+        let mut away = Away::default();
+        let mut look = |now_ns, away_ns| away.look(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
+        assert_eq!(look(1_000, 0), None, "the first look only begins");
+        assert_eq!(look(2_000, 9), None, "under 1 %");
+        assert_eq!(look(3_000, 409), Some((3, 40)));
+        assert_eq!(look(4_000, 809), None, "as before");
+        assert_eq!(look(5_000, 1_309), Some((3, 50)));
+    }
+
+    #[test]
+    fn what_was_not_read_meanwhile_is_of_the_whole_time_since() {
+        let mut away = Away::default();
+        assert_eq!(away.look(1_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(away.look(9_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(away.look(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
+    }
+
+    #[test]
+    fn of_several_cpus_the_one_with_the_most_is_told() {
+        let mut away = Away::default();
+        away.look(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
+        assert_eq!(away.look(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()), Some((1, 30)));
+    }
+}

@@ -1,0 +1,51 @@
+//! The policy that the file names, on this machine.
+
+use sidelane_policy::cpus::{Actions, Observation, Reason};
+use sidelane_policy::holmes::{Holmes, HolmesConfig};
+use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
+use sidelane_policy::unmanaged::Unmanaged;
+use sidelane_policy::{Nanos, Policy};
+
+use super::config::{Kind, OnMachine, PolicyConfig};
+use sidelane_rollback::cpu_mask::mask;
+
+/// A policy of CPUs, whichever it is.
+pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;
+
+/// Makes the policy.
+pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
+    let floor = config.floor as usize;
+    match &config.kind {
+        Kind::Holmes(holmes) => {
+            let config = HolmesConfig {
+                threshold: here.e,
+                calm_ns: holmes.s.as_nanos() as Nanos,
+                reserved: mask(&here.reserved),
+                busy_most: holmes.t,
+                floor,
+                ..HolmesConfig::default()
+            };
+            Box::new(Holmes::new(config, here.cores.clone()))
+        }
+        Kind::PerfIso { idle } => {
+            let buffer = idle.of(here.online.len());
+            Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
+        }
+        Kind::Unmanaged => Box::new(Unmanaged::default()),
+    }
+}
+
+/// Whether the policy says where containers may run, lanes that batch is sent away from aside.
+pub fn moves_containers(config: &PolicyConfig) -> bool {
+    !matches!(config.kind, Kind::Unmanaged)
+}
+
+/// Whether the policy places services that may be placed.
+pub fn places_services(config: &PolicyConfig) -> bool {
+    matches!(config.kind, Kind::Holmes(_))
+}
+
+/// Whether the policy goes by interference.
+pub fn goes_by_interference(config: &PolicyConfig) -> bool {
+    matches!(config.kind, Kind::Holmes(_))
+}

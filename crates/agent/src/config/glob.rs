@@ -1,0 +1,261 @@
+//! Patterns of paths: which groups, or pods, a rule means.
+//!
+//! `*` and `?` stand for characters within one part of a path, `**` for any number of parts. The rule means what the
+//! pattern matches with all that is below; so below a match nothing is looked for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Any number of parts.
+const ANY_PARTS: &str = "**";
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    text: String,
+    parts: Vec<String>,
+}
+
+/// A text that is not a pattern.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum GlobError {
+    /// It does not begin at the root.
+    #[error("does not begin with /")]
+    Relative,
+    /// It matches the root, and so everything.
+    #[error("means the root, and so every process of the machine")]
+    Root,
+    /// A part that no path has.
+    #[error("has the part `{0}`, which no path has")]
+    Part(String),
+}
+
+/// How a path stands to a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// Neither it nor anything below it matches.
+    No,
+    /// Something below it may match.
+    Leads,
+    /// It matches.
+    Matches,
+}
+
+impl Glob {
+    /// A pattern of paths that need not begin with a slash, such as NAMESPACE/POD.
+    pub fn relative(text: &str) -> Result<Self, GlobError> {
+        let parts: Vec<String> = text.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        if let Some(part) = parts.iter().find(|part| is_no_part(part)) {
+            return Err(GlobError::Part(part.clone()));
+        }
+        match parts.iter().all(|part| part == ANY_PARTS) {
+            true => Err(GlobError::Root),
+            false => Ok(Self { text: text.to_owned(), parts }),
+        }
+    }
+
+    /// The same pattern with more parts.
+    pub fn join(&self, below: &str) -> Self {
+        let parts = self.parts.iter().cloned().chain(below.split('/').map(str::to_owned)).collect();
+        Self { text: format!("{}/{below}", self.text.trim_end_matches('/')), parts }
+    }
+
+    /// Its last part.
+    pub fn last(&self) -> &str {
+        self.parts.last().map_or("", String::as_str)
+    }
+
+    /// Whether it is a path, and no more.
+    pub fn is_path(&self) -> bool {
+        !self.text.contains(['*', '?'])
+    }
+
+    /// How `path` stands to it.
+    pub fn fit(&self, path: &str) -> Fit {
+        let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        fit(&self.parts, &path)
+    }
+
+    /// Whether a path may match one of both, and lie in or be a match of the other.
+    pub fn meets(&self, other: &Self) -> bool {
+        parts_meet(&self.parts, &other.parts)
+    }
+}
+
+/// The kernel never shows a path with these.
+fn is_no_part(part: &str) -> bool {
+    part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
+}
+
+fn fit(parts: &[String], path: &[&str]) -> Fit {
+    match (parts.split_first(), path.split_first()) {
+        (None, None) => Fit::Matches,
+        (None, Some(_)) => Fit::No,
+        (Some((part, rest)), None) => match part == ANY_PARTS && fit(rest, path) == Fit::Matches {
+            true => Fit::Matches,
+            false => Fit::Leads,
+        },
+        (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => fit(rest, path).max(fit(parts, below)),
+        (Some((part, rest)), Some((name, below))) => match is_named(part.as_bytes(), name.as_bytes()) {
+            true => fit(rest, below),
+            false => Fit::No,
+        },
+    }
+}
+
+/// Whether the part of a pattern stands for this part of a path.
+fn is_named(part: &[u8], name: &[u8]) -> bool {
+    match (part.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) if is_named(rest, name) => true,
+        (Some((b'*', _)), Some((_, name))) => is_named(part, name),
+        (Some((wanted, rest)), Some((found, name))) => (*wanted == b'?' || wanted == found) && is_named(rest, name),
+        _ => false,
+    }
+}
+
+fn parts_meet(one: &[String], other: &[String]) -> bool {
+    match (one.split_first(), other.split_first()) {
+        // What is left of the other one lies below the first.
+        (None, _) | (_, None) => true,
+        (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
+            parts_meet(rest, other) || parts_meet(one, below)
+        }
+        (_, Some((part, _))) if part == ANY_PARTS => parts_meet(other, one),
+        (Some((part, rest)), Some((second, below))) => {
+            names_meet(part.as_bytes(), second.as_bytes()) && parts_meet(rest, below)
+        }
+    }
+}
+
+/// Whether there is a name for which both stand.
+fn names_meet(one: &[u8], other: &[u8]) -> bool {
+    match (one.split_first(), other.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) if names_meet(rest, other) => true,
+        (Some((b'*', _)), Some((_, other))) => names_meet(one, other),
+        (_, Some((b'*', _))) => names_meet(other, one),
+        (Some((a, one)), Some((b, other))) => (a == b || *a == b'?' || *b == b'?') && names_meet(one, other),
+        _ => false,
+    }
+}
+
+impl FromStr for Glob {
+    type Err = GlobError;
+
+    fn from_str(text: &str) -> Result<Self, GlobError> {
+        if text.starts_with('/') { Self::relative(text) } else { Err(GlobError::Relative) }
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn glob(text: &str) -> Glob {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn a_path_matches_leads_there_or_does_not() {
+        for (pattern, path, fits) in [
+            ("/batch", "/batch", Fit::Matches),
+            ("/batch", "/", Fit::Leads),
+            ("/batch", "/batch/job", Fit::No),
+            ("/batch", "/batches", Fit::No),
+            ("/system.slice/redis@*.service", "/system.slice/redis@6379.service", Fit::Matches),
+            ("/system.slice/redis@*.service", "/system.slice", Fit::Leads),
+            ("/a/?/c*", "/a/b/c", Fit::Matches),
+            ("/a/?/c*", "/a/bb", Fit::No),
+            ("/**/redis", "/redis", Fit::Matches),
+            ("/**/redis", "/a/b/redis", Fit::Matches),
+            ("/**/redis", "/a/b", Fit::Leads),
+            ("/a/**", "/a", Fit::Matches),
+        ] {
+            assert_eq!(glob(pattern).fit(path), fits, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn patterns_meet_where_one_may_lie_in_the_other() {
+        for (one, other, meets) in [
+            ("/batch", "/batch", true),
+            ("/batch", "/batch/job", true),
+            ("/batch/*", "/batch/job/deep", true),
+            ("/batch", "/batches", false),
+            ("/a*/x", "/*b/x/y", true),
+            ("/a*/x", "/b*/x", false),
+            ("/**/redis", "/batch", true),
+            ("/a/b", "/a/c", false),
+            ("/a/?", "/a/bb", false),
+        ] {
+            assert_eq!([glob(one).meets(&glob(other)), glob(other).meets(&glob(one))], [meets; 2], "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        let wrong = |text: &str| text.parse::<Glob>().unwrap_err();
+        assert_eq!(wrong("batch"), GlobError::Relative);
+        assert_eq!(["/", "/**", "//"].map(wrong), [GlobError::Root, GlobError::Root, GlobError::Root]);
+        assert_eq!(wrong("/a/../b"), GlobError::Part("..".into()));
+        assert_eq!(wrong("/a**/b"), GlobError::Part("a**".into()));
+    }
+
+    fn patterns() -> impl Strategy<Value = Glob> {
+        let part = prop_oneof![3 => "[ab*?]{1,3}".prop_filter("one part", |part| !part.contains("**")), 1 => Just("**".to_owned())];
+        let parts = prop::collection::vec(part, 1..4);
+        parts.prop_filter_map("the root", |parts| format!("/{}", parts.join("/")).parse().ok())
+    }
+
+    fn paths() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("[ab]{1,3}", 0..5)
+    }
+
+    proptest! {
+        /// A path that matches one pattern and lies below a match of another shows that both meet.
+        #[test]
+        fn who_shares_a_path_meets(one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5) {
+            let whole = format!("/{}", path.join("/"));
+            let above = format!("/{}", path[..cut.min(path.len())].join("/"));
+            if one.fit(&whole) == Fit::Matches && other.fit(&above) == Fit::Matches {
+                prop_assert!(one.meets(&other) && other.meets(&one), "{one} {other} {whole} {above}");
+            }
+        }
+
+        /// All that is above a match leads there.
+        #[test]
+        fn a_match_is_led_to(one in patterns(), path in paths()) {
+            if one.fit(&format!("/{}", path.join("/"))) == Fit::Matches {
+                for cut in 0..path.len() {
+                    let above = format!("/{}", path[..cut].join("/"));
+                    prop_assert_ne!(one.fit(&above), Fit::No);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fuzzed_patterns_match_or_not() {
+        sidelane_testing::fuzz("pattern", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let mut lines = text.lines();
+            let (Some(pattern), Some(path)) = (lines.next(), lines.next()) else { return };
+            let Ok(pattern) = Glob::relative(pattern) else { return };
+            let fits = pattern.fit(path);
+            if let Ok(other) = Glob::relative(path).as_ref() {
+                assert!(!other.is_path() || fits != Fit::Matches || pattern.meets(other), "{pattern:?} {path}");
+            }
+        });
+    }
+}

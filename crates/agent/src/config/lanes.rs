@@ -1,0 +1,107 @@
+//! How batch lanes are kept: `[lanes]`, with the names of `sidelane run`'s options.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind, Unfit};
+
+use super::LaneGate;
+use super::policy::time;
+use super::reader::{Reader, percent_of};
+use sidelane_lanes::gate::{Gate, GateChoice};
+use sidelane_lanes::slowdown::MaxSlowdown;
+
+/// `[lanes]`, if the file has it.
+pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
+    if !reader.is_there() {
+        return None;
+    }
+    let gate = gate(&reader);
+    let policies = PolicyKind::ALL.map(|kind| (kind.name(), kind));
+    let policy = reader.choice("policy", &policies);
+    let budget = reader.time("budget", Duration::from_nanos(1));
+    let min_idle = reader.time("min_idle", Duration::ZERO);
+    let default = Duration::from_nanos(BorrowConfig::default().min_idle_ns);
+    let lanes = LaneGate {
+        gate: reader.setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
+        policy: reader.setting("policy", policy.map(Some), None, |policy| {
+            policy.map_or("by what batch may cost".to_owned(), |policy| format!("\"{policy}\""))
+        }),
+        budget: reader.setting("budget", budget.map(Some), None, |budget| {
+            budget.map_or("by each service's slo".to_owned(), |budget| time(&budget))
+        }),
+        min_idle: reader.setting("min_idle", min_idle, default, time),
+        max_slowdown: max_slowdown(&reader),
+    };
+    if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
+        let advice = "leave it out, or choose another policy, such as deadline";
+        reader.wrong("budget", "is given, and borrow-idle never runs batch beside a request", advice);
+    }
+    if reader.has("max_slowdown") && !lanes.may_be_bounded() {
+        let problem = "is given, and only a holder under borrow-idle keeps to it";
+        reader.wrong("max_slowdown", problem, "leave it out, or choose gate = \"holder\" and policy = \"borrow-idle\"");
+    }
+    reader.finish();
+    Some(lanes)
+}
+
+fn max_slowdown(reader: &Reader) -> MaxSlowdown {
+    const KEY: &str = "max_slowdown";
+    let bound = reader.parsed(KEY, parse_bound, "write a percentage with its sign, as in \"5%\", or \"none\"");
+    reader.setting(KEY, bound, MaxSlowdown::default(), |bound| format!("\"{bound}\""))
+}
+
+fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
+    if text == "none" {
+        return Ok(MaxSlowdown::Any);
+    }
+    let percent = percent_of(text).filter(|percent| (0.0..=100.0).contains(percent));
+    percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is no percentage from 0 to 100")
+}
+
+fn gate(reader: &Reader) -> Option<GateChoice> {
+    let names: Vec<(String, GateChoice)> =
+        GateChoice::value_variants().iter().map(|choice| (name_of(*choice), *choice)).collect();
+    let names: Vec<(&str, GateChoice)> = names.iter().map(|(name, choice)| (name.as_str(), *choice)).collect();
+    let choice = reader.choice("gate", &names)?;
+    if Gate::choose_for_adopted(choice).is_err() {
+        let advice = "write holder, freezer or sched-idle";
+        reader.wrong("gate", format!("is \"{}\", which is for commands that Sidelane starts", name_of(choice)), advice);
+    }
+    Some(choice)
+}
+
+fn name_of(choice: GateChoice) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+impl LaneGate {
+    /// Whether batch may be kept from slowing down requests at all: it never runs beside one, and a holder keeps it off.
+    pub fn may_be_bounded(&self) -> bool {
+        let by_holder = matches!(self.gate, GateChoice::Auto | GateChoice::Holder);
+        by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
+    }
+
+    /// By how much requests may be slowed down that batch never runs beside, if that is bounded.
+    pub fn bound(&self) -> Option<f64> {
+        match self.max_slowdown {
+            MaxSlowdown::Bound(bound) if self.may_be_bounded() => Some(bound),
+            _ => None,
+        }
+    }
+
+    /// How the lanes of a service with this objective are lent.
+    ///
+    /// # Errors
+    /// When the policy has to know what batch may cost, and neither budget nor objective says it.
+    pub fn lending(&self, slo: Option<Objective>) -> Result<Lending, Unfit> {
+        let spends = self.policy.is_none_or(PolicyKind::needs_requests);
+        let budget = match (self.budget, slo) {
+            (Some(budget), _) => Budget::Given(budget.as_nanos() as u64),
+            (None, Some(slo)) if spends => Budget::Slo(slo),
+            _ => Budget::None,
+        };
+        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..BorrowConfig::default() };
+        Lending::new(self.policy, budget, config)
+    }
+}

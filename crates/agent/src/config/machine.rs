@@ -1,0 +1,393 @@
+//! What the file comes to on a machine: which CPUs are reserved, who counts as siblings, from which interference on
+//! batch leaves.
+
+use std::path::{Path, PathBuf};
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::{Formula, FormulaError, Processor, Row, row_of};
+use sidelane_host::topology::{ReadError, Topology};
+use sidelane_policy::cpus::Cores;
+use sidelane_policy::holmes::HolmesConfig;
+use thiserror::Error;
+
+use super::{BigCores, Config, Kind, Metric, MetricSource, Reserved};
+use sidelane_diagnostics::machine::has_pmu;
+use sidelane_diagnostics::note::Note;
+use sidelane_hurry::Sizes;
+use sidelane_rollback::cpu_mask::{mask, set};
+
+/// E where interference is told by request times: a service that takes a fifth longer is disturbed.
+pub const E_OF_HARM: f64 = 0.2;
+
+/// What of the file this machine cannot be.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Unfit {
+    /// It names CPUs that are not there.
+    #[error("{key} names CPUs {missing}, and the machine has {online}; name some of these")]
+    NoSuchCpus {
+        /// Where.
+        key: &'static str,
+        /// Those that are missing.
+        missing: CpuSet,
+        /// Those that are there.
+        online: CpuSet,
+    },
+    /// Batch would have no CPU.
+    #[error("policy.reserved leaves batch none of the machine's CPUs {online}; reserve fewer")]
+    NothingLeft {
+        /// All CPUs.
+        online: CpuSet,
+    },
+    /// Nothing can be counted by it.
+    #[error("metric.formula cannot be counted here: {0}")]
+    Formula(FormulaError),
+    /// It has no counters.
+    #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"")]
+    NoCounters,
+    /// What is written would have no place.
+    #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
+    NoDirectory {
+        /// Where.
+        key: &'static str,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Nobody knows what to count.
+    #[error("metric.source is \"counters\", and no events are known for this processor; write a formula, or \"harm\"")]
+    NoRow,
+}
+
+/// What the processor counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// The machine lets one use its counters.
+    pub are_there: bool,
+    /// The events that are known for it.
+    pub row: Option<&'static Row>,
+}
+
+impl Counters {
+    /// This machine's.
+    pub fn here() -> Self {
+        Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| row_of(&processor)) }
+    }
+}
+
+/// From what interference is told on a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// By counters.
+    Counters(Formula),
+    /// By the services' own request times.
+    Harm,
+    /// By counters that were recorded.
+    Replay(PathBuf),
+}
+
+/// The file on a machine.
+#[derive(Clone, Debug)]
+pub struct OnMachine {
+    /// The CPUs that are there.
+    pub online: CpuSet,
+    /// Who counts as siblings, by the machine or by the file.
+    pub cores: Cores,
+    /// The CPUs that batch never uses; none but by Holmes.
+    pub reserved: CpuSet,
+    /// From what interference is told.
+    pub told: Told,
+    /// E: from which interference on batch leaves.
+    pub e: f64,
+    /// Which cores are big, if threads are to be moved to them and there are any.
+    pub sizes: Option<Sizes>,
+    /// What of that is not as the paper has it, or not there.
+    pub notes: Vec<Note>,
+}
+
+impl Config {
+    /// What the file comes to on this machine, where interference is told from `running`, if that is so already.
+    ///
+    /// # Errors
+    /// When its CPUs cannot be read.
+    pub fn here(&self, running: Option<&Told>) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
+        let topology = Topology::read(Path::new("/sys"))?;
+        let on = self.on(&topology, Counters::here(), running);
+        let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
+        let missing: Vec<Unfit> = self.missing_directories().collect();
+        Ok(match (on, missing.is_empty()) {
+            (Ok(here), true) => Ok(here.with(sizes())),
+            (on, _) => Err(on.err().into_iter().flatten().chain(missing).collect()),
+        })
+    }
+
+    fn missing_directories(&self) -> impl Iterator<Item = Unfit> {
+        let trace = self.trace.as_ref().map(|trace| ("trace.dir", &trace.dir));
+        let hurry = self.hurry.as_ref().and_then(|hurry| Some(("hurry.log", hurry.log.as_ref()?)));
+        let missing = trace.into_iter().chain(hurry).filter(|(_, dir)| !dir.is_dir());
+        missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
+    }
+
+    /// What the file comes to on a machine with this topology. E is that of `running`, if interference is told from that
+    /// already: what the file and the counters would come to now may be another metric.
+    ///
+    /// # Errors
+    /// All that does not fit.
+    pub fn on(&self, topology: &Topology, counters: Counters, running: Option<&Told>) -> Result<OnMachine, Vec<Unfit>> {
+        let online = topology.online();
+        let cores = self.cores(topology);
+        let reserved = self.reserved(&cores, &online);
+        let mut unfit = self.unfit(&online, &reserved);
+        match running.map_or_else(|| self.metric.told(counters), |told| Ok(told.clone())) {
+            Ok(told) if unfit.is_empty() => {
+                let (e, notes) = (self.e(&told), self.notes(&told, counters));
+                Ok(OnMachine { online, cores, reserved, told, e, sizes: None, notes })
+            }
+            told => {
+                unfit.extend(told.err());
+                Err(unfit)
+            }
+        }
+    }
+
+    /// The machine's cores, and the file's in place of those that they have CPUs of.
+    fn cores(&self, topology: &Topology) -> Cores {
+        Cores::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
+    }
+
+    fn lanes_of_cores(&self, topology: &Topology) -> Vec<CpuSet> {
+        let is_declared = |core: &CpuSet| self.policy.siblings.iter().any(|own| !own.intersection(core).is_empty());
+        topology.lanes_of_cores().filter(|core| !is_declared(core)).chain(self.policy.siblings.clone()).collect()
+    }
+
+    fn reserved(&self, cores: &Cores, online: &CpuSet) -> CpuSet {
+        match &self.policy.kind {
+            Kind::Holmes(holmes) => match &holmes.reserved {
+                Reserved::Cpus(cpus) => cpus.clone(),
+                Reserved::Count(share) => set(&cores.spread(share.of(online.len()), &mask(online))),
+            },
+            Kind::PerfIso { .. } | Kind::Unmanaged => CpuSet::default(),
+        }
+    }
+
+    fn e(&self, told: &Told) -> f64 {
+        let given = match &self.policy.kind {
+            Kind::Holmes(holmes) => holmes.e,
+            Kind::PerfIso { .. } | Kind::Unmanaged => None,
+        };
+        given.unwrap_or(match told {
+            Told::Harm => E_OF_HARM,
+            Told::Counters(_) | Told::Replay(_) => HolmesConfig::default().threshold,
+        })
+    }
+
+    /// Where interference, or its threshold, is not the paper's and nobody asked for that.
+    fn notes(&self, told: &Told, counters: Counters) -> Vec<Note> {
+        let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
+        let e = || HolmesConfig::default().threshold.to_string();
+        let note = match (told, &self.metric.formula, counters.row) {
+            (Told::Harm, ..) if self.metric.source == MetricSource::Auto => Some(Note::HarmForCounters),
+            (Told::Counters(_), ..) if holmes.e.is_some() => None,
+            (Told::Counters(_), Some(formula), _) => {
+                Some(Note::ThresholdOfGivenEvents { e: e(), formula: formula.clone() })
+            }
+            (Told::Counters(_), None, Some(row)) if !row.exact => {
+                Some(Note::ThresholdOfNearestEvents { e: e(), processors: row.processors })
+            }
+            _ => None,
+        };
+        note.into_iter().collect()
+    }
+
+    fn unfit(&self, online: &CpuSet, reserved: &CpuSet) -> Vec<Unfit> {
+        let siblings = self.policy.siblings.iter().fold(CpuSet::default(), |all, core| all.union(core));
+        let services = self.services.iter().filter_map(|rule| rule.terms.cpus.clone());
+        let services = services.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
+        let (big, little) = match self.hurry.as_ref().map(|hurry| &hurry.cores) {
+            Some(BigCores::Given(big, little)) => (big.clone(), little.clone()),
+            _ => Default::default(),
+        };
+        let named = [
+            ("policy.reserved", reserved),
+            ("policy.siblings", &siblings),
+            ("service.cpus", &services),
+            ("hurry.big", &big),
+            ("hurry.little", &little),
+        ];
+        let missing = named.into_iter().map(|(key, cpus)| (key, cpus.difference(online)));
+        let missing = missing.filter(|(_, missing)| !missing.is_empty());
+        let mut unfit: Vec<Unfit> =
+            missing.map(|(key, missing)| Unfit::NoSuchCpus { key, missing, online: online.clone() }).collect();
+        if online.is_subset(reserved) {
+            unfit.push(Unfit::NothingLeft { online: online.clone() });
+        }
+        unfit
+    }
+}
+
+impl OnMachine {
+    /// The same with the cores that were found, or what is said instead.
+    fn with(mut self, sizes: Option<Result<Sizes, Note>>) -> Self {
+        match sizes.transpose() {
+            Ok(sizes) => self.sizes = sizes,
+            Err(note) => self.notes.push(note),
+        }
+        self
+    }
+}
+
+impl Metric {
+    /// From what it is told on a machine with these counters.
+    fn told(&self, counters: Counters) -> Result<Told, Unfit> {
+        match (&self.source, self.counted(counters)) {
+            (MetricSource::Replay(file), _) => Ok(Told::Replay(file.clone())),
+            (MetricSource::Harm, _) => Ok(Told::Harm),
+            (_, Ok(Some(formula))) => Ok(Told::Counters(formula)),
+            (MetricSource::Auto, Ok(None)) => Ok(Told::Harm),
+            (_, Ok(None)) if counters.are_there => Err(Unfit::NoRow),
+            (_, Ok(None)) => Err(Unfit::NoCounters),
+            (_, Err(unfit)) => Err(unfit),
+        }
+    }
+
+    /// What can be counted. The kernel's own events can be everywhere.
+    fn counted(&self, counters: Counters) -> Result<Option<Formula>, Unfit> {
+        let Some(text) = &self.formula else {
+            return Ok(counters.row.filter(|_| counters.are_there).map(Row::default_formula));
+        };
+        let of_row = |name: &str| counters.row.and_then(|row| row.named(name));
+        let formula = Formula::parse_with(text, of_row).map_err(Unfit::Formula)?;
+        if formula.needs_processor() && !counters.are_there { Err(Unfit::NoCounters) } else { Ok(Some(formula)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_host::events::Vendor;
+    use sidelane_host::topology::{CoreId, Cpu, CpuKind};
+
+    use super::*;
+
+    /// CPUs 0 to 7, of which N and N + 4 share a core.
+    fn machine() -> Topology {
+        let cpu = |id: u32| Cpu {
+            id,
+            online: true,
+            core: CoreId(id % 4),
+            package: 0,
+            numa_node: 0,
+            siblings: [id % 4, id % 4 + 4].into_iter().collect(),
+            kind: CpuKind::Uniform,
+        };
+        Topology { cpus: (0..8).map(cpu).collect(), smt_switched_off: false }
+    }
+
+    const SKYLAKE: Processor = Processor { vendor: Vendor::Intel, family: 6, model: 0x55 };
+
+    fn with(policy: &str, counters: Counters) -> Result<OnMachine, Vec<Unfit>> {
+        let text = format!("kubernetes = true\n[policy]\n{policy}\n");
+        Config::parse("a.toml", &text).expect(&text).on(&machine(), counters, None)
+    }
+
+    fn on(policy: &str) -> Result<OnMachine, Vec<Unfit>> {
+        with(policy, Counters::default())
+    }
+
+    fn counting(policy: &str) -> Result<OnMachine, Vec<Unfit>> {
+        with(policy, Counters { are_there: true, row: row_of(&SKYLAKE) })
+    }
+
+    #[test]
+    fn reserved_cpus_are_on_cores_of_their_own_as_long_as_there_are_any() {
+        let reserved = |policy: &str| on(policy).unwrap().reserved.to_string();
+        assert_eq!(reserved(""), "0");
+        assert_eq!(reserved("reserved = 3"), "0-2");
+        assert_eq!(reserved("reserved = 6"), "0-5");
+        assert_eq!(reserved("reserved = \"6-7\""), "6-7");
+        assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 2"), "0,2");
+        assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 5"), "0,2-5", "4 and 5 are alone now");
+        assert_eq!(reserved("kind = \"perfiso\""), "");
+    }
+
+    #[test]
+    fn lanes_that_are_big_while_their_siblings_are_idle_are_of_the_machines_cores_and_of_the_files() {
+        let lanes = |policy: &str| {
+            let service = "[[service]]\nname = \"a\"\nport = 80\nslo = \"p99=5ms\"";
+            let text = format!("kubernetes = true\n{service}\n[policy]\n{policy}\n[hurry]\nsiblings = true");
+            let config = Config::parse("a.toml", &text).expect(&text);
+            config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
+        };
+        let big = "each of which is big while its siblings are idle";
+        assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}, {big}"));
+        assert_eq!(lanes("siblings = [\"0,1\"]"), format!("lanes of the cores {{2,6}} {{3,7}} {{0-1}}, {big}"));
+    }
+
+    #[test]
+    fn what_the_machine_cannot_be_is_told_all_at_once() {
+        let unfit = on("reserved = \"0-9\"\nsiblings = [\"0,12\"]\n[metric]\nsource = \"counters\"").unwrap_err();
+        assert_eq!(
+            unfit.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [
+                "policy.reserved names CPUs 8-9, and the machine has 0-7; name some of these",
+                "policy.siblings names CPUs 12, and the machine has 0-7; name some of these",
+                "policy.reserved leaves batch none of the machine's CPUs 0-7; reserve fewer",
+                "the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn e_is_the_metrics_unless_it_is_given() {
+        assert_eq!(on("").unwrap().e, E_OF_HARM);
+        assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().e, 40.0);
+        assert_eq!(on("e = 7").unwrap().e, 7.0);
+        assert_eq!(counting("").unwrap().e, 40.0);
+    }
+
+    #[test]
+    fn e_is_that_of_the_metric_that_runs() {
+        let none = Counters::default();
+        let of = |text: &str, running: &Told| {
+            let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
+            let here = config.on(&machine(), none, Some(running)).expect("the file fits");
+            assert_eq!(here.told, *running);
+            here.e
+        };
+        let counters = Told::Counters(row_of(&SKYLAKE).unwrap().default_formula());
+        assert_eq!(of("", &counters), 40.0, "the counters have been taken by others since");
+        assert_eq!(of("[metric]\nsource = \"counters\"", &Told::Harm), E_OF_HARM);
+        assert_eq!(of("[policy]\ne = 7", &Told::Harm), 7.0);
+    }
+
+    #[test]
+    fn a_threshold_that_is_not_the_metrics_own_is_noted() {
+        let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
+        let near = |policy: &str| with(policy, Counters { are_there: true, row: Some(zen) }).unwrap().notes;
+        let note = Note::ThresholdOfNearestEvents { e: "40".to_owned(), processors: "Zen 3" };
+        assert_eq!(near(""), [note]);
+        assert_eq!(near("e = 7"), []);
+        assert_eq!(near("kind = \"perfiso\""), []);
+        assert_eq!(counting("").unwrap().notes, [], "the paper's own events");
+        let formula = "page-faults / context-switches".to_owned();
+        let given = format!("[metric]\nformula = \"{formula}\"");
+        assert_eq!(counting(&given).unwrap().notes, [Note::ThresholdOfGivenEvents { e: "40".to_owned(), formula }]);
+        assert_eq!(counting(&format!("e = 7\n{given}")).unwrap().notes, []);
+        assert_eq!(on("").unwrap().notes, [Note::HarmForCounters]);
+        assert_eq!(on("[metric]\nsource = \"harm\"").unwrap().notes, [], "it was asked for");
+    }
+
+    #[test]
+    fn what_can_be_counted_is_counted_and_what_was_asked_for_is_not_forgotten() {
+        let formula = row_of(&SKYLAKE).unwrap().default_formula();
+        assert_eq!(counting("").unwrap().told, Told::Counters(formula));
+        assert_eq!(counting("[metric]\nsource = \"harm\"").unwrap().told, Told::Harm);
+        assert_eq!(on("").unwrap().told, Told::Harm);
+        let kernels = "[metric]\nformula = \"page-faults / context-switches\"";
+        assert!(matches!(on(kernels).unwrap().told, Told::Counters(_)));
+        let processors = "[metric]\nformula = \"r140014a3 / r81d0\"";
+        assert!(matches!(counting(processors).unwrap().told, Told::Counters(_)));
+        assert_eq!(on(processors).unwrap_err(), [Unfit::NoCounters]);
+        let unknown = with("[metric]\nsource = \"counters\"", Counters { are_there: true, row: None });
+        assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
+        let wrong = counting("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
+        assert!(wrong[0].to_string().starts_with("metric.formula cannot be counted here: `STALLS` is no event"));
+    }
+}

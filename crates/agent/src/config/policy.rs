@@ -1,0 +1,202 @@
+//! How they share the machine: `[policy]`, `[intervals]` and `[metric]`.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::{Formula, FormulaError};
+use sidelane_host::perf::Event;
+use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
+use sidelane_tracker::interference::Windows;
+
+use super::reader::Reader;
+use super::roles::parse_cpus;
+use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserved, Share};
+
+/// The paper reserves four of 32 CPUs (Holmes §5).
+const RESERVED: Share = Share::OneIn(8);
+/// PerfIso's authors keep 8 of 48 idle.
+const IDLE: Share = Share::OneIn(6);
+const CPUS_MAX: i64 = 512;
+const RESERVED_ADVICE: &str = "write how many, as in 4, or which, as in \"0-3\" or [0, 1]";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Name {
+    Holmes,
+    PerfIso,
+    Unmanaged,
+}
+
+const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::PerfIso), ("unmanaged", Name::Unmanaged)];
+
+/// Which keys are of which policies only.
+const OF_ONE: [(&str, &[Name]); 6] = [
+    ("e", &[Name::Holmes]),
+    ("s", &[Name::Holmes]),
+    ("t", &[Name::Holmes]),
+    ("reserved", &[Name::Holmes]),
+    ("idle", &[Name::PerfIso]),
+    ("floor", &[Name::Holmes, Name::PerfIso]),
+];
+
+/// `[policy]`.
+pub(super) fn policy(reader: Reader) -> PolicyConfig {
+    let name = reader.choice("kind", &NAMES);
+    let name = reader.setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
+    for (key, of) in OF_ONE.iter().filter(|(key, of)| reader.has(key) && !of.contains(&name)) {
+        let whose = of.iter().map(|name| format!("`{}`", name_of(*name))).collect::<Vec<_>>().join(" and ");
+        reader.wrong(key, format!("is for {whose}, and kind is `{}`", name_of(name)), "leave it out");
+    }
+    let kind = match name {
+        Name::Holmes => Kind::Holmes(holmes(&reader)),
+        Name::PerfIso => Kind::PerfIso { idle: share(&reader, "idle", IDLE) },
+        Name::Unmanaged => Kind::Unmanaged,
+    };
+    let floor = match name {
+        Name::Holmes => floor(&reader, HolmesConfig::default().floor),
+        Name::PerfIso => floor(&reader, PerfIsoConfig::default().floor),
+        Name::Unmanaged => 0,
+    };
+    let siblings = siblings(&reader);
+    reader.finish();
+    PolicyConfig { kind, floor, siblings }
+}
+
+fn name_of(wanted: Name) -> &'static str {
+    NAMES.iter().find(|(_, name)| *name == wanted).map_or("", |(text, _)| text)
+}
+
+fn holmes(reader: &Reader) -> Holmes {
+    let e = reader.positive("e", "write the interference from which on batch leaves a sibling, as in 40");
+    let s = reader.time("s", Duration::from_micros(1));
+    let t = reader.percent("t", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
+    let default = HolmesConfig::default();
+    Holmes {
+        e: reader.setting("e", e.map(Some), None, |e| e.map_or("the metric's".to_owned(), |e| e.to_string())),
+        s: reader.setting("s", s, Duration::from_nanos(default.calm_ns), time),
+        t: reader.setting("t", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
+        reserved: reserved(reader),
+    }
+}
+
+fn floor(reader: &Reader, default: usize) -> u32 {
+    reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as i64, i64::to_string) as u32
+}
+
+fn reserved(reader: &Reader) -> Reserved {
+    const KEY: &str = "reserved";
+    let count = reader.maybe_whole(KEY).is_some();
+    if count || !reader.has(KEY) {
+        return Reserved::Count(share(reader, KEY, RESERVED));
+    }
+    let cpus = match reader.is_list(KEY) {
+        true => cpus_of_list(reader),
+        false => reader.parsed(KEY, parse_cpus, RESERVED_ADVICE),
+    };
+    Reserved::Cpus(reader.setting(KEY, cpus, CpuSet::default(), |cpus| quoted(&cpus.to_string())))
+}
+
+fn cpus_of_list(reader: &Reader) -> Option<CpuSet> {
+    let list = reader.list("reserved", RESERVED_ADVICE)?.join(",");
+    let parsed = parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE));
+    parsed.ok()
+}
+
+/// A number of CPUs.
+fn share(reader: &Reader, key: &'static str, default: Share) -> Share {
+    let count = reader.whole(key, 1..=CPUS_MAX).map(|count| Share::Cpus(count as u32));
+    reader.setting(key, count, default, Share::to_string)
+}
+
+fn siblings(reader: &Reader) -> Vec<CpuSet> {
+    const ADVICE: &str = "write a list of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]";
+    let mut cores: Vec<CpuSet> = Vec::new();
+    for text in reader.list("siblings", ADVICE).unwrap_or_default() {
+        let wrong = |why: String| reader.wrong("siblings", format!("has \"{text}\", which {why}"), ADVICE);
+        match parse_cpus(&text) {
+            Err(why) => wrong(why),
+            Ok(core) if core.len() < 2 => wrong("is one CPU alone".to_owned()),
+            Ok(core) => match cores.iter().find_map(|other| other.intersection(&core).first()) {
+                Some(twice) => wrong(format!("names CPU {twice}, which is of another core already")),
+                None => cores.push(core),
+            },
+        }
+    }
+    cores
+}
+
+/// `[intervals]`.
+pub(super) fn intervals(reader: Reader) -> Intervals {
+    const LOOK: Duration = Duration::from_millis(10);
+    const PROCESSES: Duration = Duration::from_secs(1);
+    const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+    const SHORTEST_POLL: Duration = Duration::from_micros(10);
+    let usual_tick = Windows::default().tick;
+    let look = reader.time("look", SHORTEST_LOOK);
+    let processes = reader.time("processes", SHORTEST_LOOK);
+    let poll = reader.time("poll", SHORTEST_POLL);
+    let tick = reader.time("tick", SHORTEST_POLL);
+    let intervals = Intervals {
+        look: reader.setting("look", look, LOOK, time),
+        processes: reader.setting("processes", processes, PROCESSES, time),
+        poll: reader.setting("poll", poll.map(Some), None, |poll| {
+            poll.map_or("none: the kernel program wakes the agent".to_owned(), |poll| time(&poll))
+        }),
+        tick: reader.setting("tick", tick, usual_tick, time),
+    };
+    reader.finish();
+    intervals
+}
+
+/// `[metric]`.
+pub(super) fn metric(reader: Reader) -> Metric {
+    type Make = fn() -> MetricSource;
+    const SOURCES: [(&str, Make); 4] = [
+        ("auto", || MetricSource::Auto),
+        ("counters", || MetricSource::Counters),
+        ("harm", || MetricSource::Harm),
+        ("replay", || MetricSource::Replay("".into())),
+    ];
+    let chosen = reader.choice("source", &SOURCES).map(|source| source());
+    let file = reader.text("replay", "write the file with the recorded counters");
+    let mut source = reader.setting("source", chosen, MetricSource::Auto, |source| quoted(source.name()));
+    match (&mut source, file) {
+        (MetricSource::Replay(path), Some(file)) => *path = file.into(),
+        (MetricSource::Replay(_), None) => {
+            reader.wrong("replay", "is missing", "write the file with the recorded counters");
+        }
+        (_, Some(_)) => reader.wrong("replay", "is given, and source is another", "write source = \"replay\""),
+        (_, None) => {}
+    }
+    let formula =
+        reader.parsed("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
+    let formula = reader.setting("formula", formula.map(Some), None, |formula| {
+        formula.as_ref().map_or("the processor's own".to_owned(), |formula| quoted(formula))
+    });
+    reader.finish();
+    Metric { source, formula }
+}
+
+/// Which events there are is the machine's to say; any name may be one.
+fn parse_formula(text: &str) -> Result<String, &'static str> {
+    let number = Cell::new(0);
+    let event = |_: &str| {
+        number.set(number.get() + 1);
+        Some(Event::raw(number.get()))
+    };
+    match Formula::parse_with(text, event) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(FormulaError::TooMany { .. }) => Err("has more events than are counted at the same time"),
+        Err(FormulaError::Form { .. } | FormulaError::Event { .. }) => Err("is not a formula"),
+    }
+}
+
+/// A time as the file has it.
+pub(super) fn time(time: &Duration) -> String {
+    quoted(&format!("{time:?}").replace('µ', "u"))
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
+}

@@ -1,0 +1,159 @@
+//! Another server while one is slow: `[[proxy]]`, with the names of `sidelane proxy`'s options.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sidelane_proxy::access::Format;
+use sidelane_proxy::config::Limits;
+
+use super::policy::{quoted, time};
+use super::reader::Reader;
+use sidelane_proxy::run::STDOUT;
+use sidelane_proxy::run::options::{
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
+};
+
+const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
+const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
+const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
+const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
+const ACCESS_LOG: &str = "write the file for a line each request, as in \"/var/log/sidelane-access.log\"";
+const NUMBER_MAX: i64 = 1_000_000_000;
+/// Of nothing less anything could be done.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// A `[[proxy]]`; `None` if it cannot be one.
+pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
+    const NO_ADDRESS: &str = "is not an address with a port";
+    let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
+    let server = |reader: &Reader, key| reader.parsed(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
+    let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
+    for (key, remedy) in [("listen", LISTEN), ("active", SERVER)].into_iter().filter(|(key, _)| !reader.has(key)) {
+        reader.wrong(key, "is missing", remedy);
+    }
+    let reader = match listen {
+        Some(listen) => reader.one_of(listen),
+        None => reader,
+    };
+    let is_whole = listen.is_some() && active.is_some();
+    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let in_words = |backup: &Option<SocketAddr>| match backup {
+        Some(backup) => in_quotes(backup),
+        None => "none: hazards are only counted".to_owned(),
+    };
+    let active = reader.setting("active", active, nowhere, in_quotes);
+    let backup = reader.setting("backup", backup.map(Some), None, in_words);
+    let proxy = options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
+    if let Some(twice) = proxy.twice().filter(|_| is_whole) {
+        let problem = format!("is \"{}\", as `proxy.{}` is", twice.address, twice.first);
+        reader.wrong(twice.second, problem, "a proxy needs another address for each");
+    }
+    if proxy.traces_in_vain() {
+        reader.wrong(
+            "trace",
+            "is true for redis",
+            "what became of a command of Redis cannot be asked for: leave it out",
+        );
+    }
+    reader.finish();
+    is_whole.then_some(proxy)
+}
+
+/// All that has a default.
+fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
+    let word = |text: &str| quoted(text);
+    let protocol = reader.choice("protocol", &PROTOCOLS);
+    let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
+    let hazards = reader.parsed("hazard", |text| text.parse::<Watched>().map_err(|_| "is no list of hazards"), HAZARDS);
+    let hedge = reader.parsed("hedge", |text| text.parse::<Hedge>().map_err(|_| "is no way to hedge"), HEDGE);
+    let once_to = reader.choice("once_to", &ONCE_TO);
+    let forwarded = reader.choice("forwarded", &FORWARDED);
+    let budget = reader.percent("budget", 0.0..=100.0, "10%");
+    let burst = whole(reader, "burst").map(|burst| burst as u64);
+    let warm_up = whole(reader, "warm_up").map(|requests| requests as u32);
+    ProxyOptions {
+        protocol,
+        hazards: reader.setting("hazard", hazards, usual.hazards, in_quotes),
+        hedge: reader.setting("hedge", hedge, usual.hedge, in_quotes),
+        repeat: repeat(reader),
+        unsafe_stay: reader.setting("once_to", once_to, usual.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
+        forwarded: reader.setting("forwarded", forwarded, usual.forwarded, |how| word(name_of(how, &FORWARDED))),
+        budget_percent: reader.setting("budget", budget, usual.budget_percent, |percent| word(&format!("{percent}%"))),
+        burst: reader.setting("burst", burst, usual.burst, u64::to_string),
+        warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),
+        outlier_detection: reader.setting(
+            "outlier_detection",
+            reader.flag("outlier_detection"),
+            usual.outlier_detection,
+            bool::to_string,
+        ),
+        poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
+        trace: reader.setting("trace", reader.flag("trace"), usual.trace, bool::to_string),
+        access_log: access_log(reader),
+        log_format: log_format(reader),
+        limits: limits(reader, usual.limits),
+        ..usual
+    }
+}
+
+fn access_log(reader: &Reader) -> Option<PathBuf> {
+    let file = |text: &str| match text {
+        "" | STDOUT => Err("is no file"),
+        _ => Ok(Some(PathBuf::from(text))),
+    };
+    reader.setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
+        file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
+    })
+}
+
+fn log_format(reader: &Reader) -> Format {
+    if reader.has("log_format") && !reader.has("access_log") {
+        reader.wrong("log_format", "is there without `access_log`", "name the file of the access log, too");
+    }
+    let format = reader.choice("log_format", &LOG_FORMATS);
+    reader.setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))
+}
+
+fn repeat(reader: &Reader) -> Vec<String> {
+    let names = reader.list("repeat", REPEAT);
+    reader.setting("repeat", names, Vec::new(), |names| match names.is_empty() {
+        true => "GET, HEAD and OPTIONS, or commands that only read".to_owned(),
+        false => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
+    })
+}
+
+fn limits(reader: &Reader, usual: Limits) -> Limits {
+    let read = |key| reader.time(key, SHORTEST);
+    let clients = reader.whole("clients", 1..=NUMBER_MAX).map(|clients| clients as usize);
+    Limits {
+        head_time: reader.setting("head_time", read("head_time"), usual.head_time, time),
+        idle_time: reader.setting("idle_time", read("idle_time"), usual.idle_time, time),
+        answer_time: reader.setting("answer_time", read("answer_time"), usual.answer_time, time),
+        abort_on_close: reader.setting(
+            "abort_on_close",
+            reader.flag("abort_on_close"),
+            usual.abort_on_close,
+            bool::to_string,
+        ),
+        drain: reader.setting("drain", reader.time("drain", Duration::ZERO), usual.drain, time),
+        clients: reader.setting("clients", clients.map(Some), usual.clients, |clients| {
+            clients.map_or("as many as open files allow".to_owned(), |clients| clients.to_string())
+        }),
+        ..usual
+    }
+}
+
+fn whole(reader: &Reader, key: &'static str) -> Option<i64> {
+    reader.whole(key, 0..=NUMBER_MAX)
+}
+
+fn in_quotes(value: &impl Display) -> String {
+    quoted(&value.to_string())
+}
+
+fn name_of<'n, T: PartialEq>(wanted: &T, choices: &[(&'n str, T)]) -> &'n str {
+    choices.iter().find(|(_, choice)| choice == wanted).map_or("", |(name, _)| name)
+}

@@ -1,0 +1,151 @@
+//! Who is what: `[[service]]`, `[[batch]]` and `kubernetes`.
+
+use sidelane_host::cpulist::CpuSet;
+
+use super::glob::{Glob, GlobError};
+use super::reader::Reader;
+use super::{BatchTree, Kubernetes, Match, ServiceRule, ServiceTerms};
+use sidelane_requests::objective::parse_objective;
+
+const GROUP: &str =
+    "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
+const POD: &str = "write NAMESPACE/NAME, as in \"kube-system/*\"";
+const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how it is found";
+/// The kinds of systemd's units that have groups.
+const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
+const PRIORITY_MAX: i64 = 1_000;
+const CPUS_MAX: i64 = 512;
+
+/// A `[[service]]`; `None` if it cannot be one.
+pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
+    let name = reader.text("name", "write a name for it, as in \"redis\"").map(str::to_owned);
+    if !reader.has("name") {
+        reader.wrong("name", "is missing", "write a name for it, as in \"redis\"");
+    }
+    let matches = found_by(&reader);
+    let terms = terms(&reader);
+    reader.finish();
+    Some(ServiceRule { name: name?, matches: matches?, terms })
+}
+
+fn found_by(reader: &Reader) -> Option<Match> {
+    const WAYS: [&str; 5] = ["cgroup", "unit", "pod", "port", "comm"];
+    let given: Vec<&'static str> = WAYS.into_iter().filter(|key| reader.has(key)).collect();
+    match given[..] {
+        [] => {
+            reader.wrong("cgroup", "is missing", ONE_OF);
+            None
+        }
+        [way] => found_by_one(reader, way),
+        [first, second, ..] => {
+            reader.wrong(second, format!("is given beside `{first}`"), ONE_OF);
+            None
+        }
+    }
+}
+
+fn found_by_one(reader: &Reader, way: &'static str) -> Option<Match> {
+    match way {
+        "cgroup" => reader.parsed(way, str::parse, GROUP).map(Match::Cgroup),
+        "unit" => {
+            reader.parsed(way, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
+        }
+        "pod" => reader.parsed(way, parse_pod, POD).map(Match::Pod),
+        "port" => reader.whole(way, 1..=i64::from(u16::MAX)).map(|port| Match::Port(port as u16)),
+        _ => {
+            let comm = reader.text(way, "write the name of a program as in `ps -e -o comm`");
+            comm.map(|comm| Match::Comm(comm.to_owned()))
+        }
+    }
+}
+
+/// As systemctl takes it: without an ending, it is a service.
+fn parse_unit(text: &str) -> Result<String, &'static str> {
+    match text {
+        _ if text.contains(['/', '*', '?']) => Err("is a path or a pattern"),
+        _ if UNITS.iter().any(|ending| text.ends_with(ending)) => Ok(text.to_owned()),
+        _ => Ok(format!("{text}.service")),
+    }
+}
+
+fn parse_pod(text: &str) -> Result<Glob, GlobError> {
+    let glob = Glob::relative(text)?;
+    if text.split('/').count() == 2 { Ok(glob) } else { Err(GlobError::Part(text.to_owned())) }
+}
+
+fn terms(reader: &Reader) -> ServiceTerms {
+    ServiceTerms {
+        slo: reader.parsed(
+            "slo",
+            parse_objective_alone,
+            "write a percentile and a time with its unit, as in \"p99=5ms\"",
+        ),
+        may_be_placed: reader.flag("may_be_placed").unwrap_or(false),
+        cpus: reader.parsed("cpus", parse_cpus, "write the numbers of its CPUs, as in \"0-3,8\""),
+    }
+}
+
+/// What is wrong with an objective goes on to what to do, which is said already.
+fn parse_objective_alone(text: &str) -> Result<sidelane_policy::borrow::Objective, &'static str> {
+    parse_objective(text).map_err(|_| "is not an objective")
+}
+
+/// A list of CPUs, of which none is named twice.
+pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
+    let mut all = CpuSet::default();
+    for entry in text.split(',') {
+        let cpus: CpuSet = entry.parse().map_err(|_| format!("has `{}` where CPUs belong", entry.trim()))?;
+        if cpus.is_empty() {
+            return Err("has nothing where CPUs belong".to_owned());
+        }
+        if let Some(twice) = cpus.intersection(&all).first() {
+            return Err(format!("names CPU {twice} twice"));
+        }
+        all.extend(cpus.iter());
+    }
+    Ok(all)
+}
+
+/// A `[[batch]]`; `None` if it cannot be one.
+pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
+    let cgroup = reader.parsed("cgroup", str::parse, GROUP);
+    if !reader.has("cgroup") {
+        reader.wrong("cgroup", "is missing", GROUP);
+    }
+    let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0) as i32;
+    let cpus = reader.whole("cpus", 1..=CPUS_MAX).map(|cpus| cpus as u32);
+    reader.finish();
+    Some(BatchTree { cgroup: cgroup?, priority, cpus })
+}
+
+/// `kubernetes = true`, or a table with more.
+pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
+    const KEY: &str = "kubernetes";
+    if !top.is_table(KEY) {
+        let plain = Kubernetes { cgroup: None, exclude: Vec::new(), terms: ServiceTerms::default() };
+        return top.flag(KEY).unwrap_or(false).then_some(plain);
+    }
+    let reader = top.table(KEY);
+    let cgroup = reader.parsed("cgroup", str::parse, GROUP);
+    let exclude = reader.list("exclude", POD).unwrap_or_default();
+    let exclude = exclude.iter().filter_map(|text| match parse_pod(text) {
+        Ok(glob) => Some(glob),
+        Err(why) => {
+            reader.wrong("exclude", format!("has \"{text}\", which {why}"), POD);
+            None
+        }
+    });
+    let exclude = exclude.collect();
+    let terms = ServiceTerms { cpus: None, ..terms_of_pods(&reader) };
+    reader.finish();
+    Some(Kubernetes { cgroup, exclude, terms })
+}
+
+/// Pods have no CPUs of their own that a file could know.
+fn terms_of_pods(reader: &Reader) -> ServiceTerms {
+    let terms = terms(reader);
+    if terms.cpus.is_some() {
+        reader.wrong("cpus", "is for one service", "leave it out: a pod's own groups say which CPUs it has");
+    }
+    terms
+}

@@ -1,0 +1,99 @@
+//! The example, and the reference.
+
+use super::*;
+
+/// Lines of a `[[proxy]]`.
+const PROXY: [&str; 23] = [
+    "[[proxy]]",
+    "listen = ",
+    "active = ",
+    "backup = ",
+    "protocol = ",
+    "hazard = ",
+    "hedge = ",
+    "repeat = ",
+    "once_to = ",
+    "forwarded = ",
+    "budget = \"10%\"",
+    "burst = ",
+    "warm_up = ",
+    "outlier_detection = ",
+    "poll = \"200us\"",
+    "head_time = ",
+    "idle_time = ",
+    "answer_time = ",
+    "abort_on_close = ",
+    "access_log = ",
+    "log_format = ",
+    "drain = ",
+    "clients = ",
+];
+
+#[test]
+fn the_example_is_right() {
+    let config = read(EXAMPLE);
+    assert_eq!((config.services.len(), config.batch.len()), (1, 1));
+}
+
+/// What is a comment in the example is right, too, in place of what it goes without.
+#[test]
+fn what_the_example_leaves_out_is_right() {
+    const UNIT: &str = "unit = ";
+    const TRACED: &str = "services = [\"redis\"]              # by name";
+    const HURRIED: &str = "services = [\"redis\"]              # whose";
+    const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
+    let variants: [(&[&str], &[&str]); 16] = [
+        (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
+        (&[UNIT], &["port = 6379"]),
+        (&[UNIT], &["comm = "]),
+        (&[UNIT], &["pod = ", "kubernetes = true"]),
+        (
+            &[],
+            &[
+                "cpus = \"0-3\"",
+                "cpus = 4",
+                "e = 40",
+                "reserved = 4",
+                "siblings = [",
+                "tick = ",
+                "poll = \"50us\"",
+                "formula = ",
+            ],
+        ),
+        (&[], &["[kubernetes]", "exclude = ", "slo = \"p99=50ms\"", "may_be_placed = false             # of all"]),
+        (&[], &["[kubernetes]", "cgroup = \"/kubepods.slice\""]),
+        (&HOLMES, &["kind = \"perfiso\"", "idle = 8"]),
+        (&["kind = ", "s = ", "t = ", "floor = "], &["kind = \"unmanaged\""]),
+        (&["source = "], &["source = \"replay\"", "replay = "]),
+        (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
+        (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),
+        (&[], &PROXY),
+        (&[], &["[trace]", TRACED, "dir = ", "keep = ", "recordings = ", "light = "]),
+        (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
+        (&[], &["[hurry]", "percentile = ", "siblings = true"]),
+    ];
+    let begins = |line: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
+    for (without, with) in variants {
+        let line = |line: &'static str| match line.strip_prefix("# ") {
+            Some(comment) if begins(comment, with) => Some(comment),
+            _ if begins(line, without) => None,
+            _ => Some(line),
+        };
+        read(&EXAMPLE.lines().filter_map(line).collect::<Vec<_>>().join("\n"));
+    }
+    let comments = EXAMPLE.lines().filter_map(|line| line.strip_prefix("# "));
+    let is_setting = |line: &&str| line.contains(" = ") || line.starts_with('[');
+    let all: Vec<&str> = variants.iter().flat_map(|(_, with)| with.iter().copied()).collect();
+    let untried: Vec<&str> = comments.filter(is_setting).filter(|line| !begins(line, &all)).collect();
+    assert_eq!(untried, Vec::<&str>::new());
+}
+
+#[test]
+fn each_key_is_in_the_reference() {
+    let reference = include_str!("../../../../../docs/agent.md");
+    let keys = EXAMPLE.lines().filter_map(|line| line.trim_start_matches("# ").split_once(" = "));
+    let is_key = |key: &&str| key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+    let missing: Vec<&str> =
+        keys.map(|(key, _)| key).filter(is_key).filter(|key| !reference.contains(&format!("`{key}`"))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}

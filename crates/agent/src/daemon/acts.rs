@@ -1,0 +1,159 @@
+//! What a decision of the policy leads to: acts, and words about them.
+
+use anyhow::{Error, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{Action, Reason};
+use sidelane_report::terminal::print;
+
+use super::Agent;
+use crate::choice::goes_by_interference;
+use crate::log::{CpuLine, Seen, in_words, name_of, sentence};
+use crate::tracked::Given;
+use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::note::Note;
+use sidelane_rollback::claim::ClaimError;
+use sidelane_rollback::cpu_mask::mask;
+
+impl Agent {
+    /// Does what the policy has just asked for, and writes it down. Returns whether any of it failed.
+    pub(super) fn act(&mut self, now_ns: Nanos) -> Result<bool> {
+        if self.actions.iter().next().is_none() {
+            return Ok(false);
+        }
+        self.diary.why = self.policy.why();
+        self.diary.seen = Seen::of(&self.seen, self.threshold());
+        let (mut any_failed, mut not_so) = (false, Vec::new());
+        if let Some(hands) = &mut self.hands {
+            let outcome = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
+            any_failed = !outcome.errors.is_empty() || !outcome.not_so.is_empty();
+            not_so = outcome.not_so;
+            outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
+        }
+        let is_about_it = self.diary.why == Reason::Interference && !any_failed;
+        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+            self.diary.reacting_since_ns.get_or_insert(onset_ns);
+        }
+        let is_so = |action: &Action| matches!(action, Action::Place { .. }) || !not_so.contains(action);
+        for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
+            self.keep(action);
+            self.tell(action, now_ns)?;
+        }
+        self.log.iter().for_each(AuditLog::drain);
+        if !not_so.is_empty() {
+            not_so.iter().for_each(|action| self.keep_what_is(*action));
+            self.have_other_bounds();
+            self.agree_on_pauses();
+        }
+        Ok(any_failed)
+    }
+
+    /// Remembers what a container has that has not got what was decided.
+    fn keep_what_is(&mut self, action: Action) {
+        let Action::Confine { container, .. } = action else { return };
+        let hands = self.hands.as_ref().filter(|hands| !hands.is_paused(container));
+        let has = hands.and_then(|hands| hands.in_effect(container));
+        if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
+            contained.given = Given::Cpus(mask(&has));
+        }
+    }
+
+    /// Tells the policy of containers that may be given other CPUs than it knows: a group above theirs was narrowed or
+    /// widened since. It decides again at once.
+    pub(super) fn have_other_bounds(&mut self) {
+        let Some(hands) = &mut self.hands else { return };
+        for (place, allowed) in hands.have_other_bounds() {
+            let has = self.hands.as_ref().and_then(|hands| hands.in_effect(place));
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            let (before, name) = (contained.allowed, contained.container.name.clone());
+            contained.allowed = mask(&allowed);
+            if let (Given::Cpus(_), Some(has)) = (contained.given, has) {
+                contained.given = Given::Cpus(mask(&has));
+            }
+            self.times.look_ns = 0;
+            let online = mask(&self.online);
+            let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
+            self.diary.notes.retain(|note, _| !note.is_of_bounds(&name));
+            if is_narrower {
+                self.note_about(&name, Note::BoundsNarrowed { container: name.clone(), cpus: allowed.to_string() });
+            }
+        }
+    }
+
+    /// Tells the policy which containers can be paused now. It decides again at once where that has changed.
+    pub(super) fn agree_on_pauses(&mut self) {
+        let Some(hands) = &self.hands else { return };
+        let can_pause = |place: usize| hands.can_pause(place);
+        let all =
+            self.tracked.containers.iter().map(|(place, contained)| (place, contained.can_pause, can_pause(place)));
+        let changed: Vec<(usize, bool)> =
+            all.filter(|(_, before, now)| before != now).map(|(place, _, now)| (place, now)).collect();
+        for (place, can_pause) in changed {
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            contained.can_pause = can_pause;
+            let name = contained.container.name.clone();
+            let note = Note::NoPause { container: name.clone() };
+            self.times.look_ns = 0;
+            match can_pause {
+                true => drop(self.diary.notes.remove(&note)),
+                // Of one that is ending, it cannot be said what can be done to it.
+                false if self.hands.as_ref().is_some_and(|hands| hands.lives(place)) => self.note_about(&name, note),
+                false => {}
+            }
+        }
+    }
+
+    /// A service whose threads somebody else moves is placed later.
+    fn could_not(&mut self, action: Action, error: Error) {
+        let name = name_of(action, &self.tracked);
+        match (action, error.downcast_ref::<ClaimError>()) {
+            (Action::Place { .. }, Some(why)) => {
+                self.note(Note::NotPlaced { service: name.to_string(), why: why.to_string() })
+            }
+            _ => self.failed_with(&name, error.context(format!("cannot {}", sentence(action, &name)))),
+        }
+    }
+
+    /// Notes how long it took from the onset of interference until batch had been taken away.
+    pub(super) fn note_reaction(&mut self) {
+        if let Some(onset_ns) = self.diary.reacting_since_ns.take() {
+            let took_ns = now_ns().saturating_sub(onset_ns);
+            self.diary.reaction.record(took_ns);
+            self.diary.reaction_sum_ns += took_ns;
+        }
+    }
+
+    /// Interference from which on the policy acts, if it goes by that.
+    pub(super) fn threshold(&self) -> Option<f64> {
+        goes_by_interference(&self.config.policy).then_some(self.here.e)
+    }
+
+    /// Remembers what was decided.
+    fn keep(&mut self, action: Action) {
+        let contained = |agent: &mut Self, place, given| {
+            if let Some(contained) = agent.tracked.containers.get_mut(place) {
+                contained.given = given;
+            }
+        };
+        match action {
+            Action::Confine { container, cpus } => contained(self, container, Given::Cpus(cpus)),
+            Action::Pause { container } => contained(self, container, Given::Paused),
+            Action::Place { service, cpus } => {
+                if let Some(served) = self.tracked.services.get_mut(service) {
+                    (served.placed, served.has_moved) = (Some(cpus), true);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, action: Action, now_ns: Nanos) -> Result<()> {
+        let (why, seen) = (self.diary.why, self.diary.seen);
+        let name = name_of(action, &self.tracked);
+        *self.diary.decisions.entry((in_words(action).1, why)).or_default() += 1;
+        if self.hands.is_none() {
+            print(&format!("would {}: {why}\n", sentence(action, &name)))?;
+        }
+        self.pen.record(now_ns, CpuLine { action, name, why, seen });
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Containers that become part of others, and the CPUs on which new batch starts.
+
+use sidelane_host::cgroup::Group;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::thread::Thread;
+
+use super::births::Births;
+use super::waiting::Waiting;
+use super::{Agent, MAKING_NS};
+use crate::act::TakeError;
+use crate::choice::moves_containers;
+use crate::config::Kind;
+use crate::discover::{Birthplace, Container, ContainerId};
+use crate::owners::{Owner, Thing};
+use crate::tracked::Given;
+use sidelane_diagnostics::note::Note;
+use sidelane_rollback::cpu_mask::mask;
+
+impl Agent {
+    /// Containers come and go. Those that a new one has below it are part of it, and never let go of.
+    pub(super) fn follow_containers(&mut self, came: Vec<Container>, mut gone: Vec<ContainerId>) {
+        let now_ns = now_ns();
+        for container in came {
+            let is_part = |id: &mut ContainerId| id.is_below(&container.id);
+            let parts: Vec<ContainerId> = gone.extract_if(.., is_part).collect();
+            if !self.merge(&container, &parts) {
+                self.waiting.push(Waiting::since(container, now_ns));
+            }
+        }
+        gone.iter().for_each(|id| self.container_went(id));
+    }
+
+    fn container_went(&mut self, id: &ContainerId) {
+        self.stop_waiting_for(id);
+        if let Some(place) = self.tracked.place_of_container(id) {
+            self.drop_container(place);
+        }
+    }
+
+    fn stop_waiting_for(&mut self, id: &ContainerId) {
+        for waiting in self.waiting.extract_if(.., |waiting| waiting.what.id == *id).collect::<Vec<_>>() {
+            self.forget_about(&waiting.what.name);
+        }
+    }
+
+    /// Looks after a container in place of its parts. Whether any was looked after.
+    fn merge(&mut self, container: &Container, parts: &[ContainerId]) -> bool {
+        parts.iter().for_each(|id| self.stop_waiting_for(id));
+        let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.place_of_container(id)).collect();
+        if places.is_empty() {
+            return false;
+        }
+        let merged = self.take_over(container, &places);
+        let is_merged = merged.is_ok();
+        if let Err(error) = merged {
+            self.failed_with(&container.name, anyhow::Error::from(error));
+        }
+        for place in places {
+            // What was taken over is not held in this place any more.
+            self.drop_container(place);
+        }
+        is_merged
+    }
+
+    fn take_over(&mut self, container: &Container, parts: &[usize]) -> Result<(), TakeError> {
+        let given = self.given_to_all(parts);
+        self.owners.take(Thing::Group(container.id.path.clone()), Owner::Policy).map_err(anyhow::Error::from)?;
+        let place = self.tracked.add_container(container.clone())?;
+        let services = self.tracked.pids_of_grouped_services();
+        let allowed = match &mut self.hands {
+            Some(hands) => hands.take_over(place, container, parts, &services),
+            None => Ok(self.usable.clone()),
+        };
+        let allowed = allowed.inspect_err(|_| {
+            let _ = self.hands.as_mut().map(|hands| hands.let_go(place));
+            self.tracked.remove_container(place);
+            self.owners.free(&Thing::Group(container.id.path.clone()));
+        })?;
+        if let Some(contained) = self.tracked.containers.get_mut(place) {
+            (contained.allowed, contained.given) = (mask(&allowed), given);
+        }
+        self.has_taken(place, container, &allowed);
+        Ok(())
+    }
+
+    /// What containers have together.
+    fn given_to_all(&self, places: &[usize]) -> Given {
+        let given = places.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
+        let cpus = given.filter_map(|given| match given {
+            Given::Cpus(cpus) => Some(cpus),
+            Given::AsFound | Given::Paused => None,
+        });
+        cpus.reduce(|sum, cpus| sum.or(&cpus)).map_or(Given::AsFound, Given::Cpus)
+    }
+
+    /// A container is looked after from now on.
+    pub(super) fn has_taken(&mut self, place: usize, container: &Container, allowed: &CpuSet) {
+        // Batch may have to stay away: the policy is asked at once.
+        self.times.look_ns = 0;
+        let name = &container.name;
+        self.helper.note_held(&container.id);
+        self.forget_about(name);
+        self.note_gap(container);
+        self.note_means(place, name);
+        self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
+    }
+
+    /// Measures for how long a container that came while the agent ran was not confined.
+    fn note_gap(&mut self, container: &Container) {
+        if !moves_containers(&self.config.policy) || self.births.are_confined(&container.tree, &self.gaps.unconfined) {
+            return;
+        }
+        let processes = processes_in(&container.id).into_iter().filter_map(Thread::of);
+        let Some(age_ns) = processes.map(|process| process.age_ns()).max() else { return };
+        if age_ns < now_ns().saturating_sub(self.times.began_ns) {
+            self.gaps.times.record(age_ns);
+            self.gaps.sum_ns += age_ns;
+        }
+    }
+
+    /// A container that has processes, and cannot be looked after for long.
+    pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
+        let container = &waiting.what;
+        let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
+        if is_late && !self.is_noted(&container.name) && !processes_in(&container.id).is_empty() {
+            self.note_about(&container.name, Note::Incomplete { container: container.name.clone() });
+        }
+    }
+
+    /// Has new batch start on CPUs that batch may have, where its groups have lists.
+    pub(super) fn keep_births(&mut self) {
+        let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
+        let Some(hands) = self.hands.as_mut().filter(|_| births != self.births) else { return };
+        let failed = hands.keep_births(&births.places, births.cpus.as_ref());
+        self.diary.notes.retain(|note, _| !matches!(note, Note::NotBornConfined { .. }));
+        self.gaps.unconfined = failed.iter().map(|(group, _)| group.clone()).collect();
+        if births.cpus.is_some() {
+            let notes = failed.into_iter().map(|(group, why)| Note::NotBornConfined { group, why });
+            notes.for_each(|note| self.note(note));
+            let spared = births.places.iter().filter(|place| !place.spared.is_empty());
+            let why = |place: &Birthplace| format!("pods that are no batch are in it, as {}", place.spared[0]);
+            let notes = spared.map(|place| Note::NotBornConfined { group: place.path.clone(), why: why(place) });
+            notes.for_each(|note| self.note(note));
+        }
+        self.births = births;
+    }
+
+    /// The CPUs that batch may have at all, if the policy keeps it from others from the start.
+    fn cpus_of_births(&self) -> Option<CpuSet> {
+        let is_holmes = matches!(self.config.policy.kind, Kind::Holmes(_));
+        let cpus = self.usable.difference(&self.here.reserved);
+        (is_holmes && !cpus.is_empty()).then_some(cpus)
+    }
+}
+
+/// The processes in a container, as of now.
+fn processes_in(id: &ContainerId) -> Vec<u32> {
+    Group::find(&id.path).map(|group| group.processes()).unwrap_or_default()
+}

@@ -1,0 +1,155 @@
+//! Where the daemon waits: signals, whoever asks for its status, and time.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_policy::Nanos;
+
+use crate::status::{SOCKET, Snapshot};
+use sidelane_metrics::{Exposition, Listener};
+use sidelane_rollback::Undo;
+
+/// Room for a snapshot of a large machine, so that nobody has to wait for a reader.
+const SEND_BYTES: usize = 4 << 20;
+
+/// After the kernel had no memory for a wait. Real-time threads must not try at once, again and again.
+const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
+
+/// What woke the daemon.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Woken {
+    pub(super) signal: bool,
+    pub(super) status: bool,
+    pub(super) metrics: bool,
+    pub(super) lanes: bool,
+    pub(super) crossing: bool,
+    pub(super) alarm: bool,
+    pub(super) found: bool,
+}
+
+/// What rings within the agent.
+pub struct Bells<'a> {
+    /// A keeper asks for batch to leave its lane, or lets it back.
+    pub(super) lanes: Option<BorrowedFd<'a>>,
+    /// Interference has crossed its threshold.
+    pub(super) crossing: Option<BorrowedFd<'a>>,
+    /// Batch does not leave a lane.
+    pub(super) alarm: Option<BorrowedFd<'a>>,
+    /// The helper has found something.
+    pub(super) found: BorrowedFd<'a>,
+}
+
+/// The doors.
+pub struct Doors {
+    status: Option<UnixListener>,
+    metrics: Option<Listener>,
+}
+
+/// A socket there that root alone can ask, whatever the mask of new files here: it tells names of programs, and what
+/// they do. Nobody is heard before it has its mode.
+fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
+    const WAITING_MAX: i32 = 128;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    listen(&socket, WAITING_MAX)?;
+    Ok(socket.into())
+}
+
+impl Doors {
+    /// Nobody can ask: nothing is left on the machine.
+    pub(super) fn none() -> Self {
+        Self { status: None, metrics: None }
+    }
+
+    /// Opens them. The caller is the only agent.
+    pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
+        let path = Path::new(SOCKET);
+        // Of an agent that was killed together with its guardian.
+        let _ = fs::remove_file(path);
+        let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
+        Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
+    }
+
+    /// How they are removed if the agent is killed. Its guardian holds the agent's claim meanwhile.
+    pub(super) fn undo() -> Undo {
+        Undo::Claim { file: SOCKET.into(), inode: None }
+    }
+
+    /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
+    pub(super) fn wait(&self, signals: &PosixSignals, bells: Bells<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
+        let Bells { lanes, crossing, alarm, found } = bells;
+        let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
+        let fds = [Some(signals.as_fd()), lanes, crossing, alarm, Some(found), status, metrics];
+        let mut doors: Vec<PollFd<'_>> =
+            fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        match poll(&mut doors, Some(&timespec(timeout_ns))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // No memory for the wait itself: what is due is done, and the next wait may have it.
+            Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
+                thread::sleep(NO_MEMORY_PAUSE);
+                return Ok(Woken::default());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = doors.iter().map(|door| !door.revents().is_empty());
+        let mut is_ready = |is_open: bool| is_open && ready.next().unwrap_or(false);
+        Ok(Woken {
+            signal: is_ready(true),
+            lanes: is_ready(lanes.is_some()),
+            crossing: is_ready(crossing.is_some()),
+            alarm: is_ready(alarm.is_some()),
+            found: is_ready(true),
+            status: is_ready(status.is_some()),
+            metrics: is_ready(metrics.is_some()),
+        })
+    }
+
+    /// Answers everybody who waits for the status. Nobody is waited for: who does not read loses it.
+    pub(super) fn tell_status(&self, snapshot: &Snapshot) {
+        while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
+            let _ = send(stream, snapshot);
+        }
+    }
+
+    /// Answers the requests that wait for the metrics.
+    pub(super) fn tell_metrics(&self, metrics: impl FnOnce() -> Exposition) {
+        if let Some(listener) = &self.metrics {
+            listener.tell(metrics);
+        }
+    }
+
+    /// Closes them.
+    pub(super) fn close(&mut self) {
+        if self.status.take().is_some() {
+            let _ = fs::remove_file(SOCKET);
+        }
+    }
+}
+
+fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
+    // Beyond what the machine gives everybody (net.core.wmem_max), which takes a privilege.
+    sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
+    // The kernel counts the memory that the bytes take, which is up to twice as many, and tells twice what it was given.
+    let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
+    stream.set_nonblocking(true)?;
+    stream.write_all(&snapshot.clone().within(limit))
+}
+
+fn timespec(ns: Nanos) -> Timespec {
+    const SECOND_NS: Nanos = 1_000_000_000;
+    Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
+}

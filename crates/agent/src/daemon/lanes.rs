@@ -1,0 +1,153 @@
+//! Batch lanes, where the file asks for a gate: which there are, and who keeps them.
+
+use std::rc::Rc;
+
+use anyhow::Error;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::Lanes;
+use sidelane_policy::borrow::Lending;
+
+use super::Agent;
+use crate::discover::FoundService;
+use crate::lanes::{KeptLanes, lanes_of};
+use crate::owners::{Owner, Thing};
+use crate::tracked::Served;
+use sidelane_diagnostics::note::Note;
+
+impl Agent {
+    /// The lanes beside a service that has come, and how they are lent. Lanes beside others that it may run on are
+    /// let go of.
+    pub(super) fn lanes_beside(&mut self, found: &FoundService) -> Option<(Lanes, Lending)> {
+        self.gates.as_ref()?;
+        let own = self.tracked.cpus_of(found);
+        self.drop_lanes(&own);
+        let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
+        let others = others
+            .map(|(_, served)| allowed_cpus(&served.processes()))
+            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
+        let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
+        match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
+            (Some(lanes), Ok(lending)) => Some((lanes, lending)),
+            // Those beside it are kept for another service on the same CPUs.
+            (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
+            (None, _) => {
+                self.note(Note::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
+                None
+            }
+            (_, Err(error)) => {
+                self.failed(error.context(format!("no lane is kept beside {}", found.name)));
+                None
+            }
+        }
+    }
+
+    /// A service that was placed may leave siblings to batch that it could use itself before, and one that went those that
+    /// were kept for it.
+    fn find_lanes_again(&mut self) {
+        let has_none = |served: &Served| served.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
+        let mut moved = Vec::new();
+        for (place, served) in self.tracked.services.iter_mut() {
+            if std::mem::take(&mut served.has_moved) && has_none(served) {
+                moved.push((place, served.found.clone()));
+            }
+        }
+        for (place, found) in moved {
+            self.diary.notes.retain(|note, _| !is_of(note, &found.name));
+            let Some((lanes, lending)) = self.lanes_beside(&found) else { continue };
+            match self.tracked.lend(place, &lanes, lending) {
+                Ok(()) => self.keep_lanes(place, lanes, lending),
+                Err(error) => self.failed(error),
+            }
+        }
+    }
+
+    /// The lanes beside a service that was added are kept from now on.
+    pub(super) fn keep_lanes(&mut self, place: usize, lanes: Lanes, lending: Lending) {
+        let Some(gates) = &self.gates else { return };
+        let tracker = Rc::clone(self.tracked.tracker());
+        match gates.keep(lanes, lending, &tracker) {
+            Ok(kept) => {
+                self.pass_lanes_on(&kept.cpus(), &Owner::Policy, &Owner::Lanes);
+                self.log_note("keep", &format!("batch lanes {} are kept by the gate", kept.cpus()));
+                if let Some(served) = self.tracked.services.get_mut(place) {
+                    served.kept = Some(kept);
+                }
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// Lanes are lent by the objectives that the file has now.
+    pub(super) fn agree_on_lanes(&mut self) {
+        let Some(gates) = &self.gates else { return };
+        let mut not_agreed = Vec::new();
+        for (_, served) in self.tracked.services.iter_mut() {
+            let (name, slo) = (served.found.name.clone(), served.found.terms.slo);
+            let Some(kept) = &mut served.kept else { continue };
+            let is_agreed = gates.lending(slo).is_ok_and(|lending| kept.terms.agree_on(lending));
+            not_agreed.extend((!is_agreed).then_some(name));
+        }
+        for service in not_agreed {
+            self.note(Note::LanesLentAsBefore { service });
+        }
+    }
+
+    /// Looks after what is not decided lane by lane.
+    pub(super) fn look_after_lanes(&mut self) {
+        let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
+        let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
+        self.drop_lanes(&gone);
+        if self.gates.is_some() {
+            self.find_lanes_again();
+        }
+        for lane in self.tracked.kept().flat_map(KeptLanes::put_right).collect::<Vec<_>>() {
+            self.note(Note::KeeperLowered { lane });
+        }
+        for (_, served) in self.tracked.services.iter_mut() {
+            if let Some(kept) = &mut served.kept {
+                let tracking = &served.tracking;
+                kept.receive_visitors(|| tracking.processes().into_iter().collect());
+                kept.terms.keep();
+            }
+        }
+    }
+
+    /// All lanes that are kept.
+    pub(super) fn kept_cpus(&self) -> CpuSet {
+        self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
+    }
+
+    /// Lets go of lanes: they are the policy's alone.
+    pub(super) fn drop_lanes(&mut self, cpus: &CpuSet) {
+        let (kept, dropped) = (self.kept_cpus().difference(cpus), self.kept_cpus().intersection(cpus));
+        if dropped.is_empty() {
+            return;
+        }
+        let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.kept.as_mut());
+        let drop_them = || services.for_each(|lanes| lanes.retain(&kept));
+        match &self.gates {
+            Some(gates) => gates.book().forsaking(&dropped, drop_them),
+            None => drop_them(),
+        }
+        self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);
+        self.log_note("drop", &format!("batch lanes {dropped} are kept by the gate no more"));
+    }
+
+    fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
+        let kept = if *to == Owner::Lanes { self.kept_cpus().union(cpus) } else { self.kept_cpus() };
+        if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.keep_off(&kept)) {
+            self.failed(Error::from(error).context("cannot keep the thread for alarms off the lanes"));
+        }
+        for cpu in cpus {
+            if let Err(owned) = self.owners.pass_on(&Thing::Cpu(cpu), from, to.clone()) {
+                self.failed(owned);
+            }
+        }
+    }
+}
+
+/// Whether the note says that the service has no lane.
+fn is_of(note: &Note, name: &str) -> bool {
+    matches!(note, Note::NoLaneBeside { service, .. } if service == name)
+}

@@ -1,0 +1,112 @@
+//! The lanes that the agent lends, as its watchdog sees them: alarms of the kernel program, and lanes that are not lent.
+//!
+//! Where all CPUs are those of services or their lanes, the agent's thread runs on a lane, and batch in a real-time class
+//! keeps it from working. A thread of its own sees the alarm on another CPU, and moves the agent's thread there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::{pin_thread, put_first};
+use sidelane_host::run_times::affinity;
+use sidelane_host::topology::online_cpus;
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::watchdog::Watchdog;
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::{LaneMemory, Tracker};
+
+use sidelane_rollback::own_threads::{Fixed, this_tid};
+
+/// Pause after a failed wait, so that this real-time thread does not spin.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The watchdog of all lanes of the agent.
+pub(super) struct LentLanes {
+    bell: Arc<OwnedFd>,
+    /// The thread that waits for alarms.
+    listener: u32,
+    pub(super) watchdog: Watchdog,
+    /// When to look again without an alarm.
+    pub(super) due_ns: Nanos,
+    /// Lanes that are not lent for a while.
+    pub(super) withheld: CpuSet,
+    /// A thread of batch is in SCHED_DEADLINE: no lane is lent.
+    pub(super) beside_deadline: bool,
+}
+
+impl LentLanes {
+    /// Starts the thread that waits for alarms on behalf of the calling thread.
+    pub(super) fn new(tracker: &Tracker) -> io::Result<Self> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let agent = this_tid();
+        let (alarms, memory) = (tracker.alarms()?, tracker.memory());
+        let (tell, told) = channel();
+        let body = {
+            let bell = Arc::clone(&bell);
+            move || {
+                let _ = tell.send(this_tid());
+                Listener { alarms, memory, bell, agent }.listen();
+            }
+        };
+        thread::Builder::new().name("sidelane-alarm".into()).spawn(body)?;
+        let listener = told.recv().map_err(io::Error::other)?;
+        let (watchdog, withheld) = (Watchdog::default(), CpuSet::default());
+        Ok(Self { bell, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
+    }
+
+    /// Keeps the thread that waits for alarms off these lanes, where there are other CPUs.
+    pub(super) fn keep_off(&self, lanes: &CpuSet) -> io::Result<()> {
+        let others: Vec<u32> = online_cpus()?.difference(lanes).iter().collect();
+        if others.is_empty() { Ok(()) } else { pin_thread(self.listener, &others) }
+    }
+
+    /// Becomes readable at an alarm.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Waits for alarms for as long as the process lives.
+struct Listener {
+    alarms: SummonsRing,
+    memory: Arc<LaneMemory>,
+    bell: Arc<OwnedFd>,
+    agent: u32,
+}
+
+impl Listener {
+    fn listen(self) {
+        let _fixed = Fixed::this_thread();
+        // Without the right to it, an alarm is answered some milliseconds later.
+        let _ = put_first(0);
+        loop {
+            let waited = poll(&mut [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN)], None);
+            if waited.is_err_and(|error| error != Errno::INTR) {
+                thread::sleep(PAUSE);
+            }
+            let _ = self.alarms.take();
+            self.make_way();
+            // Fails only when the counter is full, and then the bell rings already.
+            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Moves the agent's thread off the lanes. The agent's next look at its CPUs moves it back.
+    fn make_way(&self) {
+        let Ok(online) = online_cpus() else { return };
+        let is_lane = |cpu: &u32| self.memory.hold(*cpu).holder_pid.load(Ordering::Acquire) != 0;
+        let (lanes, others): (Vec<u32>, Vec<u32>) = online.iter().partition(is_lane);
+        let lanes: CpuSet = lanes.into_iter().collect();
+        if !others.is_empty() && affinity(self.agent).is_some_and(|cpus| cpus.is_subset(&lanes)) {
+            let _ = pin_thread(self.agent, &others);
+        }
+    }
+}

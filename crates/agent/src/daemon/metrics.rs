@@ -1,0 +1,220 @@
+//! The agent's metrics, as they are at one moment.
+
+use prometheus_client::registry::Unit;
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::slowdown::PERCENTILES;
+use sidelane_policy::cpus::CpuMask;
+
+use super::Agent;
+use crate::cost::resident_bytes;
+use crate::lanes::KeptLanes;
+use crate::tracked::{Given, Served};
+use sidelane_lanes::holder::HolderBooks;
+use sidelane_metrics::{Exposition, Family, Kind, latency};
+
+type Labels = Vec<(&'static str, String)>;
+
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const RATIOS: Option<Unit> = Some(Unit::Ratios);
+
+fn seconds(ns: Nanos) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+impl Agent {
+    pub(super) fn exposition(&self) -> Exposition {
+        let mut all = self.of_services();
+        all.extend(self.of_cpus());
+        all.extend(self.of_lanes());
+        all.extend(self.of_batch());
+        all.extend(self.proxies.families());
+        all.extend(self.flights.families());
+        all.extend(self.hurries.families());
+        all.extend(self.of_itself());
+        Exposition(all)
+    }
+
+    fn each_service<'a, T>(&'a self, value: impl Fn(&'a Served) -> T) -> impl Iterator<Item = (Labels, T)> {
+        self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
+    }
+
+    /// Services beside lanes that are kept.
+    fn each_kept<'a>(
+        &'a self,
+        value: impl Fn(&'a Served, &'a KeptLanes) -> Option<f64>,
+    ) -> impl Iterator<Item = (Labels, Option<f64>)> {
+        let kept = self.tracked.services.iter().filter_map(|(_, served)| Some((served, served.kept.as_ref()?)));
+        kept.map(move |(served, kept)| (label("service", &served.found.name), value(served, kept)))
+    }
+
+    fn is_broken(&self, served: &Served) -> bool {
+        self.promises.broken(&served.found.name).is_some()
+    }
+
+    fn of_services(&self) -> Vec<Family> {
+        let span = self.slow.span();
+        let known = |served: &&Served| served.measured.why_not().is_none();
+        let latencies =
+            self.each_service(|served| served).filter(|(_, served)| known(served)).map(|(labels, served)| {
+                (labels, latency(&served.measured.all.latency, served.measured.all.latency_sum_ns))
+            });
+        let help = "Time from a request's arrival to its finish";
+        let latencies =
+            Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
+        let attainment = ("service_slo_attainment", RATIOS, Kind::Gauge, "Share of requests in time for the objective");
+        let interference = ("service_interference", None, Kind::Gauge, "The most interference on a CPU of the service");
+        let used = ("service_cpus", None, Kind::Gauge, "CPUs' worth of time that the service used lately");
+        let slowdown =
+            ("service_slowdown", RATIOS, Kind::Gauge, "What requests take beside batch, over what they take without");
+        let overlap = (
+            "service_overlap",
+            RATIOS,
+            Kind::Gauge,
+            "Overlap without leave in the last minute, over the service's time",
+        );
+        let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is over its bound, else 0");
+        let share = |ppm: u32| f64::from(ppm) / 1e6;
+        let attained = |served: &Served| served.measured.objective().and(served.measured.all.attainment());
+        let disturbed = |served: &Served| {
+            let cpus = span.ran_on(served.tracking.identity());
+            cpus.iter().filter_map(|cpu| self.metric.read(cpu as u32)).reduce(f64::max)
+        };
+        let length_ns = span.length_ns.max(1) as f64;
+        let uses = |served: &Served| Some(span.ran_ns(served.tracking.identity()) as f64 / length_ns);
+        vec![
+            latencies,
+            Family::of(attainment, self.each_service(attained)),
+            Family::of(interference, self.each_service(disturbed)),
+            Family::of(used, self.each_service(uses)),
+            Family::of(slowdown, self.slowdowns().into_iter()),
+            Family::of(overlap, self.each_kept(|_, kept| kept.overlap.recent().share_ppm().map(share))),
+            Family::of(broken, self.each_kept(|served, _| Some(f64::from(u8::from(self.is_broken(served)))))),
+        ]
+    }
+
+    /// What batch costs requests, by service and quantile.
+    fn slowdowns(&self) -> Vec<(Labels, Option<f64>)> {
+        let measured = self.tracked.services.iter().filter_map(|(_, served)| {
+            let labels = label("service", &served.found.name);
+            Some((labels, self.slowdown_of(served)?))
+        });
+        let each = measured.flat_map(|(labels, outcome)| {
+            PERCENTILES.map(|percentile| {
+                let quantile = label("quantile", percentile / 100.0);
+                ([labels.clone(), quantile].concat(), outcome.whole.ratio(percentile).map(|by| by.middle))
+            })
+        });
+        each.collect()
+    }
+
+    fn of_cpus(&self) -> Vec<Family> {
+        let total = |value: fn(&sidelane_tracker::shares::Shares) -> Nanos| {
+            let known = self.usable.iter().filter_map(move |cpu| Some((cpu, self.slow.total(cpu as usize)?)));
+            known.map(move |(cpu, shares)| (label("cpu", cpu), Some(seconds(value(shares)))))
+        };
+        let busy = ("cpu_busy", SECONDS, Kind::Counter, "Time in which the CPU ran anything");
+        let service = ("cpu_service", SECONDS, Kind::Counter, "Time in which the CPU ran a service");
+        let batch = ("cpu_batch", SECONDS, Kind::Counter, "Time in which the CPU ran batch");
+        let interference = ("cpu_interference", None, Kind::Gauge, "How much whoever runs on the CPU is disturbed");
+        let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.metric.read(cpu)));
+        vec![
+            Family::of(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
+            Family::of(service, total(|shares| shares.services_ns())),
+            Family::of(batch, total(|shares| shares.batch_ns())),
+            Family::of(interference, values),
+        ]
+    }
+
+    /// Batch lanes that the gate keeps, by CPU.
+    fn of_lanes(&self) -> Vec<Family> {
+        let keepers: Vec<(u32, HolderBooks)> = self.tracked.kept().flat_map(KeptLanes::books).collect();
+        if keepers.is_empty() {
+            return Vec::new();
+        }
+        let books = self.tracked.tracker().memory().books();
+        let each = |value: &dyn Fn(u32, &HolderBooks) -> f64| {
+            let values = keepers.iter().map(|(cpu, keeper)| (label("cpu", cpu), Some(value(*cpu, keeper))));
+            values.collect::<Vec<_>>().into_iter()
+        };
+        let held = ("lane_held", SECONDS, Kind::Counter, "Time that a holder kept the batch lane empty");
+        let batch = ("lane_batch", SECONDS, Kind::Counter, "Time that batch ran on the batch lane");
+        let lent = ("lane_lent", SECONDS, Kind::Counter, "Time that batch ran beside a request, on its budget");
+        let overlap = ("lane_overlap", SECONDS, Kind::Counter, "Time that batch ran beside a request without leave");
+        let kernel =
+            ("lane_beside", SECONDS, Kind::Counter, "Time on the batch lane beside a request, by kind of work");
+        let works = keepers.iter().flat_map(|(cpu, _)| {
+            let work = books.lane(*cpu).work;
+            let kinds = [
+                ("kworker", work.workers_ns),
+                ("interrupt_thread", work.interrupt_threads_ns),
+                ("kernel_thread", work.kernel_threads_ns),
+                ("interrupt", work.interrupts_ns),
+                ("other_program", work.programs_ns),
+            ];
+            kinds.map(|(kind, ns)| ([label("cpu", cpu), label("kind", kind)].concat(), Some(seconds(ns))))
+        });
+        let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
+        let evictions = ("lane_evictions", None, Kind::Counter, "Holds that lasted until batch was sent away");
+        vec![
+            Family::of(held, each(&|_, keeper| seconds(keeper.napped_ns))),
+            Family::of(batch, each(&|cpu, _| seconds(books.lane(cpu).batch_ns))),
+            Family::of(lent, each(&|cpu, _| seconds(books.lane(cpu).lent_overlap_ns))),
+            Family::of(overlap, each(&|cpu, _| seconds(books.lane(cpu).overlap_ns))),
+            Family::of(kernel, works),
+            Family::of(holds, each(&|_, keeper| keeper.holds as f64)),
+            Family::of(evictions, each(&|_, keeper| keeper.evictions as f64)),
+        ]
+    }
+
+    fn of_batch(&self) -> Vec<Family> {
+        let states = [Given::AsFound, Given::Cpus(CpuMask::EMPTY), Given::Paused].map(|state| {
+            let in_state = |given: &Given| given.words() == state.words();
+            let count = self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
+            (label("state", state.words().replace(' ', "_")), Some(count as f64))
+        });
+        let gaps = Family {
+            name: "container_unconfined",
+            unit: SECONDS,
+            help: "Time from a container's first process until it was looked after, where new batch is not confined",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.gaps.times, self.gaps.sum_ns))],
+        };
+        let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
+        let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
+        let counted = self.diary.decisions.iter().map(|((action, why), count)| {
+            (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
+        });
+        vec![gaps, Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
+    }
+
+    fn of_itself(&self) -> Vec<Family> {
+        let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
+        let cpu = ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent itself");
+        let memory = ("agent_resident", Some(Unit::Bytes), Kind::Gauge, "Memory of the agent itself");
+        let reaction = Family {
+            name: "agent_reaction",
+            unit: SECONDS,
+            help: "Time from an onset of interference until batch had been taken away",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
+        };
+        let lost = ("audit_lost_lines", None, Kind::Counter, "Lines of the audit log that could not be written");
+        let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
+        let notes = ("agent_notes", None, Kind::Gauge, "What is degraded or went wrong, and is not over");
+        let left_out = ("agent_services_left_out", None, Kind::Gauge, "Services for which there is no place");
+        let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
+        vec![
+            reaction,
+            Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
+            Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
+            Family::of(repaired, one(Some(self.diary.repaired as f64))),
+            Family::of(lost, one(lost_lines)),
+            Family::of(notes, one(Some(self.diary.notes.len() as f64))),
+            Family::of(left_out, one(Some(self.left_out().len() as f64))),
+        ]
+    }
+}

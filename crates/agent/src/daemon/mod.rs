@@ -1,0 +1,445 @@
+//! The daemon: one thread that looks, asks the policy and acts, from start to end.
+//!
+//! It waits for what the kernel program says about interference, for POSIX signals, for whoever asks what it does, and
+//! for its own time: every few milliseconds while a service and batch run, far more rarely while they do not. What may
+//! take longer (checks, requests) is done by a slow look, a few times a second. What takes time that grows with the machine
+//! (looking for services, containers, and sockets of requests) a helper thread does (`agent::helper`).
+//!
+//! Order is everything here. What can fail without touching the machine comes first; the guardian knows of each change
+//! before it is made. At the end, and at a signal, everything is as it was found.
+
+mod acts;
+mod births;
+mod containers;
+mod doors;
+mod lanes;
+mod lent;
+mod metrics;
+mod modules;
+mod notes;
+mod promise;
+mod ranks;
+mod reload;
+mod slow;
+mod slowdown;
+mod snapshot;
+mod start;
+mod waiting;
+mod watchdog;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_host::turn_limit::TurnLimit;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{Actions, CpuMask, Observation, Reason};
+use sidelane_tracker::histogram::Histogram;
+
+use super::act::Hands;
+use super::choice::AnyPolicy;
+use super::config::{Config, OnMachine};
+use super::cost::Cost;
+use super::discover::{Birthplace, Container, FoundService, Lack};
+use super::helper::Helper;
+use super::lanes::{Asked, Book, LaneGates};
+use super::log::{CpuAudit, Seen};
+use super::metric::Metric;
+use super::modules::{Flights, Hurries, Proxies};
+use super::owners::Owners;
+use super::seen::{Looker, fill};
+use super::tracked::Tracked;
+use births::{Births, Gaps, Lacking};
+use doors::{Bells, Doors, Woken};
+use lent::LentLanes;
+use promise::Promises;
+use ranks::Demoted;
+use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::slowdown::SlowdownKeeper;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_rollback::claim::Claim;
+use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::{Ticket, own_threads};
+use waiting::{SLOW_LOOK_NS, Waiting};
+
+/// Between two looks while no service or no batch runs.
+const IDLE_LOOK_NS: Nanos = 500_000_000;
+/// Between two looks whether a freeze has taken effect.
+const FREEZE_LOOK_NS: Nanos = 1_000_000;
+/// Whoever makes a container puts it into all its groups within this time.
+const MAKING_NS: Nanos = 1_000_000_000;
+
+/// What the agent was asked to do.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Its file.
+    pub config: PathBuf,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// The running agent.
+pub struct Agent {
+    options: AgentOptions,
+    config: Config,
+    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    turns: Option<TurnLimit>,
+    helper: Helper,
+    /// What the file names and the machine lacks, as of the helper's last report.
+    lacks: Vec<Lack>,
+    /// The groups in which new batch is made, as of the helper's last report.
+    birthplaces: Vec<Birthplace>,
+    /// CPUs whose claims the guardian knows of.
+    guarded: CpuSet,
+    /// What could not be done at the last look.
+    tried_again: Vec<Tried>,
+    /// What the file comes to on this machine.
+    here: OnMachine,
+    /// CPUs that were online at the last slow look.
+    online: CpuSet,
+    /// CPUs that are online and its own.
+    usable: CpuSet,
+    tracked: Tracked,
+    /// `None`: nothing is done, only said.
+    hands: Option<Hands>,
+    owners: Owners,
+    claim: Option<Claim>,
+    /// Containers that have no process yet, are still being put into their groups, or could not be taken.
+    waiting: Vec<Waiting<Container>>,
+    /// Services that could not be looked after.
+    left_alone: Vec<Waiting<FoundService>>,
+    /// Where new batch starts.
+    births: Births,
+    gaps: Gaps,
+    policy: AnyPolicy,
+    metric: Metric,
+    looker: Looker,
+    slow: Looker,
+    seen: Box<Observation>,
+    actions: Box<Actions>,
+    /// The CPUs of the cores that batch may use, as the kernel program was told; `None`: it is to be told anew.
+    beside_batch: Option<CpuMask>,
+    log: Option<AuditLog>,
+    pen: CpuAudit,
+    doors: Doors,
+    /// Keeps batch lanes, where the file says so.
+    gates: Option<LaneGates>,
+    /// Watches those lanes.
+    lent: Option<LentLanes>,
+    /// Measures what batch on those lanes costs requests, where that is bounded.
+    slowdown: Option<SlowdownKeeper>,
+    proxies: Proxies,
+    flights: Flights,
+    hurries: Hurries,
+    promises: Promises,
+    times: Times,
+    demoted: Demoted,
+    diary: Diary,
+    cost: Cost,
+}
+
+/// What is tried again at each look until it can be done: no failure of it ends the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    /// To use the CPUs that are online.
+    Cpus,
+    /// To have a guardian.
+    Guardian,
+}
+
+/// When what is to be done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    began_ns: Nanos,
+    look_ns: Nanos,
+    slow_ns: Nanos,
+    /// When whoever waits is tried again.
+    waiting_ns: Nanos,
+    /// When it is looked again where requests can be seen.
+    requests_ns: Nanos,
+    /// When batch last ran, or would have if it had been let.
+    batch_ns: Option<Nanos>,
+    /// Services and batch both run, or batch would.
+    is_active: bool,
+}
+
+impl Times {
+    /// All is due at once.
+    fn since(now_ns: Nanos) -> Self {
+        let (began_ns, look_ns, slow_ns, requests_ns) = (now_ns, now_ns, now_ns, now_ns);
+        Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
+    }
+
+    /// What a look saw. One may be about some microseconds, in which batch that has just been let go did not run yet.
+    fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
+        if has_batch {
+            self.batch_ns = Some(now_ns);
+        }
+        let was_there = self.batch_ns.is_some_and(|batch_ns| now_ns.saturating_sub(batch_ns) < IDLE_LOOK_NS);
+        self.is_active = was_there && has_services;
+    }
+}
+
+/// What is told about decisions.
+#[derive(Debug, Default)]
+struct Diary {
+    /// Each action, by its word and reason.
+    decisions: BTreeMap<(&'static str, Reason), u64>,
+    /// Why things are as they are.
+    why: Reason,
+    /// What was seen at the last decision.
+    seen: Seen,
+    /// What went wrong or is degraded, and how often.
+    notes: BTreeMap<Note, u64>,
+    /// Those of them that are about a service or container, by its name.
+    about: BTreeMap<String, BTreeSet<Note>>,
+    /// What the file names and the machine lacks.
+    lacks: BTreeMap<Lack, Lacking>,
+    /// When interference reached its threshold, if that is what the present look is about.
+    onset_ns: Option<Nanos>,
+    /// The onset of interference to which the agent has acted, and batch does not stand still yet.
+    reacting_since_ns: Option<Nanos>,
+    /// From an onset until batch had been taken away.
+    reaction: Histogram,
+    reaction_sum_ns: Nanos,
+    /// Times that somebody else had changed what was decided.
+    repaired: u64,
+}
+
+/// Runs the agent by this file until a signal asks it to end.
+pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
+    // Before any thread is started, so that no thread takes a signal away.
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let mut agent = Agent::start(config, options)?;
+    let served = agent.serve(&signals);
+    agent.end(&signals).and(served).map(|()| 0)
+}
+
+impl Agent {
+    /// Works until a signal asks it to end.
+    fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
+        loop {
+            let woken = self.wait(signals).context("cannot wait")?;
+            self.begin_turn();
+            let caught =
+                if woken.signal { signals.wait(Duration::ZERO).context("cannot read a signal")? } else { None };
+            if caught.is_some_and(|caught| !self.hear(caught)) {
+                return Ok(());
+            }
+            if woken.crossing {
+                self.react()?;
+            }
+            if woken.alarm || now_ns() >= self.watch_due_ns() {
+                self.watch_lanes(now_ns());
+            }
+            self.answer(woken);
+            if woken.found {
+                self.take_reports()?;
+            }
+            let now_ns = now_ns();
+            if now_ns >= self.slowdown_due_ns() {
+                self.keep_slowdown(now_ns);
+            }
+            if now_ns >= self.times.slow_ns {
+                self.look_around(now_ns)?;
+            } else if now_ns >= self.times.waiting_ns {
+                self.take_waiting();
+            }
+            if woken.lanes || now_ns >= self.look_due_ns() {
+                self.look()?;
+            }
+        }
+    }
+
+    fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
+        let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
+        let due_ns = due_ns.min(self.watch_due_ns());
+        let bells = Bells {
+            lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
+            crossing: self.metric.bell(),
+            alarm: self.lent.as_ref().map(LentLanes::bell),
+            found: self.helper.bell(),
+        };
+        self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
+    }
+
+    /// Whether to go on.
+    fn hear(&mut self, caught: Caught) -> bool {
+        if caught.signal == libc::SIGCONT {
+            // At once: containers stand still.
+            self.times.slow_ns = 0;
+        }
+        if caught.signal == libc::SIGHUP {
+            self.reload();
+            return true;
+        }
+        !caught.asks_to_end()
+    }
+
+    /// Interference has crossed its threshold.
+    fn react(&mut self) -> Result<()> {
+        self.diary.onset_ns = self.metric.answer();
+        self.look()
+    }
+
+    /// Reacts if there is something to react to: called between the steps of whatever takes longer.
+    fn heed(&mut self) -> Result<()> {
+        self.begin_turn();
+        if self.metric.has_rung() {
+            return self.react();
+        }
+        // A keeper that asks holds its lane no more, and batch is there still.
+        if self.gates.as_ref().is_some_and(|gates| gates.book().is_asked()) { self.look() } else { Ok(()) }
+    }
+
+    /// Each step between two reactions is a turn of its own.
+    fn begin_turn(&mut self) {
+        if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+            self.turns = None;
+            self.note(Note::NotUrgent { error: error.to_string() });
+        }
+    }
+
+    /// Looks at the machine, asks the policy, and does what it says.
+    fn look(&mut self) -> Result<()> {
+        let now_ns = now_ns();
+        self.metric.follow(now_ns);
+        let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld());
+        let span = self.looker.look(&memory, now_ns);
+        let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
+        self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
+        let asked = self.gates.as_ref().map(|gates| gates.book().asked());
+        // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
+        let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
+        let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
+        fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
+        self.actions.clear();
+        self.policy.observe(now_ns, &self.seen, &mut self.actions);
+        self.tracked.services.were_seen();
+        self.tracked.containers.were_seen();
+        self.times.look_ns = now_ns + self.look_every_ns();
+        let failed = self.act(now_ns)?;
+        self.diary.onset_ns = None;
+        self.watch_beside_batch();
+        self.answer_keepers(asked, failed, now_ns);
+        Ok(())
+    }
+
+    /// A keeper leaves its lane only when batch has: batch that could not be moved or paused is still there. A task whose
+    /// freeze has not taken effect may be: until it stands still, the keeper holds the lane but for moments, and the
+    /// reaction goes on.
+    fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
+        let book = self.gates.as_ref().map(LaneGates::book);
+        let is_asked = book.is_some_and(Book::is_asked);
+        if !is_asked && !book.is_some_and(Book::is_leaving) && self.diary.reacting_since_ns.is_none() {
+            return;
+        }
+        let leaving = !self.hands.as_ref().is_none_or(Hands::stand_still);
+        match (book, asked) {
+            (Some(book), Some(asked)) if is_asked => {
+                let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
+                book.has_acted(&asked, failed || is_there, leaving);
+            }
+            (book, _) => book.iter().for_each(|book| book.note_leaving(leaving)),
+        }
+        match leaving {
+            true => self.times.look_ns = now_ns + FREEZE_LOOK_NS,
+            false => self.note_reaction(),
+        }
+    }
+
+    /// A tick is the service's own time, and a bell is the agent's: there is none where batch cannot disturb it.
+    fn watch_beside_batch(&mut self) {
+        let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
+        if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
+            self.metric.watch_closely(&self.here.online, &cpus, self.config.intervals.tick, self.here.e);
+            self.beside_batch = beside;
+        }
+    }
+
+    fn watch_due_ns(&self) -> Nanos {
+        self.lent.as_ref().map_or(Nanos::MAX, |lent| lent.due_ns)
+    }
+
+    fn look_due_ns(&self) -> Nanos {
+        self.metric.due_ns().map_or(self.times.look_ns, |due_ns| due_ns.min(self.times.look_ns))
+    }
+
+    fn look_every_ns(&self) -> Nanos {
+        let every = self.config.intervals.poll.unwrap_or(self.config.intervals.look);
+        if self.times.is_active { nanos(every) } else { nanos(every).max(IDLE_LOOK_NS) }
+    }
+
+    /// Answers whoever is at a door.
+    fn answer(&mut self, woken: Woken) {
+        if woken.status || woken.metrics {
+            self.look_at_modules();
+        }
+        if woken.status {
+            let snapshot = self.snapshot();
+            self.doors.tell_status(&snapshot);
+        }
+        if woken.metrics {
+            self.doors.tell_metrics(|| self.exposition());
+        }
+    }
+
+    /// Gives everything back.
+    fn end(mut self, signals: &PosixSignals) -> Result<()> {
+        self.gates.iter().for_each(|gates| gates.book().close());
+        // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
+        // needs another.
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
+        own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
+        self.follow_placed();
+        let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
+        let finished = given_back.and(self.close_doors()).and(self.end_modules(signals));
+        self.tracked.tracker().detach();
+        if let Some(log) = &mut self.log {
+            log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");
+            let state = log.end();
+            Note::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
+        }
+        // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
+        drop((self.owners, self.claim));
+        finished.and(self.hands.map_or(Ok(()), Hands::finish))
+    }
+
+    /// Nobody else has doors as long as the claim stands. After that they may be another agent's.
+    fn close_doors(&mut self) -> Result<()> {
+        self.doors.close();
+        let Some(hands) = &mut self.hands else { return Ok(()) };
+        let doors = hands.guardian().list().iter().filter(|(_, undo)| **undo == Doors::undo());
+        let doors: Vec<Ticket> = doors.map(|(ticket, _)| ticket).collect();
+        Ok(hands.guardian().withdraw(doors)?)
+    }
+}
+
+fn nanos(time: Duration) -> Nanos {
+    time.as_nanos() as Nanos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_that_did_not_run_in_one_look_is_there_still() {
+        let mut times = Times::since(1_000);
+        let mut active = |later_ns, has_batch, has_services| {
+            times.note_batch(1_000 + later_ns, has_batch, has_services);
+            times.is_active
+        };
+        assert!(!active(0, false, true), "there was none yet");
+        assert!(active(50, true, true));
+        assert!(active(100, false, true) && active(IDLE_LOOK_NS, false, true));
+        assert!(!active(IDLE_LOOK_NS, false, false), "nobody to spare");
+        assert!(!active(IDLE_LOOK_NS + 50, false, true));
+    }
+}

@@ -1,0 +1,104 @@
+//! What is degraded or went wrong: noted once, and no longer than it lasts.
+
+use std::collections::BTreeSet;
+
+use anyhow::Error;
+use sidelane_host::clock::now_ns;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::MAX_SERVICES;
+use sidelane_report::terminal::eprint_fitted;
+
+use super::births::Lacking;
+use super::{Agent, MAKING_NS};
+use crate::discover::Lack;
+use sidelane_diagnostics::note::Note;
+
+/// As many different notes are kept.
+const NOTES_MAX: usize = 500;
+/// As many services that are left out are named.
+const NAMES_MAX: usize = 5;
+
+impl Agent {
+    /// Notes something; it is printed the first time.
+    pub(super) fn note(&mut self, note: Note) {
+        self.promises.noted(&note, now_ns());
+        let notes = &mut self.diary.notes;
+        let is_kept = notes.contains_key(&note) || notes.len() < NOTES_MAX;
+        let what = note.to_string();
+        let times = notes.entry(if is_kept { note } else { Note::NotesLeftOut }).or_default();
+        *times += 1;
+        if *times == 1 || !is_kept {
+            eprint_fitted(&format!("sidelane: {what}"));
+            self.log_note("note", &what);
+        }
+    }
+
+    /// Notes an error after which the agent goes on.
+    pub(super) fn failed(&mut self, error: impl Into<Error>) {
+        self.note(Note::Failed { what: format!("{:#}", error.into()) });
+    }
+
+    /// Notes an error with a service or container; see [`Agent::forget_about`].
+    pub(super) fn failed_with(&mut self, name: &str, error: impl Into<Error>) {
+        self.note_about(name, Note::Failed { what: format!("{:#}", error.into()) });
+    }
+
+    /// Notes something about a service or container; see [`Agent::forget_about`].
+    pub(super) fn note_about(&mut self, name: &str, note: Note) {
+        self.diary.about.entry(name.to_owned()).or_default().insert(note.clone());
+        self.note(note);
+    }
+
+    /// Whether anything was noted about a service or container.
+    pub(super) fn is_noted(&self, name: &str) -> bool {
+        self.diary.about.contains_key(name)
+    }
+
+    /// A service or container has gone, or is as it should be: what was noted about it is over.
+    pub(super) fn forget_about(&mut self, name: &str) {
+        let over: BTreeSet<Note> = self.diary.about.remove(name).unwrap_or_default();
+        self.diary.notes.retain(|note, _| !over.contains(note));
+    }
+
+    /// Notes what the file names and the machine lacks, once it has lasted for a moment, until it is there.
+    pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
+        let now: BTreeSet<Lack> = self.lacks.iter().map(Lack::constant).collect();
+        let over: Vec<Lack> = self.diary.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
+        for note in over.iter().filter_map(|lack| self.diary.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
+            self.log_note("over", &note.to_string());
+            self.diary.notes.remove(&note);
+        }
+        for lack in self.lacks.clone() {
+            let lacking = Lacking { since_ns: now_ns, noted: None };
+            let lacking = self.diary.lacks.entry(lack.constant()).or_insert(lacking);
+            if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
+                let note = Note::Lacking { what: lack.to_string() };
+                lacking.noted = Some(note.clone());
+                self.note(note);
+            }
+        }
+    }
+
+    /// Services for which there is no place.
+    pub(super) fn left_out(&self) -> Vec<&str> {
+        let is_full = !self.tracked.services.has_room();
+        let names = self.left_alone.iter().filter(|_| is_full).map(|waiting| waiting.what.name.as_str());
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Notes which services have no place, as long as any has none.
+    pub(super) fn note_left_out(&mut self) {
+        let names = self.left_out();
+        let (count, shown) = (names.len(), names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", "));
+        let more = count.saturating_sub(NAMES_MAX);
+        let services = if more == 0 { shown } else { format!("{shown} and {more} more") };
+        let note = (count > 0).then_some(Note::ServicesLeftOut { count, most: MAX_SERVICES, services });
+        let is_over = |other: &Note| matches!(other, Note::ServicesLeftOut { .. }) && Some(other) != note.as_ref();
+        self.diary.notes.retain(|other, _| !is_over(other));
+        if let Some(note) = note.filter(|note| !self.diary.notes.contains_key(note)) {
+            self.note(note);
+        }
+    }
+}

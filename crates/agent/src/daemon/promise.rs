@@ -1,0 +1,144 @@
+//! The overlap promise of lanes that are kept: judged every second over the last minute, for each service.
+
+use std::collections::BTreeMap;
+
+use sidelane_policy::Nanos;
+use sidelane_report::terminal::eprint_fitted;
+
+use super::Agent;
+use crate::tracked::Served;
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::gate::Gate;
+use sidelane_lanes::promise::{Circumstances, Promise};
+
+/// Between two judgements.
+const JUDGE_NS: Nanos = 1_000_000_000;
+/// Age up to which a note explains overlap: that of the overlap which is judged.
+const EXPLAINS_NS: Nanos = 60_000_000_000;
+
+/// The judgements, and what explains them.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    due_ns: Nanos,
+    /// Notes that explain overlap, each with the time at which it last came.
+    explaining: BTreeMap<Note, Nanos>,
+    /// When the agent last went on after it had been stopped.
+    stopped_ns: Option<Nanos>,
+    /// By service: promises that are broken.
+    broken: BTreeMap<String, Promise>,
+}
+
+impl Promises {
+    /// A note came.
+    pub(super) fn noted(&mut self, note: &Note, now_ns: Nanos) {
+        if Note::explaining([note]).is_some() {
+            self.explaining.insert(note.clone(), now_ns);
+        }
+    }
+
+    /// The agent was stopped until now.
+    pub(super) fn was_stopped(&mut self, now_ns: Nanos) {
+        self.stopped_ns = Some(now_ns);
+    }
+
+    /// The broken promise to a service.
+    pub(super) fn broken(&self, service: &str) -> Option<&Promise> {
+        self.broken.get(service)
+    }
+
+    /// Returns the promises to these services that were broken or kept again since the last call.
+    fn judge(&mut self, judged: Vec<Promise>) -> Vec<(Promise, bool)> {
+        let before = std::mem::take(&mut self.broken);
+        let changed = |promise: &Promise| promise.is_broken() != before.contains_key(&promise.service);
+        let news = judged.iter().filter(|promise| changed(promise)).map(|one| (one.clone(), one.is_broken())).collect();
+        let broken = judged.into_iter().filter(Promise::is_broken);
+        self.broken = broken.map(|promise| (promise.service.clone(), promise)).collect();
+        news
+    }
+
+    fn circumstances(&mut self, gate: &Gate, now_ns: Nanos) -> Circumstances {
+        let is_recent = |at_ns: &Nanos| now_ns.saturating_sub(*at_ns) < EXPLAINS_NS;
+        self.explaining.retain(|_, at_ns| is_recent(at_ns));
+        Circumstances {
+            gate: gate.clone(),
+            was_stopped: self.stopped_ns.as_ref().is_some_and(is_recent),
+            note: Note::explaining(self.explaining.keys()).cloned(),
+        }
+    }
+}
+
+impl Agent {
+    /// Judges the overlap beside each service whose lanes are kept, and says what has changed.
+    pub(super) fn judge_overlap(&mut self, now_ns: Nanos) {
+        let Some(gates) = self.gates.as_ref().filter(|_| now_ns >= self.promises.due_ns) else { return };
+        self.promises.due_ns = now_ns + JUDGE_NS;
+        let circumstances = self.promises.circumstances(gates.gate(), now_ns);
+        let memory = self.tracked.tracker().memory();
+        for (_, served) in self.tracked.services.iter_mut() {
+            if let Some(kept) = &mut served.kept {
+                let counted = memory.overlap(&kept.beside, &kept.cpus());
+                kept.overlap.note(now_ns, counted);
+            }
+        }
+        let services = self.tracked.services.iter();
+        let judged = services.filter_map(|(_, served)| promise_to(served, circumstances.clone())).collect();
+        for (promise, is_broken) in self.promises.judge(judged) {
+            let what = match is_broken {
+                true => promise.to_string(),
+                false => format!("promise kept again: batch keeps off {}", promise.service),
+            };
+            eprint_fitted(&format!("sidelane: {what}"));
+            self.log_note("promise", &what);
+        }
+    }
+}
+
+/// The promise to a service, by the overlap of the last minute.
+fn promise_to(served: &Served, circumstances: Circumstances) -> Option<Promise> {
+    let overlap = served.kept.as_ref()?.overlap.recent();
+    Some(Promise::new(served.found.name.clone(), overlap, None, circumstances))
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::borrow::promise::Overlap;
+
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn promise(overlap_ns: u64) -> Promise {
+        let overlap = Overlap { service_ns: 10 * S, overlap_ns, turns: 100 };
+        Promise::new("redis".into(), overlap, None, Circumstances::default())
+    }
+
+    #[test]
+    fn a_promise_is_told_when_it_breaks_and_when_it_is_kept_again() {
+        let mut promises = Promises::default();
+        let mut news = |overlap_ns| {
+            let news = promises.judge(vec![promise(overlap_ns)]);
+            news.into_iter().map(|(_, is_broken)| is_broken).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (news(0), news(5 * S), news(6 * S), news(0), news(0)),
+            (vec![], vec![true], vec![], vec![false], vec![])
+        );
+    }
+
+    #[test]
+    fn a_service_that_is_gone_has_no_broken_promise() {
+        let mut promises = Promises::default();
+        promises.judge(vec![promise(5 * S)]);
+        assert!(promises.broken("redis").is_some());
+        assert!(promises.judge(vec![]).is_empty() && promises.broken("redis").is_none());
+    }
+
+    #[test]
+    fn a_note_explains_the_overlap_of_its_minute_alone() {
+        let mut promises = Promises::default();
+        promises.noted(&Note::GuardianEnded, S);
+        promises.noted(&Note::Leaks { times: 3 }, S);
+        let mut note = |at_s| promises.circumstances(&Gate::Holder, at_s * S).note;
+        assert_eq!((note(60), note(61)), (Some(Note::Leaks { times: 3 }), None));
+    }
+}

@@ -1,0 +1,144 @@
+//! Threads of containers that would run before the holder of a lent lane: they are in the ordinary class for as long as
+//! lanes are lent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use sidelane_host::cgroup::Group;
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::procfs::{self, threads};
+use sidelane_host::thread::Thread;
+use sidelane_policy::Nanos;
+
+use super::Agent;
+use crate::tracked::Contained;
+use sidelane_diagnostics::note::Note;
+use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::{Ticket, Undo};
+
+/// A look reads the threads of each container on lent lanes.
+const LOOK_EVERY_NS: Nanos = 500_000_000;
+/// Batch chooses the names of its threads, so notes that have one are bounded.
+const NAMES_MAX: usize = 8;
+
+/// A thread of batch on a lent lane that would run before the lane's holder.
+pub(super) struct Outranking {
+    pid: u32,
+    pub(super) tid: u32,
+    class: ThreadClass,
+}
+
+/// Threads of batch that would run before the holder of a lane.
+#[derive(Default)]
+pub(super) struct OutrankingBatch {
+    /// Those on lent lanes that can be demoted.
+    pub(super) demotable: Vec<Outranking>,
+    /// Process and thread of the first one in SCHED_DEADLINE, in any container.
+    pub(super) deadline: Option<(u32, u32)>,
+}
+
+/// The threads that are in another class than they were found in.
+#[derive(Debug, Default)]
+pub(super) struct Demoted {
+    threads: BTreeMap<Thread, Ticket>,
+    due_ns: Nanos,
+}
+
+impl Demoted {
+    /// Puts these threads into the ordinary class. Returns their names.
+    fn put_down(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for &Outranking { pid, tid, class } in outranking {
+            let Some(thread) = Thread::of(tid) else { continue };
+            if !self.threads.contains_key(&thread) {
+                let ticket = guardian.add([Undo::Class { thread, class }])?.pop();
+                self.threads.extend(ticket.map(|ticket| (thread, ticket)));
+            }
+            match ThreadClass::ORDINARY.give(tid) {
+                Err(error) if thread.is_there() => {
+                    return Err(error).with_context(|| format!("cannot put the real-time thread {tid} of batch down"));
+                }
+                Err(_) => {}
+                Ok(()) => names.push(procfs::thread_name(pid, tid)),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Gives those back that are of no container any more, or of no lent lanes.
+    fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+        let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
+        let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
+        let tickets: Vec<Ticket> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
+        guardian.undo_these(&tickets).context("cannot give threads of batch their class back")
+    }
+}
+
+impl Agent {
+    /// Looks after threads of batch that outrank the holders of lanes. One that is alone on its lane raises no alarm.
+    pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
+        if now_ns >= self.demoted.due_ns {
+            self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
+            self.watch_lanes(now_ns);
+            self.give_ranks_back();
+        }
+    }
+
+    /// Gives threads their class back that are on no lent lane any more.
+    fn give_ranks_back(&mut self) {
+        if self.demoted.threads.is_empty() {
+            return;
+        }
+        let (_, batch) = self.batch_on_lanes();
+        let Some(hands) = &mut self.hands else { return };
+        if let Err(error) = self.demoted.give_back(&batch, hands.guardian()) {
+            self.failed(error);
+        }
+    }
+
+    /// Demotes threads of batch on lent lanes that outrank a holder.
+    pub(super) fn put_down_ranks(&mut self, outranking: &[Outranking]) {
+        let Some(hands) = &mut self.hands else { return };
+        let put_down = self.demoted.put_down(outranking, hands.guardian());
+        for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
+            self.note_rank(Note::BatchRaised { thread });
+        }
+    }
+
+    /// Notes a thread that outranks a holder, unless many names were noted so.
+    pub(super) fn note_rank(&mut self, note: Note) {
+        let kind = std::mem::discriminant(&note);
+        if self.diary.notes.keys().filter(|known| std::mem::discriminant(*known) == kind).count() < NAMES_MAX {
+            self.note(note);
+        }
+    }
+
+    /// The processes of containers on lent lanes, and those of all containers; none while no lane is lent.
+    fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
+        let lent = mask(&self.kept_cpus());
+        let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
+        let (mut on_lanes, mut batch) = (BTreeSet::new(), BTreeSet::new());
+        for (_, contained) in self.tracked.containers.iter().filter(|_| !lent.is_empty()) {
+            let members = processes(contained);
+            on_lanes.extend(members.iter().filter(|_| !contained.cpus().and(&lent).is_empty()));
+            batch.extend(members);
+        }
+        (on_lanes, batch)
+    }
+
+    /// Threads of batch that outrank a holder: those on lent lanes, and all in SCHED_DEADLINE. The kernel gives no deadline
+    /// back to a thread of a container that has a list of CPUs, so those keep their class, and no lane is lent beside them.
+    pub(super) fn outranking_batch(&self) -> OutrankingBatch {
+        let (on_lanes, batch) = self.batch_on_lanes();
+        let mut found = OutrankingBatch::default();
+        for (pid, tid) in batch.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
+            match ThreadClass::of(tid).filter(|class| class.outranks(HOLDER_PRIORITY)) {
+                Some(class) if class.is_deadline() => found.deadline = found.deadline.or(Some((pid, tid))),
+                Some(class) if on_lanes.contains(&pid) => found.demotable.push(Outranking { pid, tid, class }),
+                _ => {}
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,193 @@
+//! SIGHUP: the file is read again. What stays as it is in it is not let go of.
+
+use std::time::Duration;
+
+use anyhow::{Error, Result};
+use sidelane_host::clock::now_ns;
+
+use super::Agent;
+use super::start::{asks_for_requests, fit};
+use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
+use crate::config::{Config, OnMachine, Told};
+use crate::helper::{Looked, Reloaded, Report};
+use crate::metric::Metric;
+use crate::tracked::Given;
+use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::note::Note;
+
+/// While it waits for the helper, the agent reacts so often.
+const HEED_EVERY: Duration = Duration::from_millis(1);
+
+impl Agent {
+    /// Reads the file again. With a bad one everything goes on as before.
+    pub(super) fn reload(&mut self) {
+        // Rotation by rename: another file may have its name now.
+        self.log.iter().for_each(AuditLog::open_again);
+        self.proxies.open_logs_again();
+        let (config, here, kept) = match self.read_again() {
+            Ok(read) => read,
+            Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
+        };
+        self.diary.notes.retain(|note, _| !matches!(note, Note::ReadAtTheStart { .. } | Note::RequestsAtTheStart));
+        if !kept.is_empty() {
+            self.note(Note::ReadAtTheStart { tables: kept.join(", ") });
+        }
+        if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
+            self.note(Note::RequestsAtTheStart);
+        }
+        let other_policy = config.policy != self.config.policy;
+        let other_cores = here.cores != self.here.cores;
+        self.beside_batch = None;
+        let before = std::mem::replace(&mut self.here, here).notes;
+        self.diary.notes.retain(|note, _| !before.contains(note));
+        self.here.notes.clone().into_iter().for_each(|note| self.note(note));
+        self.config = config;
+        if other_policy {
+            self.begin_policy();
+        }
+        if other_cores {
+            self.have_cores();
+        }
+        if self.hands.is_some()
+            && let Err(error) = self.follow_proxies()
+        {
+            self.failed(error.context("proxies were not taken over, and go on as before"));
+        }
+        if let Err(error) = self.find_again() {
+            self.failed(error);
+        }
+        self.leave_services_alone();
+        self.log_note("reload", "the file was read again");
+        let now_ns = now_ns();
+        (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
+    }
+
+    /// Reads the file, and begins what it asks for that is not there yet. Returns the configuration that is in effect from
+    /// now on, what it comes to here, and the tables of the file that are not in effect.
+    fn read_again(&mut self) -> Result<(Config, OnMachine, Vec<&'static str>)> {
+        let mut config = Config::load(&self.options.config)?;
+        let kept = self.keep_tables(&mut config);
+        let here = fit(&config, self.running_told())?;
+        if goes_by_interference(&config.policy) && matches!(self.metric, Metric::None) {
+            self.metric = Metric::start_late(&here, self.tracked.tracker())?;
+        }
+        Ok((config, here, kept))
+    }
+
+    /// Puts the running tables in place of those that are read at the start alone. Returns the names of those that differ.
+    fn keep_tables(&self, config: &mut Config) -> Vec<&'static str> {
+        let running = &self.config;
+        // A policy that does not go by interference has not read it.
+        let metric = self.running_told().and_then(|_| keep("[metric]", &running.metric, &mut config.metric));
+        let lanes = keep("[lanes]", &running.lanes, &mut config.lanes);
+        let metrics = keep("[metrics]", &running.metrics, &mut config.metrics);
+        let audit = keep("[audit]", &running.audit, &mut config.audit);
+        [metric, lanes, metrics, audit].into_iter().flatten().collect()
+    }
+
+    /// From what interference is told, if it is.
+    pub(super) fn running_told(&self) -> Option<&Told> {
+        (!matches!(self.metric, Metric::None)).then_some(&self.here.told)
+    }
+
+    /// The cores are others now: harm is told by them, and lanes are kept beside services by them.
+    pub(super) fn have_cores(&mut self) {
+        self.metric.has_cores(&self.here.cores);
+        self.drop_lanes(&self.kept_cpus());
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
+    }
+
+    /// The policy of the file begins anew.
+    pub(super) fn begin_policy(&mut self) {
+        self.policy = choose(&self.config.policy, &self.here);
+        if !moves_containers(&self.config.policy) {
+            self.leave_containers_alone();
+        }
+    }
+
+    /// No container is confined or paused by the policy any more: each is as it was found, until the next look, at once.
+    fn leave_containers_alone(&mut self) {
+        self.times.look_ns = now_ns();
+        let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
+        let given_back = places.iter().map(|place| self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(*place)));
+        let given_back: Vec<Result<()>> = given_back.collect();
+        given_back.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+        for place in places {
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            contained.given = Given::AsFound;
+            let container = contained.container.clone();
+            let taken = self.find(&container, true).and_then(|found| self.take(place, found));
+            if let Err(error) = taken {
+                self.failed(Error::from(error).context(format!("{} is left alone", container.name)));
+            }
+        }
+    }
+
+    /// Services that the file, or its policy, does not place any more have their CPUs back.
+    fn leave_services_alone(&mut self) {
+        let may = places_services(&self.config.policy);
+        let placed = self.tracked.services.iter_mut().filter(|(_, served)| served.placed.is_some());
+        let mut left = Vec::new();
+        for (place, served) in placed.filter(|(_, served)| !may || !served.found.terms.may_be_placed) {
+            (served.placed, served.has_moved) = (None, true);
+            left.push(place);
+        }
+        for place in left {
+            if let Some(Err(error)) = self.hands.as_mut().map(|hands| hands.let_service_go(place)) {
+                self.failed(error);
+            }
+        }
+    }
+
+    /// Who is named still is kept, with what was decided.
+    fn find_again(&mut self) -> Result<()> {
+        self.helper.reload(&self.config);
+        loop {
+            match self.helper.next_report(HEED_EVERY)? {
+                Some(Report::Reloaded(reloaded)) => {
+                    self.take_reloaded(*reloaded);
+                    return Ok(());
+                }
+                Some(report) => self.take_report(report),
+                None => {}
+            }
+            self.heed()?;
+        }
+    }
+
+    /// Goes on with what the new file names.
+    pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
+        let Reloaded { looked, services, containers } = reloaded;
+        let Looked { changes, lacks, birthplaces } = looked;
+        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+        self.follow(changes);
+        let asked = self.wants_requests();
+        self.tracked.ask_for_requests(asked);
+        for (_, served) in self.tracked.services.iter_mut() {
+            if let Some(found) = services.get(&served.found.id) {
+                served.agree_on(found.clone(), asked);
+            }
+        }
+        self.agree_on_lanes();
+        self.agree_on_slowdown();
+        for waiting in &mut self.left_alone {
+            waiting.what = services.get(&waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
+        }
+        for (_, contained) in self.tracked.containers.iter_mut() {
+            if let Some(container) = containers.get(&contained.container.id) {
+                contained.container = container.clone();
+            }
+        }
+        self.flights.forget_ended();
+        self.hurries.forget_ended();
+        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. } | Note::NotMapped { .. }));
+        self.follow_services();
+        self.times.requests_ns = 0;
+    }
+}
+
+/// Puts the running table in place of the file's, if they differ, and returns its name then.
+fn keep<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
+    (*file != *running).then(|| file.clone_from(running))?;
+    Some(table)
+}

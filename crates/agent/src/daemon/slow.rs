@@ -1,0 +1,505 @@
+//! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Error, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::online_cpus;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::CpuMask;
+
+use super::start::fit;
+use super::waiting::Waiting;
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, Tried, nanos};
+use crate::act::{Found, Hands, TakeError};
+use crate::config::OnMachine;
+use crate::discover::{Changes, Container, FoundService, ServiceId};
+use crate::helper::{Looked, Report};
+use crate::metric::Metric;
+use crate::owners::{Owner, Owners, Thing};
+use crate::requests::Learned;
+use crate::tracked::Served;
+use sidelane_diagnostics::note::Note;
+use sidelane_requests::search::Answer;
+use sidelane_rollback::claim::Claim;
+use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::own_threads;
+
+impl Agent {
+    pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
+        self.look_at_cpus();
+        self.heed()?;
+        self.helper.look()?;
+        self.look_for_requests(now_ns);
+        self.take_reports()?;
+        self.tracked.reclaim();
+        self.keep_births();
+        // Modules that had to wait for the end of their predecessors begin.
+        self.follow_services();
+        self.take_waiting();
+        self.tell_lacks(now_ns);
+        self.heed()?;
+        self.check();
+        self.follow_placed();
+        self.place_awaited();
+        self.look_after_guardian();
+        self.heed()?;
+        let memory = self.tracked.tracker().memory();
+        self.slow.look(&memory, now_ns);
+        self.look_at_requests();
+        self.look_at_modules();
+        self.heed()?;
+        self.look_after_lanes();
+        self.look_at_ranks(now_ns);
+        self.judge_overlap(now_ns);
+        self.look_at_log();
+        self.find_measured(now_ns);
+        self.keep_off_services();
+        self.look_at_counters(now_ns);
+        self.cost.note();
+        self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
+        Ok(())
+    }
+
+    /// Takes in what the helper has found.
+    pub(super) fn take_reports(&mut self) -> Result<()> {
+        for report in self.helper.reports() {
+            self.take_report(report);
+            self.heed()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Looked(looked) => self.take_looked(*looked),
+            Report::Reloaded(reloaded) => self.take_reloaded(*reloaded),
+            Report::Requests(answer) => self.take_answer(answer),
+        }
+    }
+
+    /// Services and containers come and go.
+    fn take_looked(&mut self, looked: Looked) {
+        let Looked { changes, lacks, birthplaces } = looked;
+        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+        let came = !changes.services_came.is_empty();
+        self.follow(changes);
+        self.keep_births();
+        self.follow_services();
+        self.take_waiting();
+        self.tell_lacks(now_ns());
+        if came {
+            self.times.requests_ns = 0;
+            self.look_for_requests(now_ns());
+        }
+    }
+
+    /// A process may listen, or emit, long after it was found, and other processes of its service may.
+    fn take_answer(&mut self, answer: Answer) {
+        let Some(place) = self.tracked.place_of(ServiceId(answer.service)) else { return };
+        let Some(served) = self.tracked.services.get_mut(place) else { return };
+        let (learned, name) = (served.learn(answer), served.found.name.clone());
+        if learned == Learned::Nothing {
+            return;
+        }
+        self.diary.notes.retain(|note, _| !note.is_of_unseen_requests(&name));
+        self.note_requests(place, &name);
+        if learned == Learned::Seen {
+            self.agree_on_slowdown();
+            self.log_note("requests", &format!("requests of service {name} can be seen"));
+        }
+    }
+
+    /// CPUs go and come, and so do runs that have claimed some.
+    fn look_at_cpus(&mut self) {
+        let read = online_cpus().context("cannot read which CPUs are online");
+        match read.and_then(|online| self.use_online(&online)) {
+            Ok(()) => self.tried_again.retain(|tried| *tried != Tried::Cpus),
+            Err(error) => self.try_again(Tried::Cpus, error),
+        }
+    }
+
+    /// CPUs are used once the guardian knows of their claims: until then the next look tries again.
+    fn use_online(&mut self, online: &CpuSet) -> Result<()> {
+        self.look_at_cores(online);
+        let Some(hands) = &mut self.hands else {
+            self.usable = online.clone();
+            return Ok(());
+        };
+        // CPUs that are gone are used no more, whatever fails below.
+        self.usable = self.usable.intersection(online);
+        self.guarded = self.guarded.intersection(&self.owners.cpus());
+        let claimed = self.owners.claim(online);
+        let is_new = |cpu: &u32| !self.guarded.contains(*cpu);
+        let new: CpuSet = self.owners.cpus().iter().filter(is_new).collect();
+        if !new.is_empty() {
+            // The new claims' locks are held by a new guardian, too.
+            hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
+            hands.guardian().add(self.owners.undo_of(&new))?;
+            self.guarded = self.guarded.union(&new);
+            self.owners.announce()?;
+        }
+        self.usable = self.owners.cpus().intersection(online).intersection(&self.guarded);
+        claimed.map(drop).map_err(Error::from)
+    }
+
+    /// Notes, once, that something could not be done, and is tried again at the next look.
+    fn try_again(&mut self, what: Tried, error: Error) {
+        if !self.tried_again.contains(&what) {
+            self.tried_again.push(what);
+            self.failed(error.context("this is tried again until it can be done"));
+        }
+    }
+
+    /// CPUs that come online have counters, and may be siblings of others.
+    fn look_at_cores(&mut self, online: &CpuSet) {
+        let came = online.difference(&self.online);
+        self.online = online.clone();
+        if came.is_empty() {
+            return;
+        }
+        let counted = self.metric.count_on(&came);
+        counted.unwrap_or_else(|error| self.failed(error));
+        self.beside_batch = None;
+        match fit(&self.config, self.running_told()) {
+            Ok(here) if here.cores != self.here.cores => self.have_other_cores(here),
+            Ok(here) => self.here.online = here.online,
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// The policy begins anew: who is whose sibling is not what it was told.
+    fn have_other_cores(&mut self, here: OnMachine) {
+        let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
+        self.here = OnMachine { sizes, notes, ..here };
+        self.begin_policy();
+        self.have_cores();
+        self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
+    }
+
+    /// Who came is looked after, who went is not.
+    pub(super) fn follow(&mut self, changes: Changes) {
+        for id in changes.services_gone {
+            let is_it = |waiting: &Waiting<FoundService>| waiting.what.id == id;
+            for waiting in self.left_alone.extract_if(.., |waiting| is_it(waiting)).collect::<Vec<_>>() {
+                self.forget_about(&waiting.what.name);
+            }
+            if let Some(place) = self.tracked.place_of(id) {
+                self.drop_service(place);
+            }
+        }
+        for found in changes.services_grew {
+            match self.left_alone.iter_mut().find(|waiting| waiting.what.id == found.id) {
+                Some(waiting) => waiting.what = found,
+                None => self.tracked.grow_service(found),
+            }
+        }
+        let now_ns = now_ns();
+        let mut came: Vec<Waiting<FoundService>> =
+            changes.services_came.into_iter().map(|found| Waiting::since(found, now_ns)).collect();
+        came.sort_by_key(|waiting| waiting.what.rank());
+        came.into_iter().for_each(|waiting| self.add_or_wait(waiting));
+        self.follow_containers(changes.containers_came, changes.containers_gone);
+        self.tracked.reclaim();
+        self.note_left_out();
+    }
+
+    /// A service that cannot be looked after now may be later.
+    fn add_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
+        if !self.tracked.services.has_room() {
+            waiting.has_no_place(now_ns());
+            return self.left_alone.push(waiting);
+        }
+        let name = waiting.what.name.clone();
+        match self.add_service(waiting.what.clone()) {
+            Ok(()) => self.forget_about(&name),
+            Err(error) => {
+                self.failed_with(&name, error);
+                waiting.was_refused(now_ns());
+                self.left_alone.push(waiting);
+            }
+        }
+    }
+
+    fn add_service(&mut self, found: FoundService) -> Result<()> {
+        let name = found.name.clone();
+        let thing = Thing::Service(name.clone());
+        self.owners.take(thing.clone(), Owner::Policy)?;
+        let lent = self.lanes_beside(&found);
+        let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
+        let place = added.inspect_err(|_| self.owners.free(&thing))?;
+        lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
+        self.log_note("came", &format!("service {name} is looked after"));
+        Ok(())
+    }
+
+    /// What of its requests cannot be known.
+    fn note_requests(&mut self, place: usize, name: &str) {
+        let Some(served) = self.tracked.services.get(place) else { return };
+        let why_not = served.measured.why_not().filter(|_| self.metric.needs_requests());
+        let unknown = why_not.map(|why| Note::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
+        let notes: Vec<Note> = unknown.into_iter().chain(served.measured.elsewhere().cloned()).collect();
+        notes.into_iter().for_each(|note| self.note(note));
+    }
+
+    pub(super) fn drop_service(&mut self, place: usize) {
+        let kept = self.tracked.services.get(place).and_then(|served| Some(served.kept.as_ref()?.cpus()));
+        self.drop_lanes(&kept.unwrap_or_default());
+        self.follow_placed();
+        let Some(served) = self.tracked.services.remove(place) else { return };
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
+        let name = &served.found.name;
+        self.owners.free(&Thing::Service(name.clone()));
+        self.diary.notes.retain(|note, _| !note.is_of_service(name));
+        self.forget_about(name);
+        self.log_note("went", &format!("service {} is looked after no more", served.found.name));
+        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
+        let_go.unwrap_or_else(|error| self.failed(error));
+    }
+
+    /// Takes those containers that are complete by now, and whoever could not be taken before and may be now.
+    pub(super) fn take_waiting(&mut self) {
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let now_ns = now_ns();
+            if !waiting.is_due(now_ns) {
+                self.waiting.push(waiting);
+                continue;
+            }
+            match self.add_container(&waiting.what, now_ns - waiting.since_ns > MAKING_NS) {
+                Ok(()) => continue,
+                Err(TakeError::Incomplete) => {
+                    waiting.is_incomplete(now_ns);
+                    self.note_incomplete(&waiting);
+                }
+                Err(error) => {
+                    let what = format!("{} is left alone for now", waiting.what.name);
+                    self.failed_with(&waiting.what.name, Error::from(error).context(what));
+                    waiting.was_refused(now_ns);
+                }
+            }
+            self.waiting.push(waiting);
+        }
+        self.left_alone.sort_by_key(|waiting| waiting.what.rank());
+        for waiting in std::mem::take(&mut self.left_alone) {
+            match waiting.is_due(now_ns()) {
+                true => self.add_or_wait(waiting),
+                false => self.left_alone.push(waiting),
+            }
+        }
+        self.note_left_out();
+        let due = self.waiting.iter().map(|waiting| waiting.due_ns);
+        let due = due.chain(self.left_alone.iter().map(|waiting| waiting.due_ns));
+        self.times.waiting_ns = due.min().unwrap_or(Nanos::MAX);
+    }
+
+    fn add_container(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+        let thing = Thing::Group(container.id.path.clone());
+        self.owners.take(thing.clone(), Owner::Policy).map_err(Error::from)?;
+        let added = self.track_and_take(container, has_waited);
+        if added.is_err() {
+            self.owners.free(&thing);
+        }
+        added
+    }
+
+    fn track_and_take(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+        let found = self.find(container, has_waited)?;
+        let place = self.tracked.add_container(container.clone())?;
+        let taken = self.take(place, found);
+        let allowed = taken.inspect_err(|_| drop(self.tracked.remove_container(place)))?;
+        self.has_taken(place, container, &allowed);
+        Ok(())
+    }
+
+    /// Finds what is needed to get hold of a container; nothing where the agent only says what it would do.
+    pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<Found>, TakeError> {
+        let services = self.tracked.pids_of_grouped_services();
+        self.hands.as_mut().map(|hands| hands.find(container, &services, has_waited)).transpose()
+    }
+
+    /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
+    pub(super) fn take(&mut self, place: usize, found: Option<Found>) -> Result<CpuSet, TakeError> {
+        let allowed = match self.hands.as_mut().zip(found) {
+            Some((hands, found)) => hands.take(place, found)?,
+            None => self.usable.clone(),
+        };
+        if let Some(contained) = self.tracked.containers.get_mut(place) {
+            contained.allowed = mask(&allowed);
+        }
+        Ok(allowed)
+    }
+
+    /// Says what cannot be done to a container.
+    pub(super) fn note_means(&mut self, place: usize, name: &str) {
+        let Some(hands) = &self.hands else { return };
+        let has_list = hands.has_list(place);
+        if !hands.lives(place) {
+            return;
+        }
+        if !has_list {
+            self.note_about(name, Note::NoCpuList { container: name.to_owned() });
+        }
+        self.agree_on_pauses();
+    }
+
+    pub(super) fn drop_container(&mut self, place: usize) {
+        let Some(container) = self.tracked.remove_container(place) else { return };
+        self.owners.free(&Thing::Group(container.id.path));
+        self.forget_about(&container.name);
+        self.log_note("went", &format!("container {} is looked after no more", container.name));
+        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place));
+        // What its owner has narrowed since cannot be given back: others are looked after all the same.
+        let_go.unwrap_or_else(|error| self.failed(error));
+    }
+
+    /// Puts right what somebody else has changed.
+    pub(super) fn check(&mut self) {
+        let (changes, failed) = self.hands.as_mut().map_or_else(Default::default, Hands::check);
+        self.diary.repaired += changes as u64;
+        failed.into_iter().for_each(|error| self.failed(error));
+        self.have_other_bounds();
+        self.agree_on_pauses();
+    }
+
+    /// Who has come to a service that is placed is placed, too.
+    pub(super) fn follow_placed(&mut self) {
+        let tracked = &self.tracked;
+        let followed = self.hands.as_mut().map_or(Ok(()), |hands| hands.follow_placed(&|place| tracked.whose(place)));
+        if let Err(error) = followed {
+            self.failed(error);
+        }
+    }
+
+    /// Services whose threads somebody else has moved are placed once nobody does.
+    fn place_awaited(&mut self) {
+        let tracked = &self.tracked;
+        let placed =
+            self.hands.as_mut().map_or(Ok(Vec::new()), |hands| hands.place_awaited(&|place| tracked.whose(place)));
+        for place in placed.unwrap_or_else(|error| {
+            self.failed(error);
+            Vec::new()
+        }) {
+            let Some(served) = self.tracked.services.get_mut(place) else { continue };
+            served.has_moved = true;
+            let name = served.found.name.clone();
+            self.diary.notes.retain(|note, _| !matches!(note, Note::NotPlaced { service, .. } if *service == name));
+            self.log_note("placed", &format!("service {name} is placed: nobody else moves its threads any more"));
+        }
+    }
+
+    /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
+    pub(super) fn look_after_guardian(&mut self) {
+        let Some(hands) = &mut self.hands else { return };
+        let has_ended = !hands.guardian().is_alive();
+        if hands.need_a_guardian() {
+            let locks = locks(&self.owners, self.claim.as_ref());
+            let replaced = locks.and_then(|locks| hands.replace_guardian(locks));
+            if let Err(error) = replaced {
+                // Such as no memory for a process. What the agent has changed it still gives back itself.
+                return self.try_again(Tried::Guardian, error);
+            }
+            self.tried_again.retain(|tried| *tried != Tried::Guardian);
+        }
+        let Some(hands) = &mut self.hands else { return };
+        let goes_on = hands.go_on();
+        match goes_on {
+            Ok(false) => {}
+            Ok(true) => self.promises.was_stopped(now_ns()),
+            Err(error) => self.failed(error),
+        }
+        if has_ended {
+            self.note(Note::GuardianEnded);
+        }
+    }
+
+    /// Has the helper look where requests can be seen.
+    fn look_for_requests(&mut self, now_ns: Nanos) {
+        if now_ns < self.times.requests_ns {
+            return;
+        }
+        self.times.requests_ns = now_ns + nanos(self.config.intervals.processes);
+        self.tracked.reclaim();
+        self.helper.ask(self.tracked.services.iter().filter_map(|(_, served)| served.question()).collect());
+    }
+
+    /// Requests that have finished.
+    pub(super) fn fetch_requests(&mut self) {
+        let Self { tracked, slowdown, .. } = self;
+        let mut fetch = |served: &mut Served| {
+            let id = served.found.id.0;
+            let terms = served.kept.as_mut().map(|kept| &mut kept.terms);
+            served.measured.fetch(terms, |request| {
+                slowdown.iter_mut().for_each(|slowdown| slowdown.finished(id, request));
+            })
+        };
+        let fetched: Vec<Result<()>> = tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();
+        fetched.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+    }
+
+    /// What requests took since the last look.
+    fn look_at_requests(&mut self) {
+        self.fetch_requests();
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.measured.look());
+        if let Metric::Harm(harm) = &mut self.metric {
+            harm.note(self.slow.span(), &self.tracked);
+        }
+        self.note_silence();
+    }
+
+    /// Of which services harm has said nothing for many requests, and why.
+    fn note_silence(&mut self) {
+        let Metric::Harm(harm) = &self.metric else { return };
+        let silence =
+            |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
+        let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
+        let silent: Vec<Note> = services.map(|(silence, service)| Note::of_silence(silence, service)).collect();
+        self.diary.notes.retain(|note, _| !note.is_of_silence() || silent.contains(note));
+        let new: Vec<Note> = silent.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
+        new.into_iter().for_each(|note| self.note(note));
+    }
+
+    /// Counters that other programs use, too, see a part of the interference.
+    fn look_at_counters(&mut self, now_ns: Nanos) {
+        if let Some((cpu, percent)) = self.metric.shared(now_ns) {
+            self.diary.notes.retain(|note, _| !matches!(note, Note::CountersShared { .. }));
+            self.note(Note::CountersShared { cpu, percent });
+        }
+    }
+
+    /// Works on CPUs where no service does, if there are any.
+    fn keep_off_services(&mut self) {
+        let (mut allowed, mut ran) = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for (_, served) in self.tracked.services.iter() {
+            allowed = allowed.or(&served.allowed);
+            ran = ran.or(&self.slow.span().ran_on(served.tracking.identity()));
+        }
+        own_threads::direct(&self.usable, &allowed, &ran);
+    }
+
+    pub(super) fn log_note(&mut self, action: &str, why: &str) {
+        self.log.iter().for_each(|log| log.note(now_ns(), action, why));
+    }
+
+    /// Has the audit log written, and says what is lost of it. It never ends anything.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        let now: BTreeSet<Note> = Note::of_audit(log.path(), &log.state()).collect();
+        // While it fails, status and metrics have the count.
+        let is_failing = now.iter().any(|note| matches!(note, Note::AuditFails { .. }));
+        let is_worth_a_note = |note: &Note| !is_failing || matches!(note, Note::AuditFails { .. });
+        let now: BTreeSet<Note> = now.into_iter().filter(is_worth_a_note).collect();
+        self.diary.notes.retain(|note, _| !note.is_of_audit() || now.contains(note));
+        let new: Vec<Note> = now.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
+        new.into_iter().for_each(|note| self.note(note));
+    }
+}
+
+/// Second handles on the locks of the agent's claims, for another guardian to hold.
+fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
+    let mut locks = owners.share().context("cannot share the claims")?;
+    locks.extend(claim.map(Claim::share).transpose()?);
+    Ok(locks)
+}

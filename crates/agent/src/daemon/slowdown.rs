@@ -1,0 +1,89 @@
+//! What batch on the lanes that are kept costs requests: it is measured all the time, and kept under a bound, as `sidelane
+//! run` does it.
+
+use std::collections::BTreeSet;
+
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::worth::Worth;
+
+use super::Agent;
+use crate::lanes::KeptLanes;
+use crate::tracked::{Served, Tracked};
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
+use sidelane_rollback::cpu_mask::mask;
+
+impl Agent {
+    /// When a window of the comparison is over. Without batch, or without services beside lanes that are kept, there is
+    /// nothing to compare.
+    pub(super) fn slowdown_due_ns(&self) -> Nanos {
+        let compares =
+            |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.sees_requests());
+        self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::due)
+    }
+
+    /// Goes on to the next window, with what has been found in those before.
+    pub(super) fn keep_slowdown(&mut self, now_ns: Nanos) {
+        self.fetch_requests();
+        let Some(slowdown) = &mut self.slowdown else { return };
+        let Some(changes) = slowdown.go_on(now_ns) else { return };
+        self.agree_on_slowdown();
+        changes.iter().for_each(|change| self.tell_worth(change));
+    }
+
+    /// Those services are measured whose CPUs have lanes beside them that are kept, and lent in idle moments alone.
+    pub(super) fn find_measured(&mut self, now_ns: Nanos) {
+        let Some(slowdown) = &mut self.slowdown else { return };
+        let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
+        let beside = |served: &&Served| bounded(&self.tracked).any(|kept| is_on(served, kept));
+        for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
+            match served.measured.unseen() {
+                _ if served.measured.is_looked_for() => {}
+                None => drop(measured.insert(served.found.id.0)),
+                Some(why) => unseen.push(Note::CostUnknown { service: served.found.name.clone(), why: why.to_owned() }),
+            }
+        }
+        slowdown.measure(&measured, now_ns);
+        self.agree_on_slowdown();
+        unseen.retain(|note| !self.diary.notes.contains_key(note));
+        unseen.into_iter().for_each(|note| self.note(note));
+    }
+
+    /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
+    pub(super) fn agree_on_slowdown(&self) {
+        let Some(slowdown) = &self.slowdown else { return };
+        for (_, served) in self.tracked.services.iter() {
+            served.measured.see(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
+        }
+        for kept in bounded(&self.tracked) {
+            let beside = self.tracked.services.iter().filter(|(_, served)| is_on(served, kept));
+            let worth = beside.map(|(_, served)| slowdown.worth(served.found.id.0)).reduce(Worth::and);
+            worth.into_iter().for_each(|worth| kept.agree(worth));
+        }
+    }
+
+    /// What batch costs a service's requests, if that is measured.
+    pub(super) fn slowdown_of(&self, served: &Served) -> Option<SlowdownOutcome> {
+        self.slowdown.as_ref()?.outcome(served.found.id.0)
+    }
+
+    /// Of several changes the last one stays.
+    fn tell_worth(&mut self, change: &Change) {
+        let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
+        let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
+        self.diary.notes.retain(|note, _| !note.is_worth_of(&service));
+        if let Some(note) = Note::of_worth(service, change.worth, change.verdict) {
+            self.note(note);
+        }
+    }
+}
+
+/// Lanes that batch has in the idle moments of services alone.
+fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
+    tracked.kept().filter(|kept| !kept.terms.policy().needs_requests())
+}
+
+/// Whether the service may work beside these lanes.
+fn is_on(served: &Served, kept: &KeptLanes) -> bool {
+    !served.placed.unwrap_or(served.allowed).and(&mask(&kept.beside)).is_empty()
+}

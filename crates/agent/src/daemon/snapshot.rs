@@ -1,0 +1,160 @@
+//! What the agent tells about itself.
+
+use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::promise::BOUND_PPM;
+use sidelane_policy::borrow::slowdown::PERCENTILES;
+use sidelane_policy::borrow::worth::Worth;
+
+use super::Agent;
+use crate::config::Kind;
+use crate::cost::resident_bytes;
+use crate::owners::{Owner, Thing};
+use crate::status::{
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
+    SlowdownStatus, SlowerStatus, Snapshot,
+};
+use crate::tracked::{Contained, Served};
+use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::note::Slo;
+use sidelane_lanes::promise::percent_of_bound;
+use sidelane_lanes::slowdown::SlowdownOutcome;
+use sidelane_rollback::cpu_mask::set;
+
+impl Agent {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let decisions = self.diary.decisions.iter();
+        let decisions = decisions.map(|((action, why), count)| DecisionCount {
+            action: (*action).to_owned(),
+            why: why.to_string(),
+            count: *count,
+        });
+        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
+        Snapshot {
+            agent: self.own_status(),
+            cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
+            services: self.tracked.services.iter().map(|(place, served)| self.service_status(place, served)).collect(),
+            containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
+            proxies: self.proxies.status(),
+            flights: self.flights.status(),
+            hurries: self.hurries.status(),
+            decisions: decisions.collect(),
+            notes: notes.collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    fn own_status(&self) -> AgentStatus {
+        let policy = match self.config.policy.kind {
+            Kind::Holmes(_) => "holmes",
+            Kind::PerfIso { .. } => "perfiso",
+            Kind::Unmanaged => "unmanaged",
+        };
+        let audit = self.log.as_ref().map(AuditLog::state);
+        AgentStatus {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: self.options.config.display().to_string(),
+            uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
+            policy: policy.to_owned(),
+            metric: self.metric.words(),
+            threshold: self.threshold(),
+            why: self.diary.why.to_string(),
+            repaired: self.diary.repaired,
+            reactions_count: self.diary.reaction.count(),
+            reaction_p50_ns: self.diary.reaction.percentile_ns(50.0),
+            reaction_p99_ns: self.diary.reaction.percentile_ns(99.0),
+            cpu_percent: self.cost.recent().map(|share| share * 100.0),
+            cpu_s: self.cost.cpu_ns() as f64 / 1e9,
+            resident_bytes: resident_bytes(),
+            audit_lost_lines: audit.as_ref().map(|audit| audit.lost_lines),
+            audit_error: audit.and_then(|audit| audit.error),
+        }
+    }
+
+    /// CPUs that another Sidelane has.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        self.owners.iter().filter_map(|(thing, owner)| match (thing, owner) {
+            (Thing::Cpu(cpu), Owner::Run(_)) => Some(*cpu),
+            _ => None,
+        })
+    }
+
+    fn cpu_status(&self, cpu: u32) -> CpuStatus {
+        let span = self.slow.span();
+        let percent = |part_ns: u64| span.share(part_ns) * 100.0;
+        let shares = span.of(cpu as usize).copied().unwrap_or_default();
+        let may_run = |contained: &Contained| contained.cpus().contains(cpu as usize);
+        CpuStatus {
+            cpu,
+            owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
+            containers_count: self.tracked.containers.iter().filter(|(_, contained)| may_run(contained)).count(),
+            reserved: self.here.reserved.contains(cpu),
+            busy_percent: percent(shares.all_ns() - shares.idle_ns),
+            service_percent: percent(shares.services_ns()),
+            batch_percent: percent(shares.batch_ns()),
+            interference: self.metric.read(cpu),
+        }
+    }
+
+    fn service_status(&self, place: usize, served: &Served) -> ServiceStatus {
+        let is_placed = self.hands.as_ref().is_none_or(|hands| hands.is_placed(place));
+        let (span, identity) = (self.slow.span(), served.tracking.identity());
+        let ran_on = span.ran_on(identity);
+        let values = ran_on.iter().filter_map(|cpu| self.metric.read(cpu as u32));
+        let ran_ns = span.ran_ns(identity);
+        ServiceStatus {
+            name: served.found.name.clone(),
+            ran_on: ran_on.to_string(),
+            allowed: served.allowed.to_string(),
+            placed: served.placed.filter(|_| is_placed).map(|cpus| cpus.to_string()),
+            used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
+            interference: values.reduce(f64::max),
+            requests: served.measured.why_not().is_none().then(|| request_status(served)),
+            requests_missing: served.measured.why_not().map(str::to_owned),
+            slowdown: self.slowdown_of(served).map(slowdown_status),
+            overlap: served.kept.as_ref().map(|kept| OverlapStatus {
+                percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
+                bound_percent: percent_of_bound(BOUND_PPM),
+                broken: self.promises.broken(&served.found.name).map(ToString::to_string),
+            }),
+        }
+    }
+}
+
+fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
+    let slower = |percentile: f64| {
+        let [low_percent, percent, high_percent] = outcome.whole.ratio(percentile)?.percent_longer();
+        Some(SlowerStatus { percent, low_percent, high_percent })
+    };
+    let [p50, p99] = PERCENTILES.map(slower);
+    let min_idle_ns = match outcome.worth {
+        Worth::AfterIdle(ns) => Some(ns),
+        Worth::Never => None,
+    };
+    SlowdownStatus { p50, p99, allowed_percent: outcome.bound * 100.0, min_idle_ns }
+}
+
+fn request_status(served: &Served) -> RequestStatus {
+    let (all, objective) = (&served.measured.all, served.measured.objective());
+    RequestStatus {
+        count: all.count(),
+        latency_p50_ns: all.latency.percentile_ns(50.0),
+        latency_p99_ns: all.latency.percentile_ns(99.0),
+        slo: objective.map(|objective| Slo(objective).to_string()),
+        in_time_percent: objective.and(all.attainment()).map(|share| share * 100.0),
+        lost: served.measured.lost,
+    }
+}
+
+fn container_status(contained: &Contained) -> ContainerStatus {
+    let container = &contained.container;
+    ContainerStatus {
+        name: container.name.clone(),
+        state: contained.given.words().to_owned(),
+        cpus: set(&contained.cpus()).to_string(),
+        allowed: contained.allowed.to_string(),
+        wanted: container.wanted.cpus,
+        wanted_from: container.wanted.from.to_string(),
+        priority: container.priority,
+    }
+}

@@ -1,0 +1,246 @@
+//! How the agent starts.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, anyhow};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::HOLDER_PRIORITY;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::run_times::affinity_of_all;
+use sidelane_host::topology::online_cpus;
+use sidelane_host::turn_limit::TurnLimit;
+use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
+use sidelane_tracker::tracker::{Features, Tracker};
+
+use super::births::{Births, Gaps};
+use super::lent::LentLanes;
+use super::{Agent, AgentOptions, Demoted, Diary, Times};
+use crate::act::Hands;
+use crate::choice::{choose, goes_by_interference};
+use crate::config::{Config, LaneGate, OnMachine, Told};
+use crate::cost::Cost;
+use crate::daemon::doors::Doors;
+use crate::discover::Finder;
+use crate::helper::Helper;
+use crate::lanes::LaneGates;
+use crate::log::CpuAudit;
+use crate::metric::Metric;
+use crate::modules::{Flights, Hurries, Proxies};
+use crate::owners::{Owners, be_the_agent};
+use crate::seen::Looker;
+use crate::tracked::Tracked;
+use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::beside::settle;
+use sidelane_lanes::log::LaneAudit;
+use sidelane_requests::can_track;
+use sidelane_rollback::claim::Claim;
+use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::own_threads;
+
+impl Agent {
+    /// Finds out what there is, and claims it. Nothing is changed yet.
+    pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
+        let here = fit(&config, None)?;
+        let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
+        let online = online_cpus().context("cannot read which CPUs are online")?;
+        let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
+        // To load the kernel program takes some hundred milliseconds.
+        let serving = serving_cpus(&config);
+        own_threads::direct(&online, &serving, &CpuMask::EMPTY);
+        // Before anything is claimed, because its errors name the privileges that are missing.
+        let (tracker, metric) = attach(&config, &here)?;
+        settle(&tracker.memory(), &online)?;
+        let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
+        let mut owners = Owners::default();
+        let (hands, doors, usable) = charge(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
+        let policy = choose(&config.policy, &here);
+        let mut tracked = Tracked::new(tracker);
+        tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
+        let gates = config.lanes.as_ref().filter(|_| hands.is_some());
+        let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
+        let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
+        let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
+        own_threads::direct(&usable, &serving, &CpuMask::EMPTY);
+        let (turns, not_urgent) = come_first();
+        let mut agent = Self {
+            turns,
+            helper: Helper::start(&config)?,
+            lacks: Vec::new(),
+            birthplaces: Vec::new(),
+            guarded: usable.clone(),
+            tried_again: Vec::new(),
+            tracked,
+            times: Times::since(now_ns()),
+            pen,
+            options,
+            config,
+            here,
+            online,
+            usable,
+            hands,
+            owners,
+            claim,
+            policy,
+            metric,
+            log,
+            doors,
+            gates,
+            lent,
+            slowdown,
+            proxies: Proxies::new(own_cpus),
+            flights: Flights::default(),
+            hurries: Hurries::default(),
+            waiting: Vec::new(),
+            left_alone: Vec::new(),
+            births: Births::default(),
+            gaps: Gaps::default(),
+            looker: Looker::default(),
+            slow: Looker::default(),
+            seen: Box::default(),
+            actions: Box::default(),
+            beside_batch: None,
+            demoted: Demoted::default(),
+            promises: Default::default(),
+            diary: Diary::default(),
+            cost: Cost::new(),
+        };
+        agent.say_at_the_start(not_urgent);
+        agent.hands.is_some().then(|| agent.follow_proxies()).transpose()?;
+        Ok(agent)
+    }
+
+    /// Whether figures of requests are wanted.
+    pub(super) fn wants_requests(&self) -> bool {
+        wants_requests(&self.config, self.metric.needs_requests())
+    }
+
+    /// Says what is not as it should be.
+    fn say_at_the_start(&mut self, not_urgent: Option<Note>) {
+        not_urgent.into_iter().for_each(|note| self.note(note));
+        let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
+        if !beyond.is_empty() {
+            self.note(Note::CpusBeyond { cpus: beyond.to_string() });
+        }
+        self.here.notes.clone().into_iter().for_each(|note| self.note(note));
+    }
+}
+
+/// Loads the kernel program, with what the policy goes by, and attaches it.
+fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, Metric)> {
+    let is_needed = goes_by_interference(&config.policy);
+    let tracker = Rc::new(Tracker::load(features(config, is_needed.then_some(&here.told))?)?);
+    let metric = Metric::start(here, is_needed, &tracker)?;
+    tracker.attach()?;
+    Ok((tracker, metric))
+}
+
+/// The CPUs on which the services that are there may run. Where they do run is looked at later.
+fn serving_cpus(config: &Config) -> CpuMask {
+    let mut finder = Finder::new(config);
+    finder.look(now_ns());
+    let pids = finder.services().flat_map(|found| found.service.pids.iter().copied()).collect();
+    mask(&affinity_of_all(&pids))
+}
+
+/// Puts the calling thread above batch and holders that nap, or says why that cannot be.
+fn come_first() -> (Option<TurnLimit>, Option<Note>) {
+    match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
+        Ok(turns) => (Some(turns), None),
+        Err(error) => (None, Some(Note::NotUrgent { error: error.to_string() })),
+    }
+}
+
+/// What the file comes to on this machine, where interference is told from `running`, if that is so already.
+pub(super) fn fit(config: &Config, running: Option<&Told>) -> Result<OnMachine> {
+    let fits = config.here(running)?;
+    fits.map_err(|unfit| {
+        let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
+        anyhow!("the file does not fit this machine: {}", all.join("; "))
+    })
+}
+
+/// Whether any service has an objective.
+pub(super) fn asks_for_requests(config: &Config) -> bool {
+    config.services.iter().any(|service| service.terms.slo.is_some())
+        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some())
+}
+
+/// Whether figures of requests are wanted, or whoever lends lanes goes by requests.
+fn wants_requests(config: &Config, by_harm: bool) -> bool {
+    let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
+    config.lanes.as_ref().is_some_and(by_requests) || by_harm || asks_for_requests(config) || config.metrics.is_some()
+}
+
+/// Requests are tracked only where somebody asks for them: it costs a service 2 µs each. What batch costs them is known
+/// from a few, and can be done without.
+fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
+    let wanted = wants_requests(config, told == Some(&Told::Harm));
+    let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
+    if wanted {
+        can_track()?;
+    }
+    let requests = wanted || (bounded && can_track().is_ok());
+    let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
+    let interference = matches!(told, Some(Told::Counters(_)));
+    let only_watched = config.lanes.is_none();
+    Ok(Features { requests, turns, interference, only_watched, groups: true, shares: true, ..Features::default() })
+}
+
+/// The audit log, with a pen for each kind of decision.
+#[derive(Default)]
+struct Log {
+    log: Option<AuditLog>,
+    pen: CpuAudit,
+    lane_pen: LaneAudit,
+}
+
+/// A wrong path is an error of the file; a full disk is not, or a restart would leave services unprotected.
+fn open_log(path: &Path) -> Result<Log> {
+    let file = AuditFile::append(path.to_owned());
+    let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;
+    let ((pen, lines), (lane_pen, lane_lines)) = (Audit::ring(), Audit::ring());
+    let log = AuditLog::start(file, AuditLevel::All, vec![lines, lane_lines]);
+    let log = log.context("cannot start the thread of the audit log")?;
+    log.note(now_ns(), "start", "the agent has started");
+    Ok(Log { log: Some(log), pen, lane_pen })
+}
+
+/// What the agent is in charge of; nothing in a rehearsal, which has no claim.
+fn charge(
+    owners: &mut Owners,
+    online: &CpuSet,
+    claim: Option<&Claim>,
+    of: (&Config, &Tracker),
+) -> Result<(Option<Hands>, Doors, CpuSet)> {
+    let Some(claim) = claim else { return Ok((None, Doors::none(), online.clone())) };
+    let (hands, doors) = take_charge(owners, online, claim, of)?;
+    Ok((Some(hands), doors, owners.cpus()))
+}
+
+/// Claims the CPUs, and starts the guardian, who holds the claims, too.
+fn take_charge(
+    owners: &mut Owners,
+    online: &CpuSet,
+    claim: &Claim,
+    (config, tracker): (&Config, &Tracker),
+) -> Result<(Hands, Doors)> {
+    let claims = owners.claim(online)?;
+    let mut locks = owners.share().context("cannot share the claims")?;
+    locks.push(claim.share()?);
+    let bell = config.lanes.as_ref().map(|_| tracker.halt_bell()).transpose()?;
+    let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;
+    guardian.add([claim.undo(), Doors::undo()].into_iter().chain(claims))?;
+    claim.announce()?;
+    owners.announce()?;
+    let doors = Doors::open(config.metrics)?;
+    Ok((Hands::new(guardian, config.lanes.is_some()), doors))
+}
+
+fn watch_lanes(tracked: &Tracked) -> Result<LentLanes> {
+    LentLanes::new(tracked.tracker()).context("cannot watch the batch lanes")
+}

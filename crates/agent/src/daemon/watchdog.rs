@@ -1,0 +1,94 @@
+//! The watchdog of lent lanes: what the agent does when batch does not leave one beside its service.
+//!
+//! The decisions are those of a run's watchdog ([`Watchdog`]). The agent's means differ: it puts threads that outrank a
+//! holder into the ordinary class and remembers theirs, writes the CPUs of containers again, and in the end lends no
+//! lane for a while: to the policy they are CPUs that do not exist, so containers move or pause.
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::{command_name, thread_name};
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::watchdog::{Situation, Step};
+
+use super::Agent;
+use super::ranks::{Outranking, OutrankingBatch};
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::watchdog::stayed;
+
+impl Agent {
+    /// Looks at the lanes after an alarm, or when a step was taken: batch that stays on one is taken off by the next
+    /// stronger means.
+    pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
+        let Some(lent) = &self.lent else { return };
+        let _ = rustix::io::read(lent.bell(), &mut [0; 8]);
+        let memory = self.tracked.tracker().memory();
+        let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
+        let longest = lanes.filter_map(|lane| stayed(&memory, lane)).max();
+        let OutrankingBatch { demotable, deadline } = self.outranking_batch();
+        let situation =
+            Situation { outranks: !demotable.is_empty(), stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns) };
+        let Some(lent) = &mut self.lent else { return };
+        let step = lent.watchdog.look(now_ns, situation);
+        lent.due_ns = lent.watchdog.next_look(now_ns, situation).unwrap_or(Nanos::MAX);
+        self.keep_from_deadline(deadline, now_ns);
+        self.take_step(step, longest, &demotable, now_ns);
+    }
+
+    /// Lends no lane while a thread of batch is in SCHED_DEADLINE.
+    fn keep_from_deadline(&mut self, deadline: Option<(u32, u32)>, now_ns: Nanos) {
+        let Some(lent) = self.lent.as_mut().filter(|lent| lent.beside_deadline != deadline.is_some()) else { return };
+        lent.beside_deadline = deadline.is_some();
+        self.times.look_ns = now_ns;
+        match deadline {
+            None => self.log_note("lend", "no batch thread is in SCHED_DEADLINE any more"),
+            Some((pid, tid)) => {
+                let thread = thread_name(pid, tid);
+                self.log_note("withhold", &format!("batch lanes are not lent: {thread} is in SCHED_DEADLINE"));
+                self.note_rank(Note::BatchInDeadline { thread });
+            }
+        }
+    }
+
+    /// Lanes that are not lent now.
+    pub(super) fn withheld(&self) -> CpuSet {
+        match &self.lent {
+            Some(lent) if lent.beside_deadline => self.kept_cpus(),
+            Some(lent) => lent.withheld.clone(),
+            None => CpuSet::default(),
+        }
+    }
+
+    fn take_step(&mut self, step: Step, longest: Option<(Nanos, u32, u32)>, outranking: &[Outranking], now_ns: Nanos) {
+        let named = |(_, lane, tid): (Nanos, u32, u32)| (command_name(tid).unwrap_or_default(), lane);
+        let stays = longest.map(named);
+        match step {
+            Step::Wait => {}
+            Step::Demote => self.put_down_ranks(outranking),
+            Step::PutBack => {
+                if let Some((thread, lane)) = stays {
+                    self.note(Note::BatchStayed { thread, lane });
+                }
+                self.check();
+                self.times.look_ns = now_ns;
+            }
+            Step::Stop => {
+                let raised = || outranking.iter().find_map(|thread| command_name(thread.tid));
+                let thread = stays.map(|(thread, _)| thread).or_else(raised).unwrap_or_default();
+                self.put_down_ranks(outranking);
+                self.withhold(self.kept_cpus(), now_ns);
+                self.note(Note::LanesWithheld { thread });
+            }
+            Step::GoOn => self.withhold(CpuSet::default(), now_ns),
+        }
+    }
+
+    /// Lends these lanes no more, and all others again. The policy decides at once.
+    fn withhold(&mut self, lanes: CpuSet, now_ns: Nanos) {
+        let Some(lent) = &mut self.lent else { return };
+        lent.withheld = lanes;
+        self.times.look_ns = now_ns;
+        match lent.withheld.to_string() {
+            none if none.is_empty() => self.log_note("lend", "batch lanes are lent again"),
+            lanes => self.log_note("withhold", &format!("batch lanes {lanes} are not lent for a while")),
+        }
+    }
+}

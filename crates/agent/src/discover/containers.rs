@@ -1,0 +1,182 @@
+//! Containers, as they come and go: leaves of batch's trees, and groups with processes of their own.
+//!
+//! All groups below a container are part of it. It stays one container, whatever is made below it and wherever there its
+//! processes go, until its group is removed or a group above it has processes of its own: that one is the container
+//! then.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Finder;
+use super::found::{Birthplace, Changes, Container, ContainerId, Wanted, WantedFrom};
+use super::groups::Member;
+use super::pods::{Content, container_name, content};
+use super::roles::Role;
+use super::wanted::wanted;
+use crate::config::Fit;
+
+impl Finder {
+    /// Compares the containers with those of the last look. Whether it is known of all what they are.
+    pub(super) fn settle_containers(&mut self, changes: &mut Changes) -> bool {
+        let there = self.containers_now();
+        self.note_inhabited(&there);
+        let gone: Vec<ContainerId> = self.containers.keys().filter(|id| !there.contains_key(id)).cloned().collect();
+        self.left_out.retain(|id| there.contains_key(id));
+        let mut all_settled = true;
+        for (id, member) in there.into_iter().filter(|(id, _)| !self.left_out.contains(id)).collect::<Vec<_>>() {
+            all_settled &= self.settle_container(id, &member, changes);
+        }
+        for id in gone {
+            self.containers.remove(&id);
+            changes.containers_gone.push(id);
+        }
+        self.birthplaces = self.birthplaces_now();
+        all_settled
+    }
+
+    /// The groups that are containers now.
+    fn containers_now(&mut self) -> BTreeMap<ContainerId, Member> {
+        let (mut there, mut above): (BTreeMap<ContainerId, Member>, Option<PathBuf>) = Default::default();
+        (self.mixed, self.hollow) = Default::default();
+        self.batch_tops.clear();
+        for (member, is_leaf) in self.groups.of_trees().collect::<Vec<_>>() {
+            if member.path == member.top && self.is_batch(&member) {
+                self.batch_tops.insert(member.top.clone());
+            }
+            let is_part = above.as_ref().is_some_and(|above| member.path.starts_with(above));
+            if is_part || !self.batch_tops.contains(&member.top) {
+                continue;
+            }
+            let id = ContainerId::of(&member);
+            let own = if is_leaf { 0 } else { self.groups.own_processes(&member.path) };
+            if own > 0 {
+                self.mixed.insert(member.path.clone(), own);
+            }
+            if is_leaf || own > 0 || self.inhabited.contains(&id) {
+                above = Some(member.path.clone());
+                there.insert(id, member);
+            } else {
+                self.hollow.push(member.path);
+            }
+        }
+        there
+    }
+
+    /// Notes which containers hold processes: they stay containers, wherever below them these go.
+    fn note_inhabited(&mut self, there: &BTreeMap<ContainerId, Member>) {
+        self.inhabited.retain(|id| there.contains_key(id));
+        let unknown = there.iter().filter(|(id, _)| !self.inhabited.contains(id));
+        let inhabited = unknown.filter(|(_, member)| !self.groups.processes(&member.path).is_empty());
+        let inhabited: Vec<ContainerId> = inhabited.map(|(id, _)| id.clone()).collect();
+        self.inhabited.extend(inhabited);
+    }
+
+    /// Whether a group that only led to containers has processes of its own now, or has them no more beside groups below
+    /// it. The kernel does not tell of that.
+    pub(super) fn has_other_processes(&self) -> bool {
+        self.hollow.iter().any(|path| self.groups.own_processes(path) > 0)
+            || self.mixed.keys().any(|path| self.groups.own_processes(path) == 0)
+    }
+
+    /// Whether a tree is batch, by its top.
+    fn is_batch(&mut self, member: &Member) -> bool {
+        match member.role {
+            Role::Pod(class) => {
+                let is_other = self.is_service_pod(&member.top, class) || self.is_excluded(&member.top);
+                !is_other && self.pods.may_be_batch(&member.top)
+            }
+            _ => true,
+        }
+    }
+
+    /// The group of batch that a process is in, if it is in any.
+    pub(super) fn batch_of(&self, pid: u32) -> Option<PathBuf> {
+        let (path, top) = self.groups.tree_of_process(pid)?;
+        self.batch_tops.contains(&top).then_some(path)
+    }
+
+    /// The uppermost groups of batch, with what is no batch below them.
+    fn birthplaces_now(&self) -> Vec<Birthplace> {
+        let place = |(path, inode): (&PathBuf, u64), spared| Birthplace {
+            path: path.to_string_lossy().into_owned(),
+            inode,
+            spared,
+        };
+        let trees = self.groups.trees().map(|tree| place(tree, Vec::new()));
+        let globs = self.config.kubernetes.as_ref().map_or_else(Vec::new, |kubernetes| kubernetes.groups_of_batch());
+        let is_it = |path: &Path| globs.iter().any(|glob| glob.fit(&path.to_string_lossy()) == Fit::Matches);
+        let of_pods = self.groups.leading(is_it).map(|(path, inode)| place((path, inode), self.spared_in(path)));
+        trees.chain(of_pods).collect()
+    }
+
+    /// The pods below a group that are no batch. One without a name is none yet while nothing runs in it.
+    fn spared_in(&self, group: &Path) -> Vec<String> {
+        let pods = self.groups.services().filter(|pod| pod.path.parent() == Some(group));
+        let others = pods.filter(|pod| !self.batch_tops.contains(&pod.path));
+        let spared = others.filter(|pod| self.pods.has(&pod.path) || !self.groups.processes(&pod.path).is_empty());
+        spared.map(|pod| pod.path.to_string_lossy().into_owned()).collect()
+    }
+
+    fn settle_container(&mut self, id: ContainerId, member: &Member, changes: &mut Changes) -> bool {
+        let is_new = !self.containers.contains_key(&id);
+        match self.content(member, is_new) {
+            Content::Starting => return false,
+            Content::Overhead => drop(self.left_out.insert(id)),
+            Content::Work => {
+                let container = self.container_of(&id, member);
+                if is_new {
+                    changes.containers_came.push(container.clone());
+                }
+                self.containers.insert(id, container);
+            }
+        }
+        true
+    }
+
+    /// What a group holds. A group of a `[[batch]]` is a container from the moment that it is made, so that it has its
+    /// CPUs before anybody runs in it. The top of a tree is one if anybody is in it.
+    fn content(&self, member: &Member, is_new: bool) -> Content {
+        let is_top = member.path == member.top;
+        let is_pod = matches!(member.role, Role::Pod(_));
+        let is_there = |id: &ContainerId| self.groups.of_trees().any(|(other, _)| ContainerId::of(&other) == *id);
+        let is_below = |id: &ContainerId| Path::new(&id.path).starts_with(&member.path);
+        let has_parts = || self.containers.keys().any(|id| is_below(id) && is_there(id));
+        if !is_new || (!is_top && !is_pod) || has_parts() {
+            return Content::Work;
+        }
+        let pids = self.groups.processes(&member.path);
+        match (is_pod, pids.is_empty()) {
+            (false, true) => Content::Starting,
+            (false, false) => Content::Work,
+            (true, _) => content(&member.path, &pids, |pid| self.comm(pid)),
+        }
+    }
+
+    fn comm(&self, pid: u32) -> Option<String> {
+        let comm = fs::read_to_string(self.machine.proc.join(pid.to_string()).join("comm")).ok()?;
+        Some(comm.trim_end().to_owned())
+    }
+
+    fn container_of(&mut self, id: &ContainerId, member: &Member) -> Container {
+        let rule = match member.role {
+            Role::Tree(number) => self.config.batch.get(number),
+            _ => None,
+        };
+        let said = rule.and_then(|rule| rule.cpus).map(|cpus| Wanted { cpus, from: WantedFrom::File });
+        let priority = rule.map_or(0, |rule| rule.priority);
+        let wanted = said.unwrap_or_else(|| wanted(&self.hierarchies, &id.path));
+        let name = match member.role {
+            Role::Pod(_) => format!("{}:{}", self.pods.shown(&member.top), container_name(Path::new(&id.path))),
+            _ => id.path.clone(),
+        };
+        let top = member.top.to_string_lossy().into_owned();
+        let tree = match member.role {
+            Role::Pod(_) => {
+                member.top.parent().map_or_else(|| top.clone(), |above| above.to_string_lossy().into_owned())
+            }
+            _ => top.clone(),
+        };
+        Container { id: id.clone(), top, tree, name, priority, wanted }
+    }
+}

@@ -1,0 +1,161 @@
+//! Pods and their containers by their groups, and the names that the node has for them.
+//!
+//! A kubelet keeps the logs of each pod in `/var/log/pods/NAMESPACE_NAME_UID`. So names are known without asking the
+//! cluster.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Pods without which a node does not work, whatever their class: a kube-proxy has asked for nothing.
+const SYSTEM: &str = "kube-system/";
+
+/// How much of a container's identity names it among those of its pod.
+const ID_SHOWN: usize = 12;
+
+/// The process that holds a pod's namespaces, and does no work.
+const PAUSE: &str = "pause";
+/// A group of these holds who watches over a container, not the container.
+const MONITOR: &str = "conmon";
+/// What a container's first process is called until it is the container's own.
+const STARTING: [&str; 3] = ["runc", "crun", "youki"];
+
+/// The names of this node's pods.
+#[derive(Debug)]
+pub(super) struct Pods {
+    logs: PathBuf,
+    /// By identity.
+    names: HashMap<String, String>,
+}
+
+impl Pods {
+    pub(super) fn new(logs: PathBuf) -> Self {
+        Self { logs, names: HashMap::new() }
+    }
+
+    /// NAMESPACE/NAME of the pod with this group, if the node has it.
+    pub(super) fn name(&mut self, group: &Path) -> Option<&str> {
+        let uid = uid_of(group)?;
+        if !self.names.contains_key(&uid) {
+            self.names = read_names(&self.logs);
+        }
+        self.names.get(&uid).map(String::as_str)
+    }
+
+    /// Whether the name of the pod with this group was known when it was last asked for.
+    pub(super) fn has(&self, group: &Path) -> bool {
+        uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
+    }
+
+    /// Whether a pod that has asked for nothing is batch: one that is known, and not of the system.
+    pub(super) fn may_be_batch(&mut self, group: &Path) -> bool {
+        self.name(group).is_some_and(|name| !name.starts_with(SYSTEM))
+    }
+
+    /// The pod's name for people.
+    pub(super) fn shown(&mut self, group: &Path) -> String {
+        let uid = uid_of(group).unwrap_or_default();
+        self.name(group).map_or_else(|| format!("pod {uid}"), str::to_owned)
+    }
+}
+
+fn read_names(logs: &Path) -> HashMap<String, String> {
+    let entries = fs::read_dir(logs).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| {
+        let file = entry.file_name().into_string().ok()?;
+        let (name, uid) = file.rsplit_once('_')?;
+        Some((uid.to_owned(), name.replacen('_', "/", 1)))
+    };
+    entries.filter_map(name).collect()
+}
+
+/// The identity in the name of a pod's group.
+fn uid_of(group: &Path) -> Option<String> {
+    let name = group.file_name()?.to_str()?;
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    // Above it are the names of slices, which may contain the word as well.
+    let (_, uid) = name.rsplit_once("pod")?;
+    Some(uid.replace('_', "-"))
+}
+
+/// The container's name among those of its pod.
+pub(super) fn container_name(group: &Path) -> String {
+    let name = group.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".scope").unwrap_or(&name);
+    let id = name.rsplit('-').next().unwrap_or(name);
+    id.chars().take(ID_SHOWN).collect()
+}
+
+/// What a group of a pod that is batch holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Nobody knows yet.
+    Starting,
+    /// No work.
+    Overhead,
+    /// A container.
+    Work,
+}
+
+/// What a group holds; `comm` says what a process is called.
+pub(super) fn content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Option<String>) -> Content {
+    if group.file_name().is_some_and(|name| name.to_string_lossy().contains(MONITOR)) {
+        return Content::Overhead;
+    }
+    let first = match pids {
+        [] => return Content::Starting,
+        [first] => comm(*first),
+        _ => return Content::Work,
+    };
+    match first.as_deref() {
+        None => Content::Starting,
+        Some(PAUSE) => Content::Overhead,
+        Some(comm) if STARTING.iter().any(|starting| comm.starts_with(starting)) => Content::Starting,
+        Some(_) => Content::Work,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_by_its_group() {
+        for (group, uid) in [
+            ("/kubepods/burstable/pod0a1b-2c", "0a1b-2c"),
+            ("/kubepods.slice/kubepods-pod0a1b_2c.slice", "0a1b-2c"),
+            ("/a/kubelet-kubepods-besteffort-podff_0.slice", "ff-0"),
+        ] {
+            assert_eq!(uid_of(Path::new(group)).as_deref(), Some(uid));
+        }
+    }
+
+    #[test]
+    fn a_container_is_named_by_what_the_runtime_calls_it() {
+        for group in ["/0123456789abcdef", "/cri-containerd-0123456789abcdef.scope", "/crio-0123456789abcdef.scope"] {
+            assert_eq!(container_name(Path::new(group)), "0123456789ab");
+        }
+    }
+
+    #[test]
+    fn a_pause_container_is_no_work_once_it_pauses() {
+        let of = |group: &str, pids: &[u32], comm: &str| content(Path::new(group), pids, |_| Some(comm.to_owned()));
+        assert_eq!(of("/a", &[], ""), Content::Starting);
+        assert_eq!(of("/a", &[1], "runc:[2:INIT]"), Content::Starting);
+        assert_eq!(of("/a", &[1], "pause"), Content::Overhead);
+        assert_eq!(of("/a", &[1], "python3"), Content::Work);
+        assert_eq!(of("/a", &[1, 2], "pause"), Content::Work);
+        assert_eq!(of("/crio-conmon-1.scope", &[1], "conmon"), Content::Overhead);
+    }
+
+    #[test]
+    fn fuzzed_groups_are_a_pods_or_not() {
+        sidelane_testing::fuzz("pod-names", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let group = Path::new(&*text);
+            assert!(uid_of(group).is_none_or(|uid| !uid.contains('_')));
+            assert!(container_name(group).chars().count() <= ID_SHOWN);
+            content(group, &[1], |_| Some(text.to_string()));
+        });
+    }
+}

@@ -1,0 +1,260 @@
+//! Services that are named by a port or by their processes' name.
+//!
+//! A search is cheap as long as nothing changes. For a name only processes are read that came since the last search
+//! but one: whoever starts a program does so as a new process, mostly. Each [`THOROUGH_EVERY`]th search reads all. For a
+//! port the kernel is asked who listens; who holds a socket is looked for only when the sockets of the port are others
+//! than before, since that reads every file of every process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use sidelane_host::ports::listening_here;
+use sidelane_host::procfs::{all_pids, command_name};
+use sidelane_host::service::{Service, Target, holders};
+use sidelane_host::thread::Thread;
+
+use super::found::ServiceId;
+use crate::config::{Config, Match};
+
+/// A process may become another program long after it came.
+const THOROUGH_EVERY: u64 = 10;
+/// The kernel keeps so much of a process's name.
+const COMM_LEN: usize = 15;
+
+/// A service that is looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    /// The `[[service]]`, by its place in the file.
+    pub(super) rule: usize,
+    pub(super) target: Target,
+    /// What it was found as.
+    pub(super) id: Option<ServiceId>,
+    /// Its processes, of those that were found.
+    known: BTreeSet<Thread>,
+    /// The sockets of its port.
+    sockets: BTreeSet<String>,
+    /// Processes that fit, and are not the service's because they are in groups of batch; with the groups.
+    impostors: BTreeMap<Thread, PathBuf>,
+}
+
+/// The group of batch that a process is in, if it is in any: whatever such a process is called, and wherever it listens,
+/// it is batch.
+pub(super) type BatchOf<'a> = &'a dyn Fn(u32) -> Option<PathBuf>;
+
+/// How it stands with a service.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    Same,
+    /// It is there, and was not before; or other processes are.
+    Came(Service),
+    /// It is there still, with these processes.
+    Grew(Service),
+    Gone,
+}
+
+/// What all searches need, read once for each of their rounds.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    named: BTreeMap<String, Vec<u32>>,
+    listening: BTreeMap<u16, BTreeSet<String>>,
+    /// Processes of the last round.
+    seen: BTreeSet<u32>,
+    /// Those of them that were new then.
+    recent: BTreeSet<u32>,
+    round: u64,
+    /// The names of all processes were read in this round.
+    is_thorough: bool,
+}
+
+impl Search {
+    /// All of a file. Those that were there before know what they knew.
+    pub(super) fn all_of(config: &Config, before: &[Self]) -> Vec<Self> {
+        let targets = config.services.iter().enumerate().filter_map(|(rule, service)| match &service.matches {
+            Match::Port(port) => Some((rule, Target::Port(*port))),
+            Match::Comm(comm) => Some((rule, Target::Comm(comm.clone()))),
+            _ => None,
+        });
+        let search = |(rule, target): (usize, Target)| {
+            let known = before.iter().find(|search| search.target == target);
+            let (known_yet, sockets, impostors) = Default::default();
+            let new = || Self { rule, target: target.clone(), id: None, known: known_yet, sockets, impostors };
+            Self { rule, ..known.cloned().unwrap_or_else(new) }
+        };
+        targets.map(search).collect()
+    }
+
+    /// How it stands now.
+    pub(super) fn look(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
+        self.impostors.retain(|process, _| process.is_there() && batch_of(process.tid).is_some());
+        match &self.target {
+            Target::Port(port) => self.by_sockets(listing.listening.get(port).cloned().unwrap_or_default(), batch_of),
+            Target::Comm(comm) => {
+                let kept: String = comm.chars().take(COMM_LEN).collect();
+                let pids = listing.named.get(&kept).map_or(&[][..], Vec::as_slice);
+                if listing.is_thorough {
+                    self.impostors.retain(|process, _| pids.contains(&process.tid));
+                    self.known.retain(|process| batch_of(process.tid).is_none());
+                }
+                let pids = self.without_batch(pids.iter().copied(), batch_of);
+                self.by_name(pids.into_iter().filter_map(Thread::of).collect(), batch_of)
+            }
+            _ => Found::Same,
+        }
+    }
+
+    /// Those of these processes that are in no group of batch. The others are noted.
+    fn without_batch(&mut self, pids: impl Iterator<Item = u32>, batch_of: BatchOf<'_>) -> BTreeSet<u32> {
+        let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
+        for pid in pids {
+            match batch_of(pid) {
+                Some(group) => impostors.extend(Thread::of(pid).map(|process| (process, group))),
+                None => drop(rest.insert(pid)),
+            }
+        }
+        self.impostors.extend(impostors);
+        rest
+    }
+
+    /// Processes of batch that fit, with their groups.
+    pub(super) fn impostors(&self) -> impl Iterator<Item = (&Thread, &PathBuf)> {
+        self.impostors.iter()
+    }
+
+    fn by_sockets(&mut self, sockets: BTreeSet<String>, batch_of: BatchOf<'_>) -> Found {
+        let was_found = !self.known.is_empty();
+        if sockets == self.sockets && !was_found && !self.impostors.is_empty() {
+            return Found::Same;
+        }
+        if sockets == self.sockets && (was_found == self.is_there()) && (was_found || sockets.is_empty()) {
+            return Found::Same;
+        }
+        self.sockets = sockets;
+        self.find(batch_of)
+    }
+
+    fn by_name(&mut self, now: BTreeSet<Thread>, batch_of: BatchOf<'_>) -> Found {
+        let fresh: BTreeSet<Thread> = now.difference(&self.known).copied().collect();
+        match (self.is_there(), fresh.is_empty()) {
+            (true, true) => Found::Same,
+            (true, false) => {
+                let pids = fresh.iter().map(|thread| thread.tid).collect();
+                self.known.retain(Thread::is_there);
+                self.known.extend(fresh);
+                Found::Grew(Service { pids, ..Service::default() })
+            }
+            (false, true) if self.known.is_empty() => Found::Same,
+            (false, _) => self.find(batch_of),
+        }
+    }
+
+    /// Looks for it anew, with all who descend from it.
+    fn find(&mut self, batch_of: BatchOf<'_>) -> Found {
+        let before = std::mem::take(&mut self.known);
+        let mut service = self.target.find().unwrap_or_default();
+        // Those that descend from the service need not fit.
+        let fits: BTreeSet<u32> = match &self.target {
+            Target::Port(_) => holders(&self.sockets),
+            _ => BTreeSet::new(),
+        };
+        self.without_batch(fits.intersection(&service.pids).copied(), batch_of);
+        service.pids.retain(|pid| batch_of(*pid).is_none());
+        if service.pids.is_empty() {
+            return if before.is_empty() { Found::Same } else { Found::Gone };
+        }
+        self.known = service.pids.iter().filter_map(|pid| Thread::of(*pid)).collect();
+        if before.intersection(&self.known).next().is_some() { Found::Grew(service) } else { Found::Came(service) }
+    }
+
+    fn is_there(&self) -> bool {
+        self.known.iter().any(Thread::is_there)
+    }
+
+    /// Forgets what was found, so that it is found again.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+        self.sockets.clear();
+    }
+}
+
+impl Listing {
+    /// Reads what these searches need.
+    pub(super) fn read(&mut self, searches: &[Search]) {
+        let wants = |wanted: fn(&Target) -> bool| searches.iter().any(|search| wanted(&search.target));
+        self.named.clear();
+        self.listening.clear();
+        if wants(|target| matches!(target, Target::Comm(_))) {
+            self.read_names();
+        }
+        if wants(|target| matches!(target, Target::Port(_))) {
+            for (inode, port) in listening_here() {
+                self.listening.entry(port).or_default().insert(inode);
+            }
+        }
+        self.round += 1;
+    }
+
+    fn read_names(&mut self) {
+        let is_thorough = self.round.is_multiple_of(THOROUGH_EVERY);
+        self.is_thorough = is_thorough;
+        let mut now: BTreeSet<u32> = all_pids().into_iter().collect();
+        now.remove(&std::process::id());
+        let new: BTreeSet<u32> = now.difference(&self.seen).copied().collect();
+        for pid in now.iter().filter(|pid| is_thorough || new.contains(pid) || self.recent.contains(pid)) {
+            if let Some(name) = command_name(*pid) {
+                self.named.entry(name).or_default().push(*pid);
+            }
+        }
+        (self.seen, self.recent) = (now, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn search(how: &str) -> Search {
+        let file = format!("[[service]]\nname = \"a\"\n{how}\n[[batch]]\ncgroup = \"/batch\"\n");
+        Search::all_of(&Config::parse("a.toml", &file).unwrap(), &[]).remove(0)
+    }
+
+    fn look(search: &mut Search, listing: &mut Listing, batch_of: BatchOf<'_>) -> Found {
+        listing.read(std::slice::from_ref(search));
+        search.look(listing, batch_of)
+    }
+
+    #[test]
+    fn who_listens_in_a_group_of_batch_is_batch() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut search = search(&format!("port = {}", listener.local_addr().unwrap().port()));
+        let (own, mut listing) = (std::process::id(), Listing::default());
+        let in_batch = |pid: u32| (pid == own).then(|| PathBuf::from("/batch/a"));
+        for _ in 0..2 {
+            assert_eq!(look(&mut search, &mut listing, &in_batch), Found::Same);
+            assert!(search.impostors().any(|(process, group)| process.tid == own && group.ends_with("batch/a")));
+        }
+        // It has left the group.
+        let found = look(&mut search, &mut listing, &|_| None);
+        assert!(matches!(&found, Found::Came(service) if service.pids.contains(&own)), "{found:?}");
+        assert_eq!(search.impostors().count(), 0);
+    }
+
+    #[test]
+    fn who_is_called_like_a_service_in_a_group_of_batch_is_batch() {
+        let mut search = search("comm = \"sleep\"");
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, mut listing) = (sleeper.id(), Listing::default());
+        while command_name(pid).as_deref() != Some("sleep") {
+            std::thread::yield_now();
+        }
+        // All others of that name on this machine are, too.
+        let found = look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
+        assert_eq!(found, Found::Same);
+        assert!(search.impostors().any(|(process, _)| process.tid == pid));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
+        assert!(search.impostors().all(|(process, _)| process.tid != pid));
+    }
+}

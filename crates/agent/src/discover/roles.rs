@@ -1,0 +1,124 @@
+//! What a group is by the file's rules.
+
+use crate::config::{Class, Config, Fit, Glob, Match};
+
+/// What a group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Nothing, and nothing below it is anything.
+    None,
+    /// Something below it may be something.
+    Leads,
+    /// A service by this `[[service]]`, with all below it.
+    Service(usize),
+    /// The top of a tree by this `[[batch]]`.
+    Tree(usize),
+    /// A pod. One that is guaranteed nothing is the top of a tree.
+    Pod(Class),
+    /// In a tree.
+    InTree,
+}
+
+impl Role {
+    /// Whether the groups below one are something.
+    pub(super) fn is_open(self) -> bool {
+        self == Self::Leads || self.is_of_tree()
+    }
+
+    /// Whether it is the top of a tree, or lies in one.
+    pub(super) fn is_of_tree(self) -> bool {
+        matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(Class::BestEffort))
+    }
+}
+
+enum Pattern {
+    Glob(Glob),
+    /// A unit of this machine's systemd: it lies in slices alone.
+    Unit(String),
+}
+
+/// All patterns of a file.
+pub(super) struct Roles {
+    patterns: Vec<(Pattern, Role)>,
+}
+
+impl Roles {
+    pub(super) fn of(config: &Config) -> Self {
+        let services = config.services.iter().enumerate().filter_map(|(number, rule)| {
+            let role = Role::Service(number);
+            match &rule.matches {
+                Match::Cgroup(glob) => Some((Pattern::Glob(glob.clone()), role)),
+                Match::Unit(unit) => Some((Pattern::Unit(unit.clone()), role)),
+                _ => None,
+            }
+        });
+        let trees = config.batch.iter().enumerate();
+        let trees = trees.map(|(number, tree)| (Pattern::Glob(tree.cgroup.clone()), Role::Tree(number)));
+        let pods = config.kubernetes.iter().flat_map(|kubernetes| kubernetes.pods());
+        let pods = pods.map(|(class, glob)| (Pattern::Glob(glob), Role::Pod(class)));
+        Self { patterns: services.chain(trees).chain(pods).collect() }
+    }
+
+    /// What the group of this path is, if the one above it is `above`.
+    pub(super) fn role(&self, path: &str, above: Role) -> Role {
+        match above {
+            Role::Leads => {}
+            above if above.is_of_tree() => return Role::InTree,
+            _ => return Role::None,
+        }
+        let fits = self.patterns.iter().map(|(pattern, role)| (pattern.fit(path), *role));
+        match fits.max_by_key(|(fit, _)| *fit) {
+            Some((Fit::Matches, role)) => role,
+            Some((Fit::Leads, _)) => Role::Leads,
+            _ => Role::None,
+        }
+    }
+}
+
+impl Pattern {
+    fn fit(&self, path: &str) -> Fit {
+        match self {
+            Self::Glob(glob) => glob.fit(path),
+            Self::Unit(unit) => {
+                let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+                let is_slice = |part: &str| part.is_empty() || part.ends_with(".slice");
+                match above.split('/').all(is_slice) {
+                    // What would be mistaken for a kernel file, systemd marks so.
+                    true if name.strip_prefix('_').unwrap_or(name) == unit => Fit::Matches,
+                    true if is_slice(name) => Fit::Leads,
+                    _ => Fit::No,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(text: &str) -> Roles {
+        Roles::of(&Config::parse("a.toml", text).expect("it can be read"))
+    }
+
+    #[test]
+    fn a_unit_lies_in_slices() {
+        let roles = roles("kubernetes = true\n[[service]]\nname = \"redis\"\nunit = \"redis@1\"\n");
+        let role = |path: &str| roles.role(path, Role::Leads);
+        let found = Role::Service(0);
+        assert_eq!(role("/system.slice/system-redis.slice/redis@1.service"), found);
+        assert_eq!(role("/redis@1.service"), found);
+        assert_eq!(role("/system.slice"), Role::Leads);
+        assert_eq!(role("/user.slice/user@0.service/redis@1.service"), Role::None);
+        assert_eq!(role("/system.slice/redis@2.service"), Role::None);
+    }
+
+    #[test]
+    fn below_a_tree_all_is_the_trees() {
+        let roles = roles("[[service]]\nname = \"a\"\nport = 1\n[[batch]]\ncgroup = \"/batch/*\"\n");
+        let tree = Role::Tree(0);
+        assert_eq!(roles.role("/batch", Role::Leads), Role::Leads);
+        assert_eq!(roles.role("/batch/a", Role::Leads), tree);
+        assert_eq!(roles.role("/batch/a/b", tree), Role::InTree);
+    }
+}

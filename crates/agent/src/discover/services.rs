@@ -1,0 +1,234 @@
+//! Services, as they come and go: groups that are one, and processes that are.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use sidelane_host::service::Service;
+
+use super::Finder;
+use super::found::{Changes, FoundService, GroupId, ServiceId};
+use super::groups::Member;
+use super::processes::Found;
+use super::roles::Role;
+use crate::config::{Class, Fit, Match, ServiceTerms};
+
+/// What a group that is a service is called, and on which terms.
+struct Known {
+    name: String,
+    terms: ServiceTerms,
+    rule: Option<usize>,
+}
+
+// Groups.
+impl Finder {
+    /// Compares the groups that are services with those of the last look. Whether all of them hold somebody.
+    pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
+        let members: Vec<Member> = self.groups.services().collect();
+        let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
+        for member in members {
+            let Some(known) = self.known(&member) else { continue };
+            match self.found_at(&member) {
+                Some(id) => {
+                    there.insert(id);
+                    self.bring_up_to_date(id, known);
+                }
+                None => newcomers.push((member, known)),
+            }
+        }
+        // Before anybody comes: their names are free again.
+        self.dismiss_others(&there, changes);
+        newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
+    }
+
+    /// Services that are groups, and are there no more.
+    fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
+        let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
+        let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
+        gone.into_iter().for_each(|id| self.dismiss(id, changes));
+    }
+
+    /// Whether a group is a service, and which.
+    fn known(&mut self, member: &Member) -> Option<Known> {
+        match member.role {
+            Role::Service(rule) => Some(self.by_rule(rule, &member.path.to_string_lossy())),
+            Role::Pod(class) => self.pod(&member.path, class),
+            _ => None,
+        }
+    }
+
+    /// A pod that is a service: its owner says so, or its class.
+    pub(super) fn is_service_pod(&mut self, path: &Path, class: Class) -> bool {
+        self.pod(path, class).is_some()
+    }
+
+    fn pod(&mut self, path: &Path, class: Class) -> Option<Known> {
+        if self.is_excluded(path) {
+            return None;
+        }
+        let name = self.pods.shown(path);
+        let is_named = |matches: &Match| matches!(matches, Match::Pod(glob) if glob.fit(&name) == Fit::Matches);
+        if let Some(rule) = self.config.services.iter().position(|rule| is_named(&rule.matches)) {
+            return Some(self.by_rule(rule, &name));
+        }
+        let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != Class::BestEffort)?;
+        Some(Known { name, terms: kubernetes.terms.clone(), rule: None })
+    }
+
+    /// Whether a pod is to be left out.
+    pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
+        let Some(name) = self.pods.name(path) else { return false };
+        let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
+        exclude.into_iter().any(|glob| glob.fit(name) == Fit::Matches)
+    }
+
+    /// A service by a `[[service]]`. What a pattern matches has the last part of its path in its name.
+    fn by_rule(&self, number: usize, path: &str) -> Known {
+        let rule = &self.config.services[number];
+        let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
+        let last = path.rsplit('/').next().unwrap_or(path);
+        let name = if is_pattern { format!("{}:{last}", rule.name) } else { rule.name.clone() };
+        Known { name, terms: rule.terms.clone(), rule: Some(number) }
+    }
+
+    fn found_at(&self, member: &Member) -> Option<ServiceId> {
+        let at = |service: &&FoundService| service.group == Some(GroupId::of(member));
+        self.services.values().find(at).map(|service| service.id)
+    }
+
+    fn bring_up_to_date(&mut self, id: ServiceId, known: Known) {
+        let Some(service) = self.services.get_mut(&id) else { return };
+        if service.group.as_ref().is_none_or(|group| service.name != with_path(&known.name, group)) {
+            service.name = known.name;
+        }
+        (service.terms, service.rule) = (known.terms, known.rule);
+    }
+
+    /// Takes in a group, if it has processes.
+    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
+        let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
+        if pids.is_empty() {
+            return false;
+        }
+        self.take_from_searches(&pids, &known.name, changes);
+        let service = Service { pids, group: self.groups.group(&member.path), ..Service::default() };
+        self.take_in(known, service, Some(GroupId::of(member)), changes);
+        true
+    }
+
+    /// A group that is a service has its processes, whoever found them before.
+    fn take_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
+        for number in 0..self.searches.len() {
+            let found = self.searches[number].id.and_then(|id| self.services.get(&id));
+            if found.is_some_and(|found| !found.service.pids.is_disjoint(pids)) {
+                self.forget(number, changes);
+                self.taken.insert(self.searches[number].rule, name.to_owned());
+            }
+        }
+    }
+}
+
+// Processes.
+impl Finder {
+    /// Searches all processes for services.
+    pub(super) fn search(&mut self, changes: &mut Changes) {
+        if self.searches.is_empty() {
+            return;
+        }
+        self.listing.read(&self.searches);
+        for number in 0..self.searches.len() {
+            let mut search = self.searches[number].clone();
+            let found = search.look(&self.listing, &|pid| self.batch_of(pid));
+            self.searches[number] = search;
+            self.searched(number, found, changes);
+        }
+    }
+
+    fn searched(&mut self, number: usize, found: Found, changes: &mut Changes) {
+        let id = self.searches[number].id;
+        match (found, id) {
+            (Found::Same, _) => {}
+            (Found::Grew(service), Some(id)) => self.grow(id, service, changes),
+            (Found::Came(service) | Found::Grew(service), _) => {
+                self.forget(number, changes);
+                self.settle(number, service, changes);
+            }
+            (Found::Gone, _) => self.forget(number, changes),
+        }
+        self.rename(number);
+    }
+
+    /// What a search found is a service, unless its processes are one already.
+    fn settle(&mut self, number: usize, service: Service, changes: &mut Changes) {
+        let rule = self.searches[number].rule;
+        if let Some(other) = self.taken_by(&service) {
+            self.taken.insert(rule, other);
+            // Somebody may end the other one.
+            self.searches[number].forget();
+            return;
+        }
+        self.taken.remove(&rule);
+        let known = self.by_rule(rule, "");
+        self.searches[number].id = Some(self.take_in(known, service, None, changes));
+    }
+
+    /// The service that has one of these processes.
+    fn taken_by(&self, service: &Service) -> Option<String> {
+        let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect();
+        let has = |other: &&FoundService| match &other.group {
+            Some(group) => groups.iter().any(|path| path.starts_with(&group.path)),
+            None => !other.service.pids.is_disjoint(&service.pids),
+        };
+        self.services.values().find(has).map(|other| other.name.clone())
+    }
+
+    fn grow(&mut self, id: ServiceId, service: Service, changes: &mut Changes) {
+        let Some(found) = self.services.get_mut(&id) else { return };
+        found.service.pids.extend(&service.pids);
+        found.service.pids.retain(|pid| sidelane_host::procfs::is_alive(*pid));
+        changes.services_grew.push(found.clone());
+    }
+
+    fn forget(&mut self, number: usize, changes: &mut Changes) {
+        if let Some(id) = self.searches[number].id.take() {
+            self.dismiss(id, changes);
+        }
+    }
+
+    /// By the file as it is now.
+    fn rename(&mut self, number: usize) {
+        let Some(id) = self.searches[number].id else { return };
+        let known = self.by_rule(self.searches[number].rule, "");
+        self.bring_up_to_date(id, known);
+    }
+}
+
+// Both.
+impl Finder {
+    fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
+        let id = self.new_id();
+        let name = self.unused(known.name, group.as_ref());
+        let found = FoundService { id, name, terms: known.terms, rule: known.rule, service, group };
+        changes.services_came.push(found.clone());
+        self.services.insert(id, found);
+        id
+    }
+
+    /// The name, or the whole path with it where another one has it.
+    fn unused(&self, name: String, group: Option<&GroupId>) -> String {
+        let is_used = self.services.values().any(|service| service.name == name);
+        match group.filter(|_| is_used) {
+            Some(group) => with_path(&name, group),
+            None => name,
+        }
+    }
+
+    fn dismiss(&mut self, id: ServiceId, changes: &mut Changes) {
+        self.services.remove(&id);
+        changes.services_gone.push(id);
+    }
+}
+
+/// The name of a group that shares its last part with another one.
+fn with_path(name: &str, group: &GroupId) -> String {
+    format!("{name} {}", group.path)
+}

@@ -1,0 +1,145 @@
+//! Nodes of Kubernetes, by their groups: the same pods under each driver, runtime and version.
+
+use super::machine::Files;
+
+const NODES: [(&str, &str); 7] = [
+    ("v2 systemd containerd", include_str!("../../../tests/fixtures/kubernetes/v2-systemd-containerd.txt")),
+    ("v2 cgroupfs containerd", include_str!("../../../tests/fixtures/kubernetes/v2-cgroupfs-containerd.txt")),
+    ("v1 cgroupfs docker", include_str!("../../../tests/fixtures/kubernetes/v1-cgroupfs-docker.txt")),
+    ("v1 systemd docker", include_str!("../../../tests/fixtures/kubernetes/v1-systemd-docker.txt")),
+    ("v2 systemd cri-o", include_str!("../../../tests/fixtures/kubernetes/v2-systemd-crio.txt")),
+    ("v2 systemd kind", include_str!("../../../tests/fixtures/kubernetes/v2-systemd-kind.txt")),
+    ("v1 cgroupfs kind", include_str!("../../../tests/fixtures/kubernetes/v1-cgroupfs-kind.txt")),
+];
+
+/// The first of them, for what is the same on all.
+fn node() -> Files {
+    Files::of(NODES[0].1)
+}
+
+#[test]
+fn guaranteed_and_burstable_pods_are_services_and_the_rest_is_batch() {
+    for (name, listing) in NODES {
+        let node = Files::of(listing);
+        let mut look = node.finder("kubernetes = true");
+        let changes = look.again();
+        assert_eq!(look.services(), ["default/redis-0", "default/web-5d9c7b", "kube-system/etcd-node1"], "{name}");
+        // Two of one pod, with its limit each; one may use all 8 CPUs of the node, or as many as this machine has.
+        let containers = look.containers();
+        let names: Vec<&str> = containers.iter().map(|(name, _)| name.split(':').next().unwrap()).collect();
+        assert_eq!(names, ["batch/crunch-1", "batch/zip-2", "batch/zip-2"], "{name}");
+        assert_eq!((changes.services_came.len(), changes.containers_came.len()), (3, 3), "{name}");
+        assert_eq!(look.lacks(), Vec::<String>::new(), "{name}");
+        assert!(look.again().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_pods_processes_are_those_of_all_its_containers() {
+    for (name, listing) in NODES {
+        let node = Files::of(listing);
+        let mut look = node.finder("kubernetes = true");
+        look.again();
+        let web = look.finder.services().find(|service| service.name == "default/web-5d9c7b").unwrap();
+        assert!([2401, 2402].iter().all(|pid| web.service.pids.contains(pid)), "{name}: {:?}", web.service.pids);
+        assert!(!web.service.pids.contains(&2301), "{name}");
+    }
+}
+
+#[test]
+fn pods_can_be_left_out_and_named() {
+    let node = node();
+    let mut look = node.finder(
+        "[kubernetes]\nexclude = [\"kube-system/*\", \"batch/zip-*\"]\nslo = \"p99=50ms\"\n\
+         [[service]]\nname = \"redis\"\npod = \"default/redis-*\"\nslo = \"p99=5ms\"\nmay_be_placed = true\n\
+         [[service]]\nname = \"crunch\"\npod = \"batch/crunch-1\"\n",
+    );
+    look.again();
+    assert_eq!(look.services(), ["crunch", "default/web-5d9c7b", "redis:redis-0"]);
+    assert_eq!(look.containers(), []);
+    let limits =
+        look.finder.services().map(|service| (service.name.as_str(), service.terms.slo.map(|slo| slo.limit_ns)));
+    let mut limits: Vec<_> = limits.collect();
+    limits.sort_unstable();
+    assert_eq!(
+        limits,
+        [("crunch", None), ("default/web-5d9c7b", Some(50_000_000)), ("redis:redis-0", Some(5_000_000))]
+    );
+}
+
+#[test]
+fn new_pods_are_born_where_no_pod_is_spared() {
+    for (name, listing) in NODES {
+        let node = Files::of(listing);
+        let mut look = node.finder("[kubernetes]\nexclude = [\"batch/zip-*\"]");
+        look.again();
+        let [place] = look.finder.birthplaces() else { panic!("{name}: {:?}", look.finder.birthplaces()) };
+        assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
+        let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
+        spared.sort_unstable();
+        // The one that is excluded, and the system's.
+        assert_eq!(spared.len(), 2, "{name}: {spared:?}");
+        assert!(look.finder.containers().all(|container| container.tree == place.path), "{name}");
+    }
+    // A pod that has no name yet, and no processes, is none that is spared.
+    const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
+    let node = node();
+    let mut look = node.finder("kubernetes = true");
+    look.again();
+    let spared = look.finder.birthplaces()[0].spared.len();
+    node.add_group(POD);
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+    node.add_group(&format!("{POD}/cri-containerd-aa.scope 3001:proxy"));
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared + 1);
+    std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
+    look.again();
+    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+}
+
+#[test]
+fn a_pod_without_a_name_is_never_batch() {
+    let node = node();
+    std::fs::remove_dir_all(node.path().join("pods")).unwrap();
+    let mut look = node.finder("kubernetes = true");
+    look.again();
+    assert_eq!((look.services().len(), look.containers().len()), (3, 0));
+    assert!(look.services().contains(&"pod 0b6a5a0c-6f0e-4c43-8f6b-0d6c1f8c2a11".to_owned()), "{:?}", look.services());
+    let lacks = look.lacks();
+    assert!(lacks[0].starts_with("kubernetes: 6 pods have no name in ") && lacks.len() == 1, "{lacks:?}");
+}
+
+#[test]
+fn a_pod_comes_when_its_work_starts_and_goes_with_its_group() {
+    const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
+    let node = node();
+    let mut look = node.finder("kubernetes = true");
+    look.again();
+    node.add_group(POD);
+    assert!(look.again().is_empty());
+    std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
+    let (pause, work) = (format!("{POD}/cri-containerd-aa.scope"), format!("{POD}/cri-containerd-bb.scope"));
+    node.add_group(&format!("{pause} 3001:runc:[2:INIT]"));
+    assert!(look.again().is_empty());
+    node.add_group(&format!("{pause} 3001:pause"));
+    node.add_group(&work);
+    assert!(look.again().is_empty());
+    node.add_group(&format!("{work} 3002:make"));
+    let came = look.again().containers_came;
+    assert_eq!(came.iter().map(|container| container.name.as_str()).collect::<Vec<_>>(), ["batch/late:bb"]);
+    assert_eq!((came[0].id.path.as_str(), came[0].top.as_str()), (work.as_str(), POD));
+    node.remove_group(POD);
+    let gone = look.again().containers_gone;
+    assert_eq!(gone.iter().map(|id| id.path.as_str()).collect::<Vec<_>>(), [work.as_str()]);
+}
+
+#[test]
+fn a_node_without_pods_says_so() {
+    let mut look = Files::of("hierarchy v2").finder("kubernetes = true");
+    assert!(look.again().is_empty());
+    assert_eq!(
+        look.lacks(),
+        ["kubernetes: there are no groups of pods; start the kubelet, or name its group in [kubernetes] cgroup"]
+    );
+}

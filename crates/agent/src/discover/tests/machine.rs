@@ -1,0 +1,135 @@
+//! A machine that is made of files, from a listing: its hierarchies, groups, processes, and the logs of its pods.
+//!
+//! `hierarchy v2` or the controllers of version 1; `pod NAMESPACE_NAME_UID`; `group PATH PID:COMM...`, made in every
+//! hierarchy; `file PATH NAME VALUE`. What is there may be added to and removed.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sidelane_host::cgroup::Hierarchy;
+use tempfile::TempDir;
+
+use super::super::{Changes, Finder, Machine};
+use crate::config::Config;
+
+/// Longer than any interval, so that each look is a full one.
+const LATER_NS: u64 = 10_000_000_000;
+
+pub(super) struct Files {
+    dir: TempDir,
+    hierarchies: Vec<Hierarchy>,
+    /// How many groups were.
+    removed: Cell<usize>,
+}
+
+impl Files {
+    pub(super) fn of(listing: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut files = Self { dir, hierarchies: Vec::new(), removed: Cell::new(0) };
+        for line in listing.lines().filter(|line| !line.starts_with('#')) {
+            let (kind, rest) = line.split_once(' ').expect("a kind and what it is");
+            match kind {
+                "hierarchy" => files.add_hierarchy(rest),
+                "pod" => fs::create_dir_all(files.dir.path().join("pods").join(rest)).expect("a directory"),
+                "group" => files.add_group(rest),
+                "file" => files.add_file(rest),
+                other => panic!("{other} in a listing"),
+            }
+        }
+        files
+    }
+
+    fn add_hierarchy(&mut self, controllers: &str) {
+        let mount = self.dir.path().join("cgroup").join(controllers);
+        fs::create_dir_all(&mount).expect("a directory");
+        let controllers =
+            if controllers == "v2" { Vec::new() } else { controllers.split(',').map(str::to_owned).collect() };
+        self.hierarchies.push(Hierarchy { mount, root: "/".into(), controllers });
+    }
+
+    /// Makes a group: `PATH PID:COMM...`.
+    pub(super) fn add_group(&self, line: &str) {
+        let mut words = line.split(' ');
+        let path = words.next().expect("a path");
+        let processes: Vec<(&str, &str)> = words.map(|word| word.split_once(':').expect("a process")).collect();
+        for (pid, comm) in &processes {
+            let dir = self.dir.path().join("proc").join(pid);
+            fs::create_dir_all(&dir).expect("a directory");
+            fs::write(dir.join("comm"), format!("{comm}\n")).expect("a file");
+        }
+        let pids: String = processes.iter().map(|(pid, _)| format!("{pid}\n")).collect();
+        for dir in self.dirs(path) {
+            fs::create_dir_all(&dir).expect("a directory");
+            fs::write(dir.join("cgroup.procs"), &pids).expect("a file");
+        }
+    }
+
+    fn add_file(&self, line: &str) {
+        let [path, name, value] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line} in a listing") };
+        self.dirs(path).for_each(|dir| fs::write(dir.join(name), format!("{value}\n")).expect("a file"));
+    }
+
+    /// Removes a group with all below it, if it is there. It is moved elsewhere: the kernel never gives the inode of a
+    /// group to another one, and a file system would.
+    pub(super) fn remove_group(&self, path: &str) {
+        for dir in self.dirs(path).filter(|dir| dir.exists()) {
+            self.removed.set(self.removed.get() + 1);
+            let elsewhere = self.dir.path().join(format!("removed-{}", self.removed.get()));
+            fs::rename(dir, elsewhere).expect("it is there");
+        }
+    }
+
+    fn dirs<'a>(&'a self, path: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
+        self.hierarchies.iter().map(move |hierarchy| hierarchy.dir(path))
+    }
+
+    /// A finder on this machine, and all that it is asked for.
+    pub(super) fn finder(&self, file: &str) -> Look {
+        let config = Config::parse("a.toml", file).unwrap_or_else(|problems| panic!("{problems}"));
+        let machine = Machine {
+            hierarchies: Some(self.hierarchies.clone()),
+            proc: self.dir.path().join("proc"),
+            pod_logs: self.dir.path().join("pods"),
+        };
+        Look { finder: Finder::on(&config, machine), now: 0 }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// A finder with its clock.
+pub(super) struct Look {
+    pub(super) finder: Finder,
+    now: u64,
+}
+
+impl Look {
+    /// What has changed, when so much time has passed that it looks at everything.
+    pub(super) fn again(&mut self) -> Changes {
+        self.now += LATER_NS;
+        self.finder.look(self.now)
+    }
+
+    /// The names of all services.
+    pub(super) fn services(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.finder.services().map(|service| service.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The names of all containers, and how many CPUs they want.
+    pub(super) fn containers(&self) -> Vec<(String, u32)> {
+        let mut names: Vec<(String, u32)> =
+            self.finder.containers().map(|container| (container.name.clone(), container.wanted.cpus)).collect();
+        names.sort();
+        names
+    }
+
+    /// What the owner is told.
+    pub(super) fn lacks(&self) -> Vec<String> {
+        self.finder.lacks().iter().map(ToString::to_string).collect()
+    }
+}

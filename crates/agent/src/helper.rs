@@ -1,0 +1,254 @@
+//! The agent's helper: a thread without real-time class that finds services and containers, and where requests of
+//! services can be seen.
+//!
+//! Both take time that grows with the machine: processes, open files, network namespaces. The agent's own thread is a
+//! real-time one, and only takes in what the helper has found.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use sidelane_host::clock::now_ns;
+
+use super::config::Config;
+use super::discover::{Birthplace, Changes, Container, ContainerId, Finder, FoundService, Lack, ServiceId};
+use sidelane_requests::search::{Answer, Question, Search};
+
+/// After the kernel had no memory for a wait.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the helper has found.
+pub enum Report {
+    /// A look found something new.
+    Looked(Box<Looked>),
+    /// The same after another file was read, with all that are there.
+    Reloaded(Box<Reloaded>),
+    /// Where requests of a service can be seen.
+    Requests(Answer),
+}
+
+/// The result of a look at the machine.
+pub struct Looked {
+    /// Services and containers that came and went since the last report.
+    pub changes: Changes,
+    /// What the file names and the machine lacks.
+    pub lacks: Vec<Lack>,
+    /// The groups in which new batch is made.
+    pub birthplaces: Vec<Birthplace>,
+}
+
+/// All that the new file names and the machine has.
+pub struct Reloaded {
+    /// The first look by the new file.
+    pub looked: Looked,
+    /// All services.
+    pub services: BTreeMap<ServiceId, FoundService>,
+    /// All containers.
+    pub containers: BTreeMap<ContainerId, Container>,
+}
+
+/// What the helper is to do next.
+#[derive(Default)]
+struct Orders {
+    looks: bool,
+    reload: Option<Box<Config>>,
+    questions: Option<Vec<Question>>,
+    held: Vec<ContainerId>,
+    ends: bool,
+}
+
+#[derive(Default)]
+struct Board(Mutex<Orders>);
+
+impl Board {
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The helper, as the agent sees it. Dropping this ends it.
+pub struct Helper {
+    board: Arc<Board>,
+    /// Wakes the helper.
+    kick: Arc<OwnedFd>,
+    /// Wakes the agent.
+    bell: Arc<OwnedFd>,
+    reports: Receiver<Report>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Helper {
+    /// Starts it.
+    pub fn start(config: &Config) -> Result<Self> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let (kick, bell) = (event()?, event()?);
+        let board = Arc::new(Board::default());
+        let (sender, reports) = channel();
+        let worker = Worker {
+            finder: Finder::new(config),
+            search: Search::default(),
+            board: Arc::clone(&board),
+            kick: Arc::clone(&kick),
+            bell: Arc::clone(&bell),
+            reports: sender,
+            told: Default::default(),
+        };
+        let thread = thread::Builder::new().name("sidelane-helper".to_owned()).spawn(move || worker.run());
+        let thread = Some(thread.context("cannot start the helper thread")?);
+        Ok(Self { board, kick, bell, reports, thread })
+    }
+
+    /// Becomes readable when it has found something.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Has it look for services and containers.
+    ///
+    /// # Errors
+    /// If it has ended by itself: the agent would be blind.
+    pub fn look(&self) -> Result<()> {
+        ensure!(
+            self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
+            "the thread that finds services has ended early: start the agent again, and report its last messages"
+        );
+        self.order(|orders| orders.looks = true);
+        Ok(())
+    }
+
+    /// Has it look where requests of these services, and of no others, can be seen.
+    pub fn ask(&self, questions: Vec<Question>) {
+        self.order(|orders| orders.questions = Some(questions));
+    }
+
+    /// Tells it that a container is looked after.
+    pub fn note_held(&self, id: &ContainerId) {
+        self.order(|orders| orders.held.push(id.clone()));
+    }
+
+    /// What it has found since the last call.
+    pub fn reports(&self) -> Vec<Report> {
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        self.reports.try_iter().collect()
+    }
+
+    /// Has it go on by another file. The next report that is a [`Report::Reloaded`] is about that.
+    pub fn reload(&self, config: &Config) {
+        self.order(|orders| orders.reload = Some(Box::new(config.clone())));
+    }
+
+    /// Waits for a report. `None`: there was none in this time.
+    ///
+    /// # Errors
+    /// If it has ended by itself.
+    pub fn next_report(&self, within: Duration) -> Result<Option<Report>> {
+        match self.reports.recv_timeout(within) {
+            Ok(report) => Ok(Some(report)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(error) => Err(error).context("the thread that finds services has ended early"),
+        }
+    }
+
+    fn order(&self, order: impl FnOnce(&mut Orders)) {
+        order(&mut self.board.orders());
+        ring(&self.kick);
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It is not waited for: it may be reading a large machine, and changes nothing.
+        self.order(|orders| orders.ends = true);
+    }
+}
+
+/// Fails only when the counter is full, and then it is readable already.
+fn ring(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+/// The thread's side.
+struct Worker {
+    finder: Finder,
+    search: Search,
+    board: Arc<Board>,
+    kick: Arc<OwnedFd>,
+    bell: Arc<OwnedFd>,
+    reports: Sender<Report>,
+    /// What was reported last besides changes.
+    told: (Vec<Lack>, Vec<Birthplace>),
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            let groups_changed = self.wait().unwrap_or_else(|_| {
+                thread::sleep(PAUSE);
+                false
+            });
+            let orders = std::mem::take(&mut *self.board.orders());
+            if orders.ends {
+                return;
+            }
+            orders.held.iter().for_each(|id| self.finder.note_held(id));
+            if let Some(config) = &orders.reload {
+                self.reload(config);
+            } else if groups_changed || orders.looks {
+                self.look();
+            }
+            if let Some(questions) = orders.questions {
+                let Self { search, reports, bell, .. } = &mut self;
+                search.answer(questions, |answer| tell(reports, bell, Report::Requests(answer)));
+            }
+        }
+    }
+
+    /// Waits for orders, or until a group comes or goes, and returns whether one did.
+    fn wait(&self) -> io::Result<bool> {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.kick.as_fd(), PollFlags::IN)];
+        fds.extend(self.finder.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let groups_changed = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        let _ = rustix::io::read(&*self.kick, &mut [0; 8]);
+        Ok(groups_changed)
+    }
+
+    fn look(&mut self) {
+        let told = std::mem::take(&mut self.told);
+        let looked = self.looked();
+        if !looked.changes.is_empty() || self.told != told {
+            tell(&self.reports, &self.bell, Report::Looked(Box::new(looked)));
+        }
+    }
+
+    fn looked(&mut self) -> Looked {
+        let changes = self.finder.look(now_ns());
+        let (lacks, birthplaces) = (self.finder.lacks(), self.finder.birthplaces().to_vec());
+        self.told = (lacks.clone(), birthplaces.clone());
+        Looked { changes, lacks, birthplaces }
+    }
+
+    fn reload(&mut self, config: &Config) {
+        self.finder.reload(config);
+        let looked = self.looked();
+        let services = self.finder.services().map(|service| (service.id, service.clone())).collect();
+        let containers = self.finder.containers().map(|container| (container.id.clone(), container.clone())).collect();
+        tell(&self.reports, &self.bell, Report::Reloaded(Box::new(Reloaded { looked, services, containers })));
+    }
+}
+
+fn tell(reports: &Sender<Report>, bell: &OwnedFd, report: Report) {
+    // The agent may have ended.
+    if reports.send(report).is_ok() {
+        ring(bell);
+    }
+}

@@ -1,0 +1,213 @@
+//! Which batch lanes batch was sent away from: the lanes' keepers ask for it, the agent does it.
+//!
+//! A keeper that holds a lane for long wants batch elsewhere. Where that is the policy knows, to which such a lane is a
+//! CPU that is not there. So the keeper rings and waits until the agent has acted.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use sidelane_host::cpulist::CpuSet;
+
+use sidelane_lanes::holder::Evictor;
+
+/// The agent acts within some 100 µs, or between two steps of a slow look. A keeper that waits in vain holds its lane on.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Batch in user mode is frozen a few microseconds after it runs again.
+const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// The lanes, shared with their keepers.
+pub struct Book {
+    state: Mutex<State>,
+    acted: Condvar,
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    evicted: BTreeSet<u32>,
+    /// Lanes whose keepers are about to end.
+    forsaken: BTreeSet<u32>,
+    /// How often anybody has asked.
+    asked: u64,
+    /// Up to which of these the agent has acted, and whether that worked.
+    done: u64,
+    failed: bool,
+    /// Batch that was paused does not stand still yet.
+    leaving: bool,
+    closed: bool,
+}
+
+/// What was asked for up to some moment.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Lanes that batch has to leave.
+    pub lanes: CpuSet,
+    number: u64,
+}
+
+impl Book {
+    /// Nobody asks for anything.
+    pub fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { state: Mutex::default(), acted: Condvar::new(), bell })
+    }
+
+    /// Becomes readable when a keeper asks.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// What is asked for now.
+    pub fn asked(&self) -> Asked {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let state = self.state();
+        Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
+    }
+
+    /// The agent has acted by that. `leaving`: see [`Book::note_leaving`].
+    pub fn has_acted(&self, asked: &Asked, failed: bool, leaving: bool) {
+        let mut state = self.state();
+        (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
+        self.acted.notify_all();
+    }
+
+    /// Notes whether batch that was paused goes on for now: a task in a long system call does.
+    pub fn note_leaving(&self, leaving: bool) {
+        self.state().leaving = leaving;
+        self.acted.notify_all();
+    }
+
+    /// Whether keepers were last told that batch is still leaving.
+    pub fn is_leaving(&self) -> bool {
+        self.state().leaving
+    }
+
+    /// Whether a keeper waits for an answer.
+    pub fn is_asked(&self) -> bool {
+        let state = self.state();
+        state.asked > state.done
+    }
+
+    /// Does `work`, in which the keepers of these lanes end. Nobody acts for them meanwhile, so they wait for nobody.
+    pub fn forsaking<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
+        self.state().forsaken = lanes.iter().collect();
+        self.acted.notify_all();
+        let done = work();
+        self.state().forsaken.clear();
+        done
+    }
+
+    /// Nobody will act any more.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.acted.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no keeper panics")
+    }
+
+    fn ask(&self, state: &mut State) -> u64 {
+        state.asked += 1;
+        // Fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        state.asked
+    }
+}
+
+impl Evictor for Book {
+    fn evict(&self, cpu: u32) -> io::Result<()> {
+        let mut state = self.state();
+        state.evicted.insert(cpu);
+        let number = self.ask(&mut state);
+        let waits = |state: &mut State| state.done < number && !state.closed && !state.forsaken.contains(&cpu);
+        let (mut state, _) = self.acted.wait_timeout_while(state, ANSWER_TIMEOUT, waits).expect("no keeper panics");
+        if state.done >= number && !state.failed {
+            return Ok(());
+        }
+        state.evicted.remove(&cpu);
+        self.ask(&mut state);
+        Err(io::Error::other("batch could not be sent away"))
+    }
+
+    fn restore(&self, cpu: u32) -> io::Result<()> {
+        let mut state = self.state();
+        if state.evicted.remove(&cpu) {
+            self.ask(&mut state);
+        }
+        Ok(())
+    }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        let waits = |state: &mut State| state.leaving && !state.closed && !state.forsaken.contains(&cpu);
+        let waited = self.acted.wait_timeout_while(self.state(), FREEZE_TIMEOUT, waits);
+        !waited.expect("no keeper panics").0.leaving
+    }
+
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        Book::is_leaving(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_keeper_waits_until_batch_has_left() {
+        let book = Arc::new(Book::new().unwrap());
+        let keeper = {
+            thread::spawn({
+                let book = Arc::clone(&book);
+                move || book.evict(3)
+            })
+        };
+        let asked = loop {
+            let asked = book.asked();
+            if asked.lanes.contains(3) {
+                break asked;
+            }
+            thread::yield_now();
+        };
+        book.has_acted(&asked, false, true);
+        assert!(keeper.join().unwrap().is_ok());
+        assert!(!book.has_left(3), "a task is in a long system call");
+        book.note_leaving(false);
+        assert!(book.has_left(3));
+        book.restore(3).unwrap();
+        assert!(book.asked().lanes.is_empty());
+    }
+
+    #[test]
+    fn a_keeper_that_is_to_end_waits_for_nobody() {
+        let book = Arc::new(Book::new().unwrap());
+        let keeper = thread::spawn({
+            let book = Arc::clone(&book);
+            move || book.evict(3)
+        });
+        while !book.is_asked() {
+            thread::yield_now();
+        }
+        let began = Instant::now();
+        book.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
+        assert!(began.elapsed() < ANSWER_TIMEOUT, "nobody waited for an answer");
+        assert!(book.asked().lanes.is_empty());
+    }
+
+    #[test]
+    fn a_keeper_whom_nobody_answers_holds_on() {
+        let book = Book::new().unwrap();
+        book.close();
+        assert!(book.evict(3).is_err());
+        assert!(book.asked().lanes.is_empty());
+    }
+}

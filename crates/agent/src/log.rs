@@ -1,0 +1,138 @@
+//! The audit log of CPUs: what was decided for whom, why, and on what.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use sidelane_policy::cpus::{Action, Observation, Reason};
+
+use super::tracked::Tracked;
+use sidelane_diagnostics::audit::{Audit, Line};
+use sidelane_rollback::cpu_mask::set;
+
+/// The pen of the agent.
+pub type CpuAudit = Audit<CpuLine>;
+
+/// One decision.
+#[derive(Clone, Debug)]
+pub struct CpuLine {
+    /// What was decided.
+    pub action: Action,
+    /// For whom, as the file or the machine names it.
+    pub name: Arc<str>,
+    /// Why.
+    pub why: Reason,
+    /// On what.
+    pub seen: Seen,
+}
+
+/// The values that were seen, of the whole machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The most interference on any CPU, and on which.
+    pub interference: Option<(f64, u32)>,
+    /// From which on it counts.
+    pub threshold: Option<f64>,
+    /// CPUs' worth of time that anybody ran.
+    pub busy: f64,
+    /// Of it, services.
+    pub serving: f64,
+    /// CPUs that are online and the agent's.
+    pub cpus: usize,
+}
+
+impl Seen {
+    /// The values of an observation.
+    pub fn of(seen: &Observation, threshold: Option<f64>) -> Self {
+        let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
+        let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
+        Self {
+            interference: most.max_by(|one, other| one.0.total_cmp(&other.0)),
+            threshold,
+            busy: online().map(|(_, cpu)| cpu.busy).sum(),
+            serving: online().map(|(_, cpu)| cpu.serving).sum(),
+            cpus: online().count(),
+        }
+    }
+
+    fn values(&self) -> Map<String, Value> {
+        let mut values = Map::new();
+        let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));
+        if let Some((value, cpu)) = self.interference {
+            put("interference", json!(value));
+            put("interference_cpu", json!(cpu));
+        }
+        self.threshold.into_iter().for_each(|e| put("threshold", json!(e)));
+        put("busy_cpus", json!(self.busy));
+        put("serving_cpus", json!(self.serving));
+        put("cpus_count", json!(self.cpus));
+        values
+    }
+}
+
+impl Line for CpuLine {
+    fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
+        let (whom, word, cpus) = in_words(self.action);
+        put(whom, json!(&*self.name));
+        put("action", json!(word));
+        cpus.into_iter().for_each(|cpus| put("cpus", json!(cpus)));
+        put("why", json!(self.why.to_string()));
+        put("seen", Value::Object(self.seen.values()));
+        fields
+    }
+}
+
+/// Whom an action is about, a word for it, and the CPUs.
+pub fn in_words(action: Action) -> (&'static str, &'static str, Option<String>) {
+    match action {
+        Action::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
+        Action::Pause { .. } => ("container", "pause", None),
+        Action::Place { cpus, .. } => ("service", "place", Some(cpus.to_string())),
+    }
+}
+
+/// As it is told to people.
+pub fn sentence(action: Action, name: &str) -> String {
+    match action {
+        Action::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
+        Action::Pause { .. } => format!("pause {name}"),
+        Action::Place { cpus, .. } => format!("place {name} on CPUs {}", set(&cpus)),
+    }
+}
+
+/// Whom an action is about, by name.
+pub fn name_of(action: Action, tracked: &Tracked) -> Arc<str> {
+    let container = |place| tracked.containers.get(place).map(|contained| contained.container.name.as_str());
+    let service = |place| tracked.services.get(place).map(|served| served.found.name.as_str());
+    let name = match action {
+        Action::Confine { container: place, .. } | Action::Pause { container: place } => container(place),
+        Action::Place { service: place, .. } => service(place),
+    };
+    name.unwrap_or("who is gone").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::cpus::{CpuMask, CpuSeen};
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_who_what_why_and_on_what() {
+        let mut seen = Observation::default();
+        seen.cpus[3] = CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
+        let cpus: CpuMask = [1, 2].into_iter().collect();
+        let action = Action::Confine { container: 7, cpus };
+        let seen = Seen::of(&seen, Some(40.0));
+        let line = CpuLine { action, name: "/batch/a".into(), why: Reason::Interference, seen };
+        let told = Value::Object(line.fields());
+        let expected = json!({
+            "container": "/batch/a", "action": "confine", "cpus": "1-2",
+            "why": "interference reached the threshold on a CPU of a service",
+            "seen": { "interference": 41.5, "interference_cpu": 3, "threshold": 40.0, "busy_cpus": 1.0,
+                      "serving_cpus": 0.5, "cpus_count": 1 }
+        });
+        assert_eq!(told, expected);
+    }
+}

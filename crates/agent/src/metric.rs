@@ -1,0 +1,265 @@
+//! How interference is told: by counters, by harm, from a recording, or not at all.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{BatchShares, Cores, CpuMask, Inflation, MAX_CPUS, Silence};
+use sidelane_tracker::interference::Interference;
+use sidelane_tracker::tracker::Tracker;
+
+use super::away::Away;
+use super::config::{OnMachine, Told};
+use super::seen::Span;
+use super::tracked::Tracked;
+use crate::replay::Replay;
+
+/// A service of which nothing was recorded for so long was not active, as with counters.
+const VALUE_LASTS_NS: Nanos = 10_000_000;
+
+/// From what interference is told.
+pub enum Metric {
+    /// It is not: the policy does not go by it.
+    None,
+    /// By counters, which the kernel program reads.
+    Counters(Box<Counters>),
+    /// By the services' own request times.
+    Harm(Box<Harm>),
+    /// From a recording.
+    Replay(Replayed),
+}
+
+impl Metric {
+    /// What the file comes to here. The tracker was loaded for it.
+    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+        match &here.told {
+            _ if !is_needed => Ok(Self::None),
+            Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
+            Told::Counters(formula) => {
+                let opened = Interference::open(formula, &here.online, tracker);
+                let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
+                let counters = Counters { open: opened, cpus: here.online.clone(), away: Away::default() };
+                Ok(Self::Counters(Box::new(counters)))
+            }
+            Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
+        }
+    }
+
+    /// The same for a tracker that runs already, and was loaded for a policy that does not go by interference.
+    pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
+        let features = tracker.features();
+        let is_loaded = match &here.told {
+            Told::Harm => features.requests,
+            Told::Counters(_) => features.interference,
+            Told::Replay(_) => true,
+        };
+        ensure!(
+            is_loaded,
+            "the policy goes by interference, which the agent can see from its start on alone: restart it"
+        );
+        Self::start(here, true, tracker)
+    }
+
+    /// On the CPUs beside batch, counters are read each `tick` while a service runs on, and a value that reaches
+    /// `threshold` rings. On all others there is no batch to take away: the next look reads the peak.
+    pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
+        let Self::Counters(counters) = self else { return };
+        for cpu in all {
+            let is_beside = beside_batch.contains(cpu as usize);
+            counters.open.set_tick(cpu, is_beside.then_some(tick));
+            counters.open.set_threshold(cpu, is_beside.then_some(threshold));
+        }
+    }
+
+    /// These CPUs have come online: what was open there before counts no more.
+    pub fn count_on(&mut self, came: &CpuSet) -> Result<()> {
+        let Self::Counters(counters) = self else { return Ok(()) };
+        for cpu in came {
+            let opened = counters.open.open_again(cpu);
+            opened.with_context(|| format!("interference on CPU {cpu}, which has come online, is not counted"))?;
+        }
+        counters.cpus = counters.cpus.union(came);
+        Ok(())
+    }
+
+    /// These are the cores from now on.
+    pub fn has_cores(&mut self, cores: &Cores) {
+        if let Self::Harm(harm) = self {
+            harm.cores = cores.clone();
+        }
+    }
+
+    /// In words, for every output.
+    pub fn words(&self) -> String {
+        match self {
+            Self::None => "nothing: the policy does not go by it".to_owned(),
+            Self::Counters(counters) => format!("counters: {}", counters.open.formula()),
+            Self::Harm(_) => {
+                "harm: request times beside batch against those alone, since nothing is counted".to_owned()
+            }
+            Self::Replay(replayed) => format!("replay: the recording {}", replayed.file.display()),
+        }
+    }
+
+    /// When there is something new to be read, though nobody rings.
+    pub fn due_ns(&self) -> Option<Nanos> {
+        match self {
+            Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_ns()?),
+            _ => None,
+        }
+    }
+
+    /// Takes in what is due.
+    pub fn follow(&mut self, now_ns: Nanos) {
+        if let Self::Replay(replayed) = self {
+            replayed.follow(now_ns);
+        }
+    }
+
+    /// Interference on a CPU; `None` where nothing is known.
+    pub fn read(&self, cpu: u32) -> Option<f64> {
+        match self {
+            Self::None => None,
+            Self::Counters(counters) => counters.open.read(cpu),
+            Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
+            Self::Replay(replayed) => replayed.values.get(cpu as usize).copied().flatten().map(|(_, value)| value),
+        }
+    }
+
+    /// The most that there was on a CPU since this was last asked.
+    pub fn peak(&self, cpu: u32) -> Option<f64> {
+        match self {
+            Self::Counters(counters) => counters.open.take_peak(cpu),
+            _ => self.read(cpu),
+        }
+    }
+
+    /// Becomes readable when a value has crossed the threshold beside batch.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Counters(counters) => Some(counters.open.bell()),
+            _ => None,
+        }
+    }
+
+    /// Whether the bell has rung and was not answered.
+    pub fn has_rung(&self) -> bool {
+        matches!(self, Self::Counters(counters) if counters.open.has_rung())
+    }
+
+    /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
+    pub fn answer(&mut self) -> Option<Nanos> {
+        let Self::Counters(counters) = self else { return None };
+        let mut onset_ns = None;
+        counters.open.answer(|crossing| {
+            if crossing.above {
+                onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
+            }
+        });
+        onset_ns
+    }
+
+    /// On which CPU other programs have the counters, and for how much of the time in percent, if that is news.
+    pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
+        let Self::Counters(counters) = self else { return None };
+        let Counters { open, cpus, away } = &mut **counters;
+        away.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
+    }
+
+    /// Whether requests have to be known for it.
+    pub fn needs_requests(&self) -> bool {
+        matches!(self, Self::Harm(_))
+    }
+}
+
+/// Open counters.
+pub struct Counters {
+    open: Interference,
+    cpus: CpuSet,
+    /// When they count for others.
+    away: Away,
+}
+
+/// A recording that is told again since the agent started.
+pub struct Replayed {
+    file: PathBuf,
+    replay: Replay,
+    began_ns: Nanos,
+    /// By CPU: when the last value came, and it.
+    values: Vec<Option<(Nanos, f64)>>,
+}
+
+impl Replayed {
+    fn start(file: &Path) -> Result<Self> {
+        let (replay, values) = (Replay::read(file)?, vec![None; MAX_CPUS]);
+        Ok(Self { file: file.to_owned(), replay, began_ns: now_ns(), values })
+    }
+
+    fn follow(&mut self, now_ns: Nanos) {
+        let (values, began_ns) = (&mut self.values, self.began_ns);
+        self.replay.advance(now_ns.saturating_sub(began_ns), |recorded| {
+            values[recorded.cpu as usize] = Some((now_ns, recorded.value));
+        });
+        let is_old = |(at_ns, _): (Nanos, f64)| now_ns.saturating_sub(at_ns) > VALUE_LASTS_NS;
+        values.iter_mut().filter(|value| value.is_some_and(is_old)).for_each(|value| *value = None);
+    }
+}
+
+/// Harm to each service, and on each CPU that a service ran on.
+pub struct Harm {
+    cores: Cores,
+    /// By place.
+    services: Vec<(u32, Inflation)>,
+    values: Vec<Option<f64>>,
+}
+
+impl Harm {
+    /// Nothing is known yet.
+    pub fn new(cores: Cores) -> Self {
+        Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
+    }
+
+    /// Takes in what the services' requests took in the span.
+    pub fn note(&mut self, span: &Span, tracked: &Tracked) {
+        self.values.fill(None);
+        self.services
+            .retain(|(number, _)| tracked.services.iter().any(|(_, served)| served.tracking.number().get() == *number));
+        for (_, served) in tracked.services.iter() {
+            let (number, identity) = (served.tracking.number().get(), served.tracking.identity());
+            let ran_on = span.ran_on(identity);
+            let ran_ns = |cpu: usize| span.of(cpu).map_or(0, |shares| shares.of(identity));
+            let batch = |cpu: usize| span.of(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
+            let batch = BatchShares::of(&self.cores, &ran_on, ran_ns, batch);
+            let inflation = self.of(number);
+            match ran_on.is_empty() {
+                true => inflation.rest(),
+                false => inflation.note(served.measured.recent().server, batch),
+            }
+            let value = inflation.value();
+            ran_on.iter().for_each(|cpu| self.values[cpu] = most(self.values[cpu], value));
+        }
+    }
+
+    /// Why harm says nothing of a service, if it has not for long.
+    pub fn silence(&self, number: u32) -> Option<Silence> {
+        self.services.iter().find(|(other, _)| *other == number)?.1.silence()
+    }
+
+    fn of(&mut self, number: u32) -> &mut Inflation {
+        let known = self.services.iter().position(|(other, _)| *other == number);
+        let at = known.unwrap_or_else(|| {
+            self.services.push((number, Inflation::default()));
+            self.services.len() - 1
+        });
+        &mut self.services[at].1
+    }
+}
+
+/// The higher of two values that may not be known.
+fn most(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
+}

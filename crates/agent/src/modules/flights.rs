@@ -1,0 +1,196 @@
+//! Flight recorders beside services.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use super::news::News;
+use super::target::target_of;
+use crate::config::Config;
+use crate::discover::FoundService;
+use crate::status::FlightStatus;
+use sidelane_diagnostics::note::Note;
+use sidelane_metrics::{Family, Kind};
+use sidelane_trace::bound::Bound;
+use sidelane_trace::flight::{Event, FlightOptions, RunningFlight};
+
+/// All flight recorders, by the name of their service.
+#[derive(Default)]
+pub struct Flights {
+    running: BTreeMap<String, Flight>,
+}
+
+/// One of them, and what it has told.
+struct Flight {
+    recorder: RunningFlight,
+    state: State,
+    recordings: u32,
+    last: Option<String>,
+}
+
+/// How far one is.
+enum State {
+    /// Its service does not listen yet, or the kernel program is being loaded.
+    Begins,
+    /// It records.
+    Records,
+    /// It cannot.
+    Ended { why: String },
+}
+
+impl Flights {
+    /// Has exactly these record. Those that are as they were go on untouched.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn follow(&mut self, wanted: Vec<FlightOptions>) -> Result<()> {
+        self.running.retain(|_, flight| wanted.contains(flight.recorder.options()));
+        for options in wanted {
+            if self.running.contains_key(&options.service) {
+                continue;
+            }
+            let service = options.service.clone();
+            let recorder = RunningFlight::start(options)?;
+            self.running.insert(service, Flight { recorder, state: State::Begins, recordings: 0, last: None });
+        }
+        Ok(())
+    }
+
+    /// Forgets those that could not record, so that they are tried again.
+    pub fn forget_ended(&mut self) {
+        self.running.retain(|_, flight| !matches!(flight.state, State::Ended { .. }));
+    }
+
+    /// Reads what they have told since the last look: each with its service.
+    pub fn look(&mut self) -> Vec<(String, News)> {
+        let news = self.running.iter_mut().flat_map(|(service, flight)| {
+            flight.look(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
+        });
+        news.collect()
+    }
+
+    /// Ends them all, and waits until all is written; then they can be looked at once more.
+    pub fn end(&mut self) -> Result<()> {
+        self.running.values().for_each(|flight| flight.recorder.ask_to_end());
+        let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
+        ended.into_iter().collect::<Result<()>>().context("a flight recorder could not go on")
+    }
+
+    /// What is shown of them, as of the last look.
+    pub fn status(&self) -> Vec<FlightStatus> {
+        self.running.iter().map(|(service, flight)| flight.status(service)).collect()
+    }
+
+    /// What Prometheus reads of them, as of the last look.
+    pub fn families(&self) -> Vec<Family> {
+        let recordings = self
+            .running
+            .iter()
+            .map(|(service, flight)| (vec![("service", service.clone())], Some(f64::from(flight.recordings))));
+        vec![Family::of(("trace_recordings", None, Kind::Counter, "Recordings that were written"), recordings)]
+    }
+}
+
+impl Flight {
+    fn look(&mut self, service: &str) -> Vec<News> {
+        let events: Vec<Event> = self.recorder.events().collect();
+        events.iter().for_each(|event| self.note(event));
+        let as_news = |event: &Event| match event {
+            Event::Unwritten(why) => {
+                News::Noted(Note::RecordingUnwritten { service: service.to_owned(), why: why.clone() })
+            }
+            event => News::Said(event.to_string()),
+        };
+        let mut news: Vec<News> = events.iter().map(as_news).collect();
+        if let Some(error) = self.recorder.why_ended() {
+            let why = format!("{error:#}");
+            self.state = State::Ended { why: why.clone() };
+            news.push(News::Noted(Note::NotRecorded { service: service.to_owned(), why }));
+        }
+        news
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Began(_) => self.state = State::Records,
+            Event::Written { page, .. } => {
+                self.recordings += 1;
+                self.last = Some(page.display().to_string());
+            }
+            _ => {}
+        }
+    }
+
+    fn status(&self, service: &str) -> FlightStatus {
+        let (state, why) = match &self.state {
+            State::Begins => ("begins", None),
+            State::Records => ("records", None),
+            State::Ended { why } => ("ended", Some(why.clone())),
+        };
+        FlightStatus {
+            service: service.to_owned(),
+            state: state.to_owned(),
+            why,
+            slo: self.recorder.options().bound.to_string(),
+            recordings: self.recordings,
+            last: self.last.clone(),
+        }
+    }
+}
+
+/// What records this service, if the file asks for it.
+pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
+    let trace = config.trace.as_ref()?;
+    let rule = config.services.get(found.rule?).filter(|rule| trace.names(rule))?;
+    Some(FlightOptions {
+        service: found.name.clone(),
+        target: target_of(found, rule)?,
+        bound: Bound::Percentile(found.terms.slo?),
+        light: trace.light,
+        dir: trace.dir.clone(),
+        keep: trace.keep,
+        recordings: trace.recordings,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread::yield_now;
+    use std::time::Duration;
+
+    use sidelane_host::service::Target;
+
+    use super::*;
+
+    #[test]
+    fn a_recorder_that_cannot_record_is_told_of_once_and_shown() {
+        let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pid = std::process::id();
+        let options = FlightOptions {
+            service: "a".to_owned(),
+            target: Target::Pid(pid),
+            bound: Bound::parse("p99=5ms").unwrap(),
+            light: false,
+            dir: "/nonexistent".into(),
+            keep: Duration::from_secs(1),
+            recordings: 1,
+        };
+        let mut flights = Flights::default();
+        flights.follow(vec![options.clone()]).unwrap();
+        let mut news = flights.look();
+        while news.is_empty() {
+            yield_now();
+            news = flights.look();
+        }
+        let why = "cannot write recordings: there is no directory /nonexistent".to_owned();
+        let lost = News::Noted(Note::NotRecorded { service: "a".to_owned(), why: why.clone() });
+        assert_eq!(news, [("a".to_owned(), lost)]);
+        flights.follow(vec![options]).unwrap();
+        assert_eq!(flights.look(), [], "it is not tried again");
+        let status = flights.status();
+        assert_eq!((status[0].state.as_str(), status[0].why.as_ref()), ("ended", Some(&why)));
+        flights.forget_ended();
+        assert_eq!(flights.status(), []);
+    }
+}

@@ -1,0 +1,293 @@
+//! Mappers of services' threads to big and little cores (Hurry-up).
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use prometheus_client::registry::Unit;
+use sidelane_policy::hurryup::Threshold;
+
+use super::news::News;
+use super::target::target_of;
+use crate::config::{Config, OnMachine};
+use crate::discover::{FoundService, ServiceId};
+use crate::status::HurryStatus;
+use sidelane_diagnostics::note::Note;
+use sidelane_hurry::{Figures, RunningHurry, Settings, Summary, Told};
+use sidelane_metrics::{Family, Kind};
+use sidelane_trace::flight::as_a_part_of_a_path;
+
+/// A service whose threads are to be mapped. One that was started again is another one: its processes are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WantedHurry {
+    id: ServiceId,
+    service: String,
+    settings: Settings,
+}
+
+/// All mappers.
+#[derive(Default)]
+pub struct Hurries {
+    running: BTreeMap<ServiceId, Hurry>,
+    /// Those that were asked to end, and give threads their CPUs back.
+    ending: Vec<Hurry>,
+    /// What the last ones said when the agent ended.
+    last_words: Vec<(String, News)>,
+}
+
+/// One of them, and what it has told.
+struct Hurry {
+    id: ServiceId,
+    service: String,
+    mapper: RunningHurry,
+    /// `None`: the service does not listen yet, or the kernel program is being loaded.
+    figures: Option<Figures>,
+    /// Why it ended by itself.
+    why_ended: Option<String>,
+}
+
+impl Hurries {
+    /// Has exactly these services' threads mapped. Those that are as they were go on untouched.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn follow(&mut self, wanted: Vec<WantedHurry>) -> Result<()> {
+        self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
+        for WantedHurry { id, service, settings } in wanted {
+            // A thread has one owner. Whoever is to come comes at a later look.
+            let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
+            if had || self.running.contains_key(&id) {
+                continue;
+            }
+            let mapper = RunningHurry::start_when_seen(settings)?;
+            self.running.insert(id, Hurry { id, service, mapper, figures: None, why_ended: None });
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, goes: impl Fn(&ServiceId, &Hurry) -> bool) {
+        let all = std::mem::take(&mut self.running).into_iter();
+        let (gone, running): (BTreeMap<_, _>, _) = all.partition(|(id, hurry)| goes(id, hurry));
+        self.running = running;
+        let gone = gone.into_values().filter(|hurry| hurry.why_ended.is_none());
+        self.ending.extend(gone.inspect(|hurry| hurry.mapper.ask_to_end()));
+    }
+
+    /// Forgets those that could not go on, so that they are tried again.
+    pub fn forget_ended(&mut self) {
+        self.running.retain(|_, hurry| hurry.why_ended.is_none());
+    }
+
+    /// Reads what they have told since the last look: each with its service.
+    pub fn look(&mut self) -> Vec<(String, News)> {
+        let mut news = std::mem::take(&mut self.last_words);
+        let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
+        for Hurry { service, mapper, .. } in ended {
+            match mapper.end() {
+                Ok(summary) => news.extend(last_words(&service, summary)),
+                Err(error) => news.push(not_mapped(&service, format!("{error:#}"))),
+            }
+        }
+        news.extend(self.running.values_mut().flat_map(Hurry::look));
+        news
+    }
+
+    /// Ends them all, and waits until all threads have their CPUs back; then they can be looked at once more.
+    ///
+    /// # Errors
+    /// If one could not give them back.
+    pub fn end(&mut self) -> Result<()> {
+        self.let_go(|_, _| true);
+        let mut outcome = Ok(());
+        for Hurry { service, mapper, .. } in self.ending.drain(..) {
+            match mapper.end() {
+                Ok(summary) => self.last_words.extend(last_words(&service, summary)),
+                Err(error) => outcome = outcome.and(Err(error.context(format!("threads of {service}")))),
+            }
+        }
+        outcome
+    }
+
+    /// What is shown of them, as of the last look.
+    pub fn status(&self) -> Vec<HurryStatus> {
+        self.running.values().map(Hurry::status).collect()
+    }
+
+    /// What Prometheus reads of them, as of the last look.
+    pub fn families(&self) -> Vec<Family> {
+        let each = |value: fn(&Figures) -> f64| {
+            let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));
+            known.map(move |(service, figures)| (vec![("service", service.clone())], Some(value(figures))))
+        };
+        let moved = ("hurry_moved", None, Kind::Counter, "Requests that moved to big cores");
+        let refused = ("hurry_refused", None, Kind::Counter, "Moves of threads that the system refused");
+        let threads = ("hurry_threads", None, Kind::Gauge, "Threads that work on requests and may be moved");
+        let help = "Time on a little core after which a request is long";
+        let threshold = ("hurry_threshold", Some(Unit::Seconds), Kind::Gauge, help);
+        vec![
+            Family::of(moved, each(|figures| figures.moved as f64)),
+            Family::of(refused, each(|figures| figures.refused as f64)),
+            Family::of(threads, each(|figures| figures.threads as f64)),
+            Family::of(threshold, each(|figures| figures.threshold_ns as f64 / 1e9)),
+        ]
+    }
+}
+
+impl Hurry {
+    fn is(&self, wanted: &WantedHurry) -> bool {
+        self.service == wanted.service && *self.mapper.settings() == wanted.settings
+    }
+
+    fn look(&mut self) -> Vec<(String, News)> {
+        let mut news = Vec::new();
+        if let Some(figures) = self.mapper.figures()
+            && self.figures.replace(figures).is_none()
+        {
+            let what = format!("its threads are mapped to {}", self.mapper.settings().sizes);
+            news.push((self.service.clone(), News::Said(what)));
+        }
+        if let Some(error) = self.mapper.why_ended() {
+            let why = format!("{error:#}");
+            news.push(not_mapped(&self.service, why.clone()));
+            self.why_ended = Some(why);
+        }
+        news
+    }
+
+    fn status(&self) -> HurryStatus {
+        let settings = self.mapper.settings();
+        let state = match (&self.why_ended, &self.figures) {
+            (Some(_), _) => "ended",
+            (None, Some(_)) => "maps",
+            (None, None) => "begins",
+        };
+        let figures = self.figures.as_ref();
+        let is_learnt = matches!(settings.config.threshold, Threshold::Learnt(_));
+        HurryStatus {
+            service: self.service.clone(),
+            state: state.to_owned(),
+            why: self.why_ended.clone(),
+            sizes: settings.sizes.to_string(),
+            threads: figures.map(|figures| figures.threads),
+            requests: figures.map(Figures::requests),
+            moved: figures.map(|figures| figures.moved),
+            refused: figures.map(|figures| figures.refused),
+            threshold_ns: figures.map(|figures| figures.threshold_ns),
+            threshold_from: if is_learnt { "learnt" } else { "given" }.to_owned(),
+            own_percent: figures.and_then(Figures::own_percent),
+        }
+    }
+}
+
+fn not_mapped(service: &str, why: String) -> (String, News) {
+    (service.to_owned(), News::Noted(Note::NotMapped { service: service.to_owned(), why }))
+}
+
+/// Of one that was ended. One that had not begun has nothing to say.
+fn last_words(service: &str, summary: Summary) -> Vec<(String, News)> {
+    let Summary { figures, notes, .. } = summary;
+    let (moved, requests) = (figures.moved, figures.requests());
+    let what = format!("its threads have their CPUs back; {moved} of {requests} requests moved to big cores");
+    let said = (figures.wall_ns > 0).then_some(News::Said(what));
+    let news = said.into_iter().chain(notes.into_iter().map(News::Noted));
+    news.map(|news| (service.to_owned(), news)).collect()
+}
+
+/// What maps the threads of this service, if the file asks for it and there are big cores.
+pub fn hurry_of(found: &FoundService, config: &Config, here: &OnMachine) -> Option<WantedHurry> {
+    let hurry = config.hurry.as_ref()?;
+    let sizes = here.sizes.clone()?;
+    let rule = config.services.get(found.rule?).filter(|rule| hurry.names(rule))?;
+    let file = format!("sidelane-hurry-{}.jsonl", as_a_part_of_a_path(&found.name));
+    let settings = Settings {
+        service: target_of(found, rule)?,
+        config: hurry.mapping(sizes.little_speed_milli()),
+        sizes,
+        told: Told::Found,
+        log: hurry.log.as_ref().map(|dir| dir.join(file)),
+    };
+    Some(WantedHurry { id: found.id, service: found.name.clone(), settings })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread::yield_now;
+
+    use sidelane_host::cores::{Cores, Source};
+    use sidelane_host::service::Target;
+    use sidelane_policy::hurryup;
+
+    use super::*;
+    use sidelane_hurry::Sizes;
+
+    /// Of this process; it cannot write its log.
+    fn wanted() -> WantedHurry {
+        let [big, little] = ["0", "1"].map(|cpus| cpus.parse().unwrap());
+        let settings = Settings {
+            service: Target::Pid(std::process::id()),
+            sizes: Sizes::Cores(Cores { big, little, little_speed_milli: None, source: Source::Given }),
+            config: hurryup::Config::default(),
+            told: Told::Found,
+            log: Some("/nonexistent/moves".into()),
+        };
+        WantedHurry { id: ServiceId(1), service: "a".to_owned(), settings }
+    }
+
+    fn news_of(hurries: &mut Hurries) -> Vec<(String, News)> {
+        loop {
+            let news = hurries.look();
+            if !news.is_empty() {
+                return news;
+            }
+            yield_now();
+        }
+    }
+
+    #[test]
+    fn a_mapper_that_cannot_map_is_told_of_once_and_shown() {
+        let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut hurries = Hurries::default();
+        hurries.follow(vec![wanted()]).unwrap();
+        let why = "cannot write the log /nonexistent/moves: No such file or directory (os error 2)".to_owned();
+        assert_eq!(news_of(&mut hurries), [not_mapped("a", why.clone())]);
+        hurries.follow(vec![wanted()]).unwrap();
+        assert_eq!(hurries.look(), [], "it is not tried again");
+        let status = hurries.status();
+        assert_eq!((status[0].state.as_str(), status[0].why.as_ref()), ("ended", Some(&why)));
+        assert_eq!(status[0].moved, None, "nothing was counted");
+        hurries.forget_ended();
+        assert_eq!(hurries.status(), []);
+    }
+
+    #[test]
+    fn one_that_is_slow_to_end_keeps_no_other_service_waiting() {
+        let mut hurries = Hurries::default();
+        let mut first = wanted();
+        first.settings.service = Target::Comm("no such service".to_owned());
+        let other = WantedHurry { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
+        hurries.follow(vec![first]).unwrap();
+        // Nobody has looked whether the first one has ended.
+        hurries.follow(vec![other]).unwrap();
+        assert_eq!(hurries.status()[0].service, "b");
+        hurries.end().unwrap();
+    }
+
+    #[test]
+    fn one_that_changes_begins_when_the_one_before_has_ended() {
+        let mut hurries = Hurries::default();
+        let mut first = wanted();
+        // There is none, so that it waits.
+        first.settings.service = Target::Comm("no such service".to_owned());
+        let changed = WantedHurry { service: "b".to_owned(), ..first.clone() };
+        hurries.follow(vec![first]).unwrap();
+        hurries.follow(vec![changed.clone()]).unwrap();
+        assert_eq!(hurries.status(), [], "the first one has not been seen to end");
+        while hurries.status().is_empty() {
+            assert_eq!(hurries.look(), [], "one that had not begun has nothing to say");
+            hurries.follow(vec![changed.clone()]).unwrap();
+            yield_now();
+        }
+        assert_eq!(hurries.status()[0].service, "b");
+        assert_eq!((hurries.end().ok(), hurries.look()), (Some(()), vec![]));
+    }
+}

@@ -1,0 +1,207 @@
+//! The proxies of the file.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ptr;
+
+use anyhow::{Context, Result};
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_host::priority::with_this_thread_on;
+use sidelane_proxy::edge::State;
+
+use crate::status::ProxyStatus;
+use sidelane_diagnostics::note::Note;
+use sidelane_metrics::Family;
+use sidelane_proxy::run::options::ProxyOptions;
+use sidelane_proxy::run::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service};
+
+/// All that run.
+pub struct Proxies {
+    running: Vec<RunningProxy>,
+    /// Those that take no more clients, and answer what they have.
+    draining: Vec<RunningProxy>,
+    /// By address: what proxies counted that have drained, as long as another one is there.
+    drained: BTreeMap<SocketAddr, State>,
+    /// Where their threads may run: wherever the agent itself could when it was started.
+    cpus: Vec<u32>,
+}
+
+/// What is to be told after proxies were started or ended.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What is degraded.
+    pub notes: Vec<Note>,
+    /// What has come and gone, in words.
+    pub changes: Vec<String>,
+}
+
+impl Proxies {
+    /// None yet. Their threads will run on these CPUs.
+    pub fn new(cpus: Vec<u32>) -> Self {
+        Self { running: Vec::new(), draining: Vec::new(), drained: BTreeMap::new(), cpus }
+    }
+
+    /// Has exactly these run. Those that are as they were go on untouched.
+    ///
+    /// # Errors
+    /// If one cannot be started; then all are as they were before.
+    pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<Told> {
+        let is_new = |options: &&ProxyOptions| !self.running.iter().any(|proxy| proxy.options() == *options);
+        let ready: Vec<ReadyProxy> =
+            wanted.iter().filter(is_new).map(|options| self.ready(options)).collect::<Result<_>>()?;
+        let notes = ready.iter().flat_map(|ready| ready.notes().to_vec()).collect();
+        let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
+        let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
+        let mut told = Told { notes, ..Told::default() };
+        for mut proxy in self.running.extract_if(.., |proxy| !wanted.contains(proxy.options())) {
+            proxy.drain();
+            told.changes.push(format!("the proxy at {} takes no more clients", proxy.address()));
+            self.draining.push(proxy);
+        }
+        told.changes.extend(started.iter().map(|proxy| format!("proxy at {}", proxy.address())));
+        self.running.extend(started);
+        Ok(told)
+    }
+
+    /// Whether one of them asks this server.
+    pub fn ask(&self, server: &str) -> bool {
+        let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
+        servers.flatten().any(|address| address.to_string() == server)
+    }
+
+    /// One that changes takes its clients at the same socket, so that none of them is refused.
+    fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
+        let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
+        let ready = match before {
+            Some(before) => before.successor(options.clone()),
+            None => ReadyProxy::new(options.clone()),
+        };
+        ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
+    }
+
+    /// Reads what they do. Returns what is to be told of their servers and of those that have ended, which are taken out;
+    /// an error is why one could not go on.
+    pub fn look(&mut self) -> Vec<Result<String>> {
+        let all = self.running.iter_mut().chain(&mut self.draining);
+        let news: Vec<_> = all.flat_map(news).map(Ok).collect();
+        let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
+        let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
+        let ended: Vec<RunningProxy> = failed.chain(drained).collect();
+        news.into_iter().chain(ended.into_iter().map(|proxy| self.end_one(proxy))).collect()
+    }
+
+    /// Its counts go on in those of its successor, if it has one.
+    fn end_one(&mut self, proxy: RunningProxy) -> Result<String> {
+        let address = proxy.address();
+        let ended = end(proxy);
+        let has_successor = self.running.iter().chain(&self.draining).any(|other| other.address() == address);
+        match &ended {
+            _ if !has_successor => drop(self.drained.remove(&address)),
+            Ok((state, _)) => {
+                let before = self.drained.entry(address);
+                before.and_modify(|before| before.add_counts(state)).or_insert_with(|| state.clone());
+            }
+            Err(_) => {}
+        }
+        ended.map(|(_, told)| told)
+    }
+
+    /// Has the files of access logs opened again.
+    pub fn open_logs_again(&self) {
+        for proxy in self.running.iter().chain(&self.draining) {
+            proxy.open_log_again();
+        }
+    }
+
+    /// What Prometheus reads of them, as of the last look.
+    pub fn families(&self) -> Vec<Family> {
+        let states: Vec<_> =
+            self.one_for_each_address().filter_map(|proxy| Some((proxy, self.state_of_all_at(proxy)?))).collect();
+        let counted = states.iter().map(|(proxy, state)| {
+            let (address, options) = (proxy.address(), proxy.options());
+            let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
+            Counted { listen: Some(address), options, state, draining }
+        });
+        families(&counted.collect::<Vec<_>>())
+    }
+
+    /// What a proxy does, with what is left of those that were at its address before, and what they counted.
+    fn state_of_all_at(&self, proxy: &RunningProxy) -> Option<State> {
+        let address = proxy.address();
+        let mut state = proxy.state()?.clone();
+        let others = self.draining.iter().filter(|other| other.address() == address && !ptr::eq(*other, proxy));
+        for other in others.filter_map(RunningProxy::state) {
+            state.add_counts(other);
+            state.add_work(other);
+        }
+        self.drained.get(&address).into_iter().for_each(|drained| state.add_counts(drained));
+        Some(state)
+    }
+
+    /// A draining proxy only where no other one takes clients.
+    fn one_for_each_address(&self) -> impl Iterator<Item = &RunningProxy> {
+        let mut addresses = Vec::new();
+        self.running.iter().chain(&self.draining).filter(move |proxy| {
+            let is_first = !addresses.contains(&proxy.address());
+            addresses.push(proxy.address());
+            is_first
+        })
+    }
+
+    /// What is shown of them, as of the last look.
+    pub fn status(&self) -> Vec<ProxyStatus> {
+        let draining = self.draining.iter().map(|proxy| ProxyStatus { draining: true, ..status(proxy) });
+        self.running.iter().map(status).chain(draining).collect()
+    }
+
+    /// Ends them all when they have answered what they have, or at once at a second signal. What is to be told of them.
+    pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
+        let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
+        let waited = drain(&mut all, signals, |_| {}).context("cannot wait for the end of the proxies");
+        let ended = all.into_iter().map(|proxy| end(proxy).map(|(_, told)| told));
+        waited.err().into_iter().map(Err).chain(ended).collect()
+    }
+}
+
+/// Ends it: what it did, and what is to be told of that.
+fn end(proxy: RunningProxy) -> Result<(State, String)> {
+    let address = proxy.address();
+    let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
+    let cut =
+        in_flight_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut}: not over in time (drain)"));
+    let unlogged = match state.log_lost {
+        0 => String::new(),
+        lost => format!("; {lost} of its requests are not in its access log"),
+    };
+    Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
+}
+
+fn news(proxy: &mut RunningProxy) -> Vec<String> {
+    let address = proxy.address();
+    proxy.look().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
+}
+
+fn status(proxy: &RunningProxy) -> ProxyStatus {
+    let options = proxy.options();
+    let known = proxy.state();
+    let counts = known.map(|state| state.counts.clone()).unwrap_or_default();
+    ProxyStatus {
+        listen: proxy.address().to_string(),
+        active: known.map_or(options.active, |state| state.active).to_string(),
+        servers: [Some(options.active), options.backup]
+            .into_iter()
+            .flatten()
+            .map(|server| server.to_string())
+            .collect(),
+        why: known.map(|state| state.why.clone()),
+        draining: false,
+        out_of_service: known.iter().flat_map(|state| &state.by_server).filter_map(out_of_service).collect(),
+        clients: known.map_or(0, |state| state.clients),
+        in_flight: known.map_or(0, |state| state.in_flight),
+        requests: counts.requests,
+        answered: counts.answered,
+        hedges: counts.hedges,
+        hedge_wins: counts.wins,
+        swaps: counts.swaps.iter().sum(),
+    }
+}

@@ -1,0 +1,231 @@
+//! Owners: every CPU, group and service that the agent changes has one part of Sidelane that may change it.
+//!
+//! Within the agent this is a table. Between processes it is the claims: an agent claims each CPU that it may give to
+//! batch, and leaves those alone that a `sidelane run` has claimed before, for batch or for requests; see [`sidelane_rollback::claim`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::is_alive;
+use thiserror::Error;
+
+use sidelane_rollback::Undo;
+use sidelane_rollback::claim::{Claim, ClaimError};
+
+/// A guardian that puts the machine right after its agent was killed holds the claims for so long at most.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What can be owned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thing {
+    /// A CPU, as a place for batch.
+    Cpu(u32),
+    /// A group of batch, by the kernel's path.
+    Group(String),
+    /// A service, by its name.
+    Service(String),
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Self::Group(path) => write!(f, "the group {path}"),
+            Self::Service(name) => write!(f, "the service {name}"),
+        }
+    }
+}
+
+/// Who may change a thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The policy of CPUs.
+    Policy,
+    /// The gate of a batch lane.
+    Lanes,
+    /// Another Sidelane, by its process.
+    Run(String),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy => f.write_str("the policy"),
+            Self::Lanes => f.write_str("the lane gate"),
+            Self::Run(process) => write!(f, "sidelane run (process {process})"),
+        }
+    }
+}
+
+/// A thing has another owner.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{thing} belongs to {owner}")]
+pub struct Owned {
+    /// The thing.
+    pub thing: Thing,
+    /// Its owner.
+    pub owner: Owner,
+}
+
+/// The table, and the claims that stand behind it.
+#[derive(Debug, Default)]
+pub struct Owners {
+    table: BTreeMap<Thing, Owner>,
+    claims: BTreeMap<u32, Claim>,
+}
+
+impl Owners {
+    /// The thing is this owner's from now on, unless it is another one's.
+    pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), Owned> {
+        match self.table.get(&thing) {
+            Some(other) if *other != owner => Err(Owned { thing, owner: other.clone() }),
+            _ => {
+                self.table.insert(thing, owner);
+                Ok(())
+            }
+        }
+    }
+
+    /// The thing is passed on by the one who has it.
+    pub fn pass_on(&mut self, thing: &Thing, from: &Owner, to: Owner) -> Result<(), Owned> {
+        match self.table.get_mut(thing) {
+            Some(owner) if owner == from => *owner = to,
+            Some(owner) => return Err(Owned { thing: thing.clone(), owner: owner.clone() }),
+            None => drop(self.table.insert(thing.clone(), to)),
+        }
+        Ok(())
+    }
+
+    /// The thing is nobody's any more.
+    pub fn free(&mut self, thing: &Thing) {
+        self.table.remove(thing);
+    }
+
+    /// Who has the thing.
+    pub fn of(&self, thing: &Thing) -> Option<&Owner> {
+        self.table.get(thing)
+    }
+
+    /// All things with their owners.
+    pub fn iter(&self) -> impl Iterator<Item = (&Thing, &Owner)> {
+        self.table.iter()
+    }
+
+    /// The CPUs that are the agent's.
+    pub fn cpus(&self) -> CpuSet {
+        self.claims.keys().copied().collect()
+    }
+
+    /// Claims those CPUs that are not claimed yet, and notes whose the others are. Returns the undos of those that
+    /// are new, and are to be announced when the guardian knows of them.
+    pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
+        let mut new = Vec::new();
+        for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
+            match Claim::take_for_agent(cpu) {
+                Ok(claim) => {
+                    new.push(claim.undo());
+                    self.claims.insert(cpu, claim);
+                    self.table.insert(Thing::Cpu(cpu), Owner::Policy);
+                }
+                Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
+                    self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(new)
+    }
+
+    /// How the claims of these CPUs are undone.
+    pub fn undo_of(&self, cpus: &CpuSet) -> Vec<Undo> {
+        self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
+    }
+
+    /// Lets the claims stand, but for those of CPUs that a run has claimed since.
+    pub fn announce(&mut self) -> Result<(), ClaimError> {
+        for cpu in self.cpus().iter() {
+            match self.claims[&cpu].announce() {
+                Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
+                    self.claims.remove(&cpu);
+                    self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Second handles on all claims, for the guardian to hold.
+    pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
+        self.claims.values().map(Claim::share).collect()
+    }
+}
+
+/// Claims to be this machine's agent. If the last agent was killed, its guardian may need a moment.
+pub fn be_the_agent() -> Result<Claim, ClaimError> {
+    let deadline = Instant::now() + GUARDIAN_TIMEOUT;
+    loop {
+        match Claim::to_be_the_agent() {
+            Err(ClaimError::TwoAgents { owner }) if has_ended(&owner) && Instant::now() < deadline => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn has_ended(owner: &str) -> bool {
+    owner.parse().is_ok_and(|pid| !is_alive(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn owners() -> impl Strategy<Value = Owner> {
+        prop_oneof![Just(Owner::Policy), Just(Owner::Lanes), Just(Owner::Run("7".into()))]
+    }
+
+    fn things() -> impl Strategy<Value = Thing> {
+        prop_oneof![(0..4u32).prop_map(Thing::Cpu), "/[ab]".prop_map(Thing::Group), "[ab]".prop_map(Thing::Service)]
+    }
+
+    proptest! {
+        /// Whatever is asked for in whatever order: who has a thing keeps it until it is freed or passed on.
+        #[test]
+        fn a_thing_has_one_owner(asked in prop::collection::vec((things(), owners(), any::<bool>()), 1..100)) {
+            let mut table = Owners::default();
+            for (thing, owner, frees) in asked {
+                let before = table.of(&thing).cloned();
+                let taken = table.take(thing.clone(), owner.clone());
+                match before.clone().filter(|other| *other != owner) {
+                    Some(other) => {
+                        prop_assert_eq!(taken, Err(Owned { thing: thing.clone(), owner: other.clone() }));
+                        prop_assert_eq!(table.of(&thing), Some(&other));
+                    }
+                    None => prop_assert_eq!(table.of(&thing), Some(&owner)),
+                }
+                if frees && before == Some(owner) {
+                    table.free(&thing);
+                    prop_assert_eq!(table.of(&thing), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_its_owner_passes_a_thing_on() {
+        let mut table = Owners::default();
+        table.take(Thing::Cpu(1), Owner::Policy).unwrap();
+        table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
+        let error = table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
+        assert_eq!(error.to_string(), "CPU 1 belongs to the lane gate");
+    }
+}

@@ -1,0 +1,211 @@
+//! Recordings of interference: one line a value, as JSON.
+//!
+//! ```text
+//! {"at_ns":1000,"cpu":0,"value":41.5}
+//! ```
+//!
+//! Times are of any clock that goes on, and never go back; only their differences matter. Where there is no line,
+//! nobody was active.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sidelane_policy::cpus::MAX_CPUS;
+use thiserror::Error;
+
+/// One value of one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// When.
+    pub at_ns: u64,
+    /// Of which CPU.
+    pub cpu: u32,
+    /// How much the service there was disturbed.
+    pub value: f64,
+}
+
+/// A file that is no recording.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error("the recording {file} cannot be read")]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is wrong.
+    #[error("{file}:{line}: {what}; a line is as in {{\"at_ns\":1000,\"cpu\":0,\"value\":41.5}}")]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A recording that is told again, from its first moment on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replay {
+    /// What was not told yet.
+    rest: VecDeque<Recorded>,
+    /// The moment from which times count.
+    origin_ns: u64,
+}
+
+impl Replay {
+    /// Reads a recording.
+    pub fn read(file: &Path) -> Result<Self, ReplayError> {
+        let bytes = fs::read(file).map_err(|source| ReplayError::File { file: file.to_owned(), source })?;
+        Self::of_bytes(&bytes).map_err(|(line, what)| ReplayError::Line { file: file.to_owned(), line, what })
+    }
+
+    /// The lines of a recording; else the number of the first wrong one, and what is wrong with it.
+    fn of_bytes(bytes: &[u8]) -> Result<Self, (usize, String)> {
+        let mut rest: VecDeque<Recorded> = VecDeque::new();
+        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let recorded = parse(line).map_err(|what| (at + 1, what))?;
+            if rest.back().is_some_and(|before| before.at_ns > recorded.at_ns) {
+                return Err((at + 1, format!("the time goes back to {}", recorded.at_ns)));
+            }
+            rest.push_back(recorded);
+        }
+        let origin_ns = rest.front().map_or(0, |first| first.at_ns);
+        Ok(Self { rest, origin_ns })
+    }
+
+    /// When the next value comes, since the start of the recording; nothing at its end.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.rest.front().map(|next| next.at_ns - self.origin_ns)
+    }
+
+    /// Tells every value up to `since_start_ns` that was not told yet, in order.
+    pub fn advance(&mut self, since_start_ns: u64, mut tell: impl FnMut(Recorded)) {
+        while self.next_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
+            self.rest.pop_front().into_iter().for_each(&mut tell);
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Recorded, String> {
+    let recorded: Recorded = serde_json::from_slice(line).map_err(|error| said(&error))?;
+    if recorded.cpu as usize >= MAX_CPUS {
+        return Err(format!("there is no CPU {}; the last one is {}", recorded.cpu, MAX_CPUS - 1));
+    }
+    if !recorded.value.is_finite() || recorded.value < 0.0 {
+        return Err(format!("a value of {} cannot be", recorded.value));
+    }
+    Ok(recorded)
+}
+
+/// Without its place: a line is one value, and its number is told anyway.
+fn said(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use std::io;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Writes a recording.
+    struct Recorder<W: Write>(W);
+
+    impl<W: Write> Recorder<W> {
+        /// To a file, or whatever it is.
+        fn new(to: W) -> Self {
+            Self(to)
+        }
+
+        /// One more value.
+        fn note(&mut self, recorded: &Recorded) -> io::Result<()> {
+            serde_json::to_writer(&mut self.0, recorded)?;
+            writeln!(self.0)
+        }
+    }
+
+    /// Values that text holds to the last bit.
+    fn recorded() -> impl Strategy<Value = Recorded> {
+        let parts = (0..1_000_000_000_u64, 0..MAX_CPUS as u32, 0..1_000_000_u32);
+        parts.prop_map(|(at_ns, cpu, eighths)| Recorded { at_ns, cpu, value: f64::from(eighths) / 8.0 })
+    }
+
+    fn written(values: &[Recorded]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut recorder = Recorder::new(&mut bytes);
+        values.iter().for_each(|value| recorder.note(value).unwrap());
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_recorded_is_told_again_in_order(mut values in prop::collection::vec(recorded(), 0..50), step in 1..1_000_000_000_u64) {
+            values.sort_by_key(|value| value.at_ns);
+            let mut replay = Replay::of_bytes(&written(&values)).unwrap();
+            let (mut told, mut now_ns) = (Vec::new(), 0);
+            while replay.next_ns().is_some() {
+                replay.advance(now_ns, |value| told.push(value));
+                prop_assert!(replay.next_ns().is_none_or(|next_ns| next_ns > now_ns));
+                now_ns += step;
+            }
+            prop_assert_eq!(told, values);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Replay::of_bytes(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_recording_is_read_without_a_panic(
+            values in prop::collection::vec(recorded(), 1..5), at in any::<prop::sample::Index>(), byte in any::<u8>()
+        ) {
+            let mut bytes = written(&values);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = Replay::of_bytes(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let wrong = |text: &str| Replay::of_bytes(text.as_bytes()).unwrap_err();
+        let good = r#"{"at_ns":5,"cpu":0,"value":1.0}"#;
+        assert_eq!(wrong(&format!("{good}\n\nhello")).0, 3);
+        assert_eq!(wrong(&format!("{good}\n{}", good.replace('5', "4"))), (2, "the time goes back to 4".to_owned()));
+        assert!(wrong(&good.replace(":0", ":512")).1.contains("no CPU 512"));
+        assert!(wrong(&good.replace("1.0", "-1.0")).1.contains("a value of -1"));
+        assert!(wrong(r#"{"at_ns":5,"cpu":0}"#).1.contains("missing field `value`"));
+        let error = Replay::read(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere"), "{error}");
+    }
+
+    #[test]
+    fn fuzzed_recordings_are_told_in_order_or_refused() {
+        sidelane_testing::fuzz("recording", |bytes| {
+            let Ok(mut replay) = Replay::of_bytes(bytes) else { return };
+            let mut before_ns = 0;
+            replay.advance(u64::MAX, |value| {
+                assert!(value.at_ns >= before_ns && value.value >= 0.0, "{value:?}");
+                before_ns = value.at_ns;
+            });
+            assert_eq!(replay.next_ns(), None);
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! Looking: from what the kernel program adds up to what a policy of CPUs is told.
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{ContainerSeen, CpuMask, CpuSeen, MAX_CPUS, Observation, ServiceSeen};
+use sidelane_tracker::identities::Identity;
+use sidelane_tracker::shares::Shares;
+use sidelane_tracker::tracker::LaneMemory;
+
+use super::tracked::Tracked;
+
+/// Who had each CPU in the time between two looks.
+#[derive(Debug, Default)]
+pub struct Span {
+    /// Its length.
+    pub length_ns: Nanos,
+    cpus: Vec<Option<Shares>>,
+}
+
+impl Span {
+    /// What the CPU did; `None` if nothing is known of it.
+    pub fn of(&self, cpu: usize) -> Option<&Shares> {
+        self.cpus.get(cpu)?.as_ref()
+    }
+
+    /// A CPU that could not be read keeps what was known of it, and the next look takes in the time of both.
+    fn take_in(&mut self, cpu: usize, now: Option<Shares>, before: &mut Option<Shares>) {
+        let Some(now) = now else { return };
+        if let Some(before) = before.replace(now) {
+            self.cpus[cpu] = Some(now.since(&before));
+        }
+    }
+
+    /// A part of the span as a share, 0 to 1.
+    pub fn share(&self, part_ns: Nanos) -> f64 {
+        if self.length_ns == 0 { 0.0 } else { (part_ns as f64 / self.length_ns as f64).min(1.0) }
+    }
+
+    /// Time that anybody with this identity ran, on all CPUs.
+    pub fn ran_ns(&self, identity: Identity) -> Nanos {
+        self.cpus.iter().flatten().map(|shares| shares.of(identity)).sum()
+    }
+
+    /// Time that any batch ran, on all CPUs.
+    pub fn batch_ns(&self) -> Nanos {
+        self.cpus.iter().flatten().map(Shares::batch_ns).sum()
+    }
+
+    /// The CPUs that somebody with this identity ran on.
+    pub fn ran_on(&self, identity: Identity) -> CpuMask {
+        let ran = |cpu: &usize| self.of(*cpu).is_some_and(|shares| shares.of(identity) > 0);
+        (0..self.cpus.len().min(MAX_CPUS)).filter(ran).collect()
+    }
+}
+
+/// Looks at all CPUs again and again.
+#[derive(Debug, Default)]
+pub struct Looker {
+    looked_ns: Nanos,
+    before: Vec<Option<Shares>>,
+    span: Span,
+}
+
+impl Looker {
+    /// Looks, and returns what there was since the last look.
+    pub fn look(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
+        let count = memory.cpu_count();
+        self.before.resize(count, None);
+        self.span.cpus.resize(count, None);
+        self.span.length_ns = now_ns.saturating_sub(self.looked_ns);
+        for cpu in 0..count {
+            let now = memory.shares(cpu as u32).read(now_ns);
+            self.span.take_in(cpu, now, &mut self.before[cpu]);
+        }
+        self.looked_ns = now_ns;
+        &self.span
+    }
+
+    /// All that the CPU did since the kernel program began to count; `None` if nothing is known of it.
+    pub fn total(&self, cpu: usize) -> Option<&Shares> {
+        self.before.get(cpu)?.as_ref()
+    }
+
+    /// What the last look saw.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+}
+
+/// Says what a policy is told. `usable` are the CPUs that are online and the agent's, without the lanes that batch is
+/// sent away from; `closed` are the CPUs of these lanes' cores.
+pub fn fill(
+    seen: &mut Observation,
+    span: &Span,
+    tracked: &Tracked,
+    usable: &CpuSet,
+    closed: &CpuMask,
+    interference: impl Fn(u32) -> Option<f64>,
+) {
+    // There is nothing to say of CPUs that this machine cannot have.
+    seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
+        let online = usable.contains(cpu as u32);
+        *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuSeen::default() };
+    });
+    seen.services.iter_mut().enumerate().for_each(|(place, out)| {
+        *out = tracked.services.get(place).map(|served| ServiceSeen {
+            allowed: served.allowed,
+            ran_on: span.ran_on(served.tracking.identity()),
+            may_be_placed: served.found.terms.may_be_placed,
+        });
+    });
+    seen.containers.iter_mut().enumerate().for_each(|(place, out)| {
+        *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
+            let (wanted, priority) = (contained.container.wanted.cpus, contained.container.priority);
+            let as_found = contained.allowed.and(closed).is_empty();
+            let (allowed, can_pause) = (contained.allowed.without(closed), contained.can_pause);
+            ContainerSeen { allowed, as_found, can_pause, wanted, priority }
+        });
+    });
+}
+
+fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuSeen {
+    let Some(shares) = span.of(cpu) else { return CpuSeen { online: true, interference, ..CpuSeen::default() } };
+    // Of the time that was counted on this CPU: its last look may be longer ago than the others'.
+    let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
+    let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
+    CpuSeen { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn idle(idle_ns: Nanos) -> Shares {
+        let of = |mut shares: Shares| {
+            shares.idle_ns = idle_ns;
+            shares
+        };
+        of(Shares::default())
+    }
+
+    #[test]
+    fn a_cpu_that_cannot_be_read_is_as_it_was_and_no_time_of_it_is_lost() {
+        let mut span = Span { length_ns: 100, cpus: vec![None] };
+        let mut before = None;
+        span.take_in(0, Some(idle(1_000)), &mut before);
+        assert_eq!(span.of(0), None, "the first look only begins");
+        span.take_in(0, Some(idle(1_100)), &mut before);
+        assert_eq!(span.of(0), Some(&idle(100)));
+        span.take_in(0, None, &mut before);
+        assert_eq!(span.of(0), Some(&idle(100)));
+        span.take_in(0, Some(idle(1_300)), &mut before);
+        assert_eq!(span.of(0), Some(&idle(200)));
+        assert_eq!(look_at(&span, 0, None).busy, 0.0);
+    }
+}

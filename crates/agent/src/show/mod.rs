@@ -1,0 +1,192 @@
+//! What the agent's file comes to here and now: `sidelane agent show`.
+
+mod print;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::Topology;
+
+use super::config::{Config, Kind, OnMachine, Setting, Told};
+use super::discover::{Container, Finder, FoundService};
+use sidelane_diagnostics::note::Note;
+use sidelane_requests::objective::written;
+
+/// All that there is to show.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// The file.
+    pub file: String,
+    /// The machine's CPUs, in words.
+    pub machine: String,
+    /// Services that were found.
+    pub services: Vec<ServiceShown>,
+    /// Containers that were found.
+    pub containers: Vec<ContainerShown>,
+    /// Who has which CPUs; nothing if the file does not fit the machine.
+    pub cpus: Option<CpusShown>,
+    /// All settings that have a default.
+    pub settings: Vec<SettingShown>,
+    /// What is missing here, with what to do.
+    pub missing: Vec<String>,
+    /// Why the agent would not start here, with what to do.
+    pub unfit: Vec<String>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceShown {
+    /// Its name.
+    pub name: String,
+    /// Its group, if it is one.
+    pub group: Option<String>,
+    /// Its processes.
+    pub pids: Vec<u32>,
+    /// The CPUs that count as its own.
+    pub cpus: CpuSet,
+    /// What it owes its clients.
+    pub slo: Option<String>,
+    /// It may be placed on the reserved CPUs.
+    pub may_be_placed: bool,
+}
+
+/// A container.
+#[derive(Clone, Debug, Serialize)]
+pub struct ContainerShown {
+    /// Its name.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Who has more is given CPUs before others.
+    pub priority: i32,
+    /// How many CPUs it wants.
+    pub wants_cpus: u32,
+    /// Who says so.
+    pub wants_by: String,
+    /// The CPUs that its processes may use.
+    pub cpus: CpuSet,
+    /// How many processes it has.
+    pub processes: usize,
+}
+
+/// Who has which CPUs at the start.
+#[derive(Clone, Debug, Serialize)]
+pub struct CpusShown {
+    /// Those that batch never uses.
+    pub reserved: CpuSet,
+    /// Those that batch may use.
+    pub batch: CpuSet,
+    /// From what interference is told.
+    pub interference: String,
+    /// From which value on batch leaves a sibling.
+    pub e: Option<f64>,
+    /// The big and little cores that threads are mapped to, if any are.
+    pub mapped_to: Option<String>,
+}
+
+/// A setting.
+#[derive(Clone, Debug, Serialize)]
+pub struct SettingShown {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// Where that comes from.
+    pub from: String,
+}
+
+impl Shown {
+    /// What a file comes to on this machine now.
+    ///
+    /// # Errors
+    /// When the machine's CPUs cannot be read.
+    pub fn now(file: &Path, config: &Config) -> Result<Self> {
+        let mut finder = Finder::new(config);
+        finder.look(now_ns());
+        Self::of(file, config, &finder)
+    }
+
+    /// What a file comes to, by what was found.
+    ///
+    /// # Errors
+    /// When the machine's CPUs cannot be read.
+    pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
+        let here = config.here(None)?;
+        let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
+        let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(Note::to_string);
+        let missing = finder.lacks().iter().map(ToString::to_string).chain(notes).collect();
+        Ok(Self {
+            file: file.display().to_string(),
+            machine: Topology::read(Path::new("/sys"))?.describe(),
+            services: finder.services().map(ServiceShown::of).collect(),
+            containers: finder.containers().map(|container| ContainerShown::of(container, finder)).collect(),
+            cpus: here.ok().map(|here| CpusShown::of(config, &here)),
+            settings: config.settings.iter().map(SettingShown::of).collect(),
+            missing,
+            unfit,
+        })
+    }
+
+    /// 0 if the agent would start, else 1.
+    pub fn exit_code(&self) -> u8 {
+        u8::from(!self.unfit.is_empty())
+    }
+}
+
+impl ServiceShown {
+    fn of(found: &FoundService) -> Self {
+        Self {
+            name: found.name.clone(),
+            group: found.group.as_ref().map(|group| group.path.clone()),
+            pids: found.service.pids.iter().copied().collect(),
+            cpus: found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids)),
+            slo: found.terms.slo.map(written),
+            may_be_placed: found.terms.may_be_placed,
+        }
+    }
+}
+
+impl ContainerShown {
+    fn of(container: &Container, finder: &Finder) -> Self {
+        let pids: BTreeSet<u32> = finder.processes(&container.id).into_iter().collect();
+        Self {
+            name: container.name.clone(),
+            group: container.id.path.clone(),
+            priority: container.priority,
+            wants_cpus: container.wanted.cpus,
+            wants_by: container.wanted.from.to_string(),
+            cpus: allowed_cpus(&pids),
+            processes: pids.len(),
+        }
+    }
+}
+
+impl CpusShown {
+    fn of(config: &Config, here: &OnMachine) -> Self {
+        let interference = match &here.told {
+            Told::Counters(formula) => formula.to_string(),
+            Told::Replay(file) => format!("counters that were recorded in {}", file.display()),
+            Told::Harm => "the services' own request times".to_owned(),
+        };
+        let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
+        Self {
+            reserved: here.reserved.clone(),
+            batch: here.online.difference(&here.reserved),
+            interference,
+            e: is_holmes.then_some(here.e),
+            mapped_to: here.sizes.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl SettingShown {
+    fn of(setting: &Setting) -> Self {
+        let from = setting.line.map_or_else(|| "default".to_owned(), |line| format!("line {line}"));
+        Self { key: setting.key.clone(), value: setting.value.clone(), from }
+    }
+}

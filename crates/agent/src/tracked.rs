@@ -1,0 +1,328 @@
+//! Who is tracked: services and containers, each in its place, all on one tracker.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use sidelane_formats::LaneClass;
+use sidelane_host::cgroup::Group;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::Lanes;
+use sidelane_policy::borrow::Lending;
+use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS, MAX_SERVICES};
+use sidelane_tracker::identities::Identity;
+use sidelane_tracker::tracker::{LaneMemory, Tracker};
+use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
+
+use super::discover::{Container, ContainerId, FoundService, ServiceId};
+use super::lanes::KeptLanes;
+use super::places::Places;
+use super::requests::{Learned, Measured};
+use sidelane_requests::search::{Answer, Question};
+use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::threads::Whose;
+
+/// A service that is tracked.
+pub struct Served {
+    /// As it was found, with all processes that were found since.
+    pub found: FoundService,
+    /// In the kernel program.
+    pub tracking: ServiceTracking,
+    /// The CPUs that count as its own.
+    pub allowed: CpuMask,
+    /// The CPUs that it was found with.
+    found_on: CpuMask,
+    /// What its requests take.
+    pub measured: Measured,
+    /// The CPUs that it was placed on, if it was.
+    pub placed: Option<CpuMask>,
+    /// The lanes beside it that are kept, if any are.
+    pub kept: Option<KeptLanes>,
+    /// It may run on other CPUs since its lanes were looked for, or a service has gone that had them.
+    pub has_moved: bool,
+}
+
+impl Served {
+    /// The file says this of it from now on, and figures of its requests are `asked` for, or not.
+    pub fn agree_on(&mut self, found: FoundService, asked: bool) {
+        self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
+        self.measured.agree_on(found.terms.slo, asked);
+        self.found = found;
+    }
+
+    /// What has to be looked for to see its requests; `None` if no process of it lives.
+    pub fn question(&self) -> Option<Question> {
+        let (pids, known) = (self.processes(), self.measured.known());
+        let (service, name, port) = (self.found.id.0, self.found.name.clone(), self.tracking.port());
+        (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
+    }
+
+    /// Takes in where its requests can be seen.
+    pub fn learn(&mut self, answer: Answer) -> Learned {
+        self.measured.learn(&self.tracking, &self.found.name, answer)
+    }
+
+    /// Its processes, as of now.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.tracking.processes().into_iter().collect()
+    }
+}
+
+/// A container that is tracked.
+pub struct Contained {
+    /// As it was found.
+    pub container: Container,
+    /// Its group, and the top of its tree, in the hierarchy in which the kernel program knows that: the whole tree is
+    /// batch, whatever groups are made in it.
+    groups: Option<(Group, Group)>,
+    /// The CPUs that it may be given.
+    pub allowed: CpuMask,
+    /// What it has, as was decided last.
+    pub given: Given,
+    /// It can be paused.
+    pub can_pause: bool,
+}
+
+impl Contained {
+    /// Its group, in the hierarchy in which the kernel program knows it.
+    pub fn group(&self) -> Option<&Group> {
+        self.groups.as_ref().map(|(group, _)| group)
+    }
+
+    /// The CPUs that it may run on.
+    pub fn cpus(&self) -> CpuMask {
+        match self.given {
+            Given::AsFound => self.allowed,
+            Given::Cpus(cpus) => cpus,
+            Given::Paused => CpuMask::EMPTY,
+        }
+    }
+}
+
+/// What was decided for a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Given {
+    /// Nothing: it is as it was found.
+    #[default]
+    AsFound,
+    /// These CPUs.
+    Cpus(CpuMask),
+    /// It does not run.
+    Paused,
+}
+
+impl Given {
+    /// In words, for every output.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::AsFound => "as found",
+            Self::Cpus(_) => "running",
+            Self::Paused => "paused",
+        }
+    }
+}
+
+/// All of them.
+pub struct Tracked {
+    tracker: Rc<Tracker>,
+    /// By place.
+    pub services: Places<Served>,
+    /// By place.
+    pub containers: Places<Contained>,
+    /// Batch is one job in each hierarchy.
+    jobs: BTreeMap<u32, BatchTracking>,
+    /// Somebody wants figures of requests.
+    asked: bool,
+}
+
+impl Tracked {
+    /// Nobody yet.
+    pub fn new(tracker: Rc<Tracker>) -> Self {
+        let (services, containers) = (Places::new(MAX_SERVICES), Places::new(MAX_CONTAINERS));
+        Self { tracker, services, containers, jobs: BTreeMap::new(), asked: false }
+    }
+
+    /// Whether figures of requests are wanted from now on.
+    pub fn ask_for_requests(&mut self, asked: bool) {
+        self.asked = asked;
+    }
+
+    /// The kernel's side.
+    pub fn tracker(&self) -> &Rc<Tracker> {
+        &self.tracker
+    }
+
+    /// Tracks a service, with the lanes that are to be lent beside it. Returns its place.
+    pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
+        let nowhere = Lanes::only_watched(CpuSet::default());
+        let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
+        let (lanes, lane_use) =
+            (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
+        let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
+        let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
+        let found_on = mask(&allowed_cpus(&found.service.pids));
+        let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
+        let measured = Measured::of(&found, self.asked);
+        let served =
+            Served { tracking, allowed, found_on, measured, placed: None, kept: None, has_moved: false, found };
+        let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
+        self.see_switches();
+        Ok(place)
+    }
+
+    /// Lanes are to be lent beside a service that had none.
+    pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
+        let Some(served) = self.services.get_mut(place) else { return Ok(()) };
+        let lent = served.tracking.lend(lanes, lends_to_waited(lending));
+        lent.with_context(|| format!("cannot lend the lanes beside {}", served.found.name))
+    }
+
+    /// More processes of a service were found.
+    pub fn grow_service(&mut self, found: FoundService) {
+        let Some(place) = self.place_of(found.id) else { return };
+        let Some(served) = self.services.get_mut(place) else { return };
+        served.tracking.take_in(&found.service.pids);
+        (served.found, served.has_moved) = (found, true);
+        self.see_switches();
+    }
+
+    /// Tracks a container. Returns its place.
+    pub fn add_container(&mut self, container: Container) -> Result<usize> {
+        let (allowed, given) = (CpuMask::EMPTY, Given::AsFound);
+        let contained = Contained { container, groups: None, allowed, given, can_pause: true };
+        let path = |contained: Contained| full("containers", &contained.container.name);
+        let place = self.containers.add(contained).map_err(path)?;
+        let contained = self.containers.get_mut(place).expect("it was put there");
+        let Container { id, top, .. } = &contained.container;
+        if let Some(group) = Group::find(&id.path)
+            && let Some(top) = group.above(&id.path, top)
+        {
+            if let Entry::Vacant(entry) = self.jobs.entry(group.hierarchy) {
+                entry.insert(BatchTracking::start(&self.tracker, None)?);
+            }
+            let job = &self.jobs[&group.hierarchy];
+            contained.groups = Some((group.clone(), top.clone()));
+            match job.has(&top) {
+                true => job.look_at(&group),
+                false => job.join(top)?,
+            }
+        }
+        self.reclaim();
+        self.see_switches();
+        Ok(place)
+    }
+
+    /// A container has gone. Its tree is batch as long as there are others in it.
+    pub fn remove_container(&mut self, place: usize) -> Option<Container> {
+        let contained = self.containers.remove(place)?;
+        if let Some((_, top)) = &contained.groups
+            && let Some(job) = self.jobs.get(&top.hierarchy)
+            && !self.containers.iter().any(|(_, other)| other.groups.as_ref().is_some_and(|(_, tree)| tree == top))
+        {
+            job.part(top);
+        }
+        Some(contained.container)
+    }
+
+    /// Processes in groups of batch that a service has started, or that had come to it before, are batch.
+    pub fn reclaim(&self) {
+        let identities = self.tracker.identities();
+        let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
+        let searched: Vec<Identity> = searched.map(|(_, served)| served.tracking.identity()).collect();
+        if searched.is_empty() {
+            return;
+        }
+        for (group, _) in self.containers.iter().filter_map(|(_, contained)| contained.groups.as_ref()) {
+            let Some(job) = self.jobs.get(&group.hierarchy) else { continue };
+            for pid in group.processes() {
+                if let Some(identity) = identities.of(pid).filter(|identity| searched.contains(identity)) {
+                    identities.take(pid, identity);
+                    identities.give_by_group(pid, job.identity());
+                }
+            }
+        }
+    }
+
+    /// The place of a service.
+    pub fn place_of(&self, id: ServiceId) -> Option<usize> {
+        self.services.find(|served| served.found.id == id)
+    }
+
+    /// The place of a container.
+    pub fn place_of_container(&self, id: &ContainerId) -> Option<usize> {
+        self.containers.find(|contained| contained.container.id == *id)
+    }
+
+    /// The CPUs that any container may run on now.
+    pub fn batch_cpus(&self) -> CpuMask {
+        self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
+    }
+
+    /// The lanes that are kept.
+    pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
+        self.services.iter().filter_map(|(_, served)| served.kept.as_ref())
+    }
+
+    /// Whether a container would run if it were let.
+    pub fn is_batch_paused(&self) -> bool {
+        self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
+    }
+
+    /// All processes of services that are groups. Those of others are no service's in a group of batch.
+    pub fn pids_of_grouped_services(&self) -> BTreeSet<u32> {
+        let grouped = self.services.iter().filter(|(_, served)| served.found.group.is_some());
+        grouped.flat_map(|(_, served)| served.tracking.processes()).collect()
+    }
+
+    /// The CPUs that a service may run on: its processes are those of now, if it is tracked already.
+    pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
+        match self.place_of(found.id).and_then(|place| self.services.get(place)) {
+            Some(served) => allowed_cpus(&served.processes()),
+            None => allowed_cpus(&found.service.pids),
+        }
+    }
+
+    /// Whose threads a service's are, for whoever moves them.
+    pub fn whose(&self, place: usize) -> Option<Whose> {
+        let served = self.services.get(place)?;
+        let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
+        Some(Whose { pids: served.tracking.processes(), group })
+    }
+
+    /// A CPU that runs somebody who was nobody a moment ago says so only after its next switch: makes one.
+    fn see_switches(&self) {
+        let memory = self.tracker.memory();
+        for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
+            // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU. Where there can be
+            // no thread, the next switch says so.
+            let _ = thread::Builder::new().spawn(move || {
+                let _fixed = Fixed::this_thread();
+                pin_this_thread(&[cpu])
+            });
+        }
+    }
+}
+
+fn lends_to_waited(lending: Lending) -> bool {
+    !lending.policy.spares_waited()
+}
+
+/// Whether the CPU's word says something else than who runs there is known to be.
+fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
+    let Some(word) = memory.word(cpu).snapshot() else { return false };
+    let class = match tracker.identities().of(word.tgid) {
+        Some(Identity::Service(_)) => LaneClass::Lc,
+        Some(Identity::Batch(_)) => LaneClass::Batch,
+        None => return false,
+    };
+    word.class != class as u32
+}
+
+fn full(what: &str, name: &str) -> anyhow::Error {
+    anyhow::anyhow!("{name} is left alone: there are as many {what} as can be looked after")
+}

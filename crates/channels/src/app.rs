@@ -1,0 +1,146 @@
+//! Signals that programs emit themselves, through `runtime/c/sidelane_signal.h` or other code that
+//! writes the format of `abi/signal.h`.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use sidelane_formats::{
+    EmittedKind, EmittedSignal, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_MAGIC, SIGNALS_NAME, SIGNALS_VERSION,
+    SignalsHead,
+};
+
+use crate::signal::Kind;
+use crate::{Channel, Meaning, Reader, Width, Word};
+use sidelane_host::procfs::own_pid;
+use sidelane_host::sealed::SealedFile;
+
+const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
+const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();
+const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
+
+/// The signals of one part of a process.
+#[derive(Clone)]
+pub struct Emitted {
+    file: Arc<SealedFile>,
+}
+
+/// A signal that a process emits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedName {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its thread, 0 for the whole process.
+    pub tid: u32,
+}
+
+impl Emitted {
+    /// The signals of the process: one file for each part of the program that emits, such as a JVM
+    /// and a native library.
+    pub fn find(pid: u32) -> Vec<Self> {
+        // A program in a container knows itself by another number.
+        let own = own_pid(pid).unwrap_or(pid);
+        let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
+        files.map(|file| Self { file: Arc::new(file) }).collect()
+    }
+
+    /// Its signals.
+    pub fn names(&self) -> Vec<EmittedName> {
+        self.all().map(|(name, _)| name).collect()
+    }
+
+    /// The channels of the signal with that name: one, or one for each thread.
+    pub fn channels(&self, name: &str) -> Vec<Channel> {
+        let found: Vec<_> = self.all().filter(|(emitted, _)| emitted.name == name).collect();
+        let many = found.len() > 1;
+        found.into_iter().map(|(emitted, place)| self.channel(&emitted, place, many)).collect()
+    }
+
+    fn channel(&self, emitted: &EmittedName, place: usize, many: bool) -> Channel {
+        let thread = if many { format!("@{}", emitted.tid) } else { String::new() };
+        let value = &self.file.at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[place].value;
+        // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot
+        // shrink.
+        let word = unsafe { Word::new(NonNull::from(value).cast(), Width::U64, Arc::clone(&self.file) as _) };
+        Channel {
+            name: format!("{}{thread}", emitted.name),
+            kind: emitted.kind,
+            reader: Reader::Word(word),
+            meaning: (emitted.kind == Kind::Tag).then(|| self.meaning(&emitted.name)),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Names are looked up on demand, since programs may name further values while they run.
+    fn meaning(&self, tag: &str) -> Meaning {
+        let (emitted, tag) = (self.clone(), tag.to_owned());
+        let names = std::sync::OnceLock::<HashMap<u64, String>>::new();
+        Arc::new(move |value| names.get_or_init(|| emitted.meanings(&tag)).get(&value).cloned())
+    }
+
+    fn meanings(&self, tag: &str) -> HashMap<u64, String> {
+        let end = self.head().names_end.load(Ordering::Acquire).min(SIGNAL_NAMES as u64) as usize;
+        let bytes = self.file.at::<AtomicU8>(NAMES_OFFSET, end);
+        let text: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        parse_names(&String::from_utf8_lossy(&text), tag)
+    }
+
+    fn head(&self) -> &SignalsHead {
+        &self.file.at::<SignalsHead>(0, 1)[0]
+    }
+
+    fn all(&self) -> impl Iterator<Item = (EmittedName, usize)> {
+        let signals = self.file.at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
+        signals.iter().enumerate().filter_map(|(place, signal)| Some((name_of(signal)?, place)))
+    }
+}
+
+fn is_of(file: &SealedFile, pid: u32) -> bool {
+    let head = &file.at::<SignalsHead>(0, 1)[0];
+    let sizes = [&head.version, &head.pid, &head.signals, &head.names];
+    let wanted = [SIGNALS_VERSION, pid, SIGNALS as u32, SIGNAL_NAMES as u32];
+    head.magic.load(Ordering::Acquire) == SIGNALS_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted
+}
+
+fn name_of(signal: &EmittedSignal) -> Option<EmittedName> {
+    let kind = match signal.emitted_kind()? {
+        EmittedKind::Tag => Kind::Tag,
+        EmittedKind::Counter => Kind::Counter,
+    };
+    let mut bytes = [0; SIGNAL_NAME_BYTES];
+    let name = String::from_utf8_lossy(signal.name_bytes(&mut bytes)).into_owned();
+    Some(EmittedName { name, kind, tid: signal.tid.load(Ordering::Relaxed) })
+}
+
+/// Lines of signal, value and name, separated by tabs. Later lines replace earlier ones; malformed
+/// lines are skipped.
+fn parse_names(text: &str, tag: &str) -> HashMap<u64, String> {
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, '\t');
+        let (signal, value, name) = (parts.next()?, parts.next()?, parts.next()?);
+        (signal == tag).then_some((value.parse().ok()?, name.to_owned()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_line_by_line() {
+        let names = parse_names("phase\t1\tparse\nother\t1\tx\nphase\ty\tz\nphase\t2\tflush\tit\n\nphase", "phase");
+        assert_eq!(names, HashMap::from([(1, "parse".to_owned()), (2, "flush\tit".to_owned())]));
+    }
+
+    #[test]
+    fn fuzzed_names_of_values_are_read_or_left_out() {
+        sidelane_testing::fuzz("value-names", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(parse_names(&text, "phase").len() <= text.lines().count());
+        });
+    }
+}

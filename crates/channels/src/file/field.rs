@@ -1,0 +1,170 @@
+//! Finds and parses a number in a file of /proc or of a cgroup.
+
+use std::ops::Range;
+
+/// How many field names an error lists.
+const SHOWN: usize = 24;
+
+/// How a number is found in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    /// The first number.
+    First,
+    /// The word with this index, counted from 1 as in proc(5).
+    Index(usize),
+    /// The word after this key, or the value in the same word (`total=7`).
+    Key(String),
+}
+
+impl Field {
+    pub(super) fn parse(field: Option<&str>) -> Self {
+        match field {
+            None => Field::First,
+            Some(field) => match field.parse::<usize>() {
+                Ok(index) if index > 0 => Field::Index(index),
+                _ => Field::Key(field.trim_end_matches([':', '=']).to_owned()),
+            },
+        }
+    }
+}
+
+/// Why a field has no number.
+pub(super) enum Wrong {
+    Missing,
+    NotANumber { text: String, why: &'static str },
+}
+
+impl Wrong {
+    pub(super) fn why(&self) -> &'static str {
+        match self {
+            Wrong::Missing => "the field is not in the file any more",
+            Wrong::NotANumber { why, .. } => why,
+        }
+    }
+}
+
+/// The byte range of the field's number in `content`.
+pub(super) fn place(content: &[u8], field: &Field) -> Option<Range<usize>> {
+    match field {
+        Field::First => words(content, 0).find(|word| parse(&content[word.clone()]).is_ok()),
+        Field::Index(index) => nth(content, *index),
+        Field::Key(key) => behind(content, key.as_bytes()),
+    }
+}
+
+/// The words from byte `start` on.
+fn words(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        let start = at + content[at..].iter().position(|byte| !byte.is_ascii_whitespace())?;
+        let length = content[start..].iter().position(u8::is_ascii_whitespace);
+        at = length.map_or(content.len(), |length| start + length);
+        Some(start..at)
+    })
+}
+
+/// The word with an index. The second word of a process's `stat` is its name in parentheses, which
+/// may contain any characters.
+fn nth(content: &[u8], index: usize) -> Option<Range<usize>> {
+    let first = words(content, 0).next()?;
+    let is_stat = parse(&content[first.clone()]).is_ok() && content[first.end..].starts_with(b" (");
+    let name_end = is_stat.then(|| content.iter().rposition(|byte| *byte == b')')).flatten();
+    match (name_end, index) {
+        (Some(_), 1) | (None, _) => words(content, 0).nth(index - 1),
+        (Some(end), 2) => Some(first.end + 1..end + 1),
+        (Some(end), _) => words(content, end + 1).nth(index - 3),
+    }
+}
+
+/// The word after `key`, or the part after `key=` in the same word.
+fn behind(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
+    let mut words = words(content, 0);
+    while let Some(word) = words.next() {
+        match content[word.clone()].strip_prefix(key) {
+            Some(b"" | b":") => return words.next(),
+            Some([b'=', ..]) => return Some(word.start + key.len() + 1..word.end),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A unit after a number is a word of its own, so it is ignored.
+pub(super) fn parse(word: &[u8]) -> Result<u64, Wrong> {
+    let mut value = Some(0_u64);
+    for byte in word {
+        value = match byte {
+            b'0'..=b'9' => value.and_then(|value| value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))),
+            _ => return Err(no_number(word)),
+        };
+    }
+    value.filter(|_| !word.is_empty()).ok_or_else(|| no_number(word))
+}
+
+fn no_number(word: &[u8]) -> Wrong {
+    let why = match word {
+        [b'-', b'0'..=b'9', ..] => "negative: only numbers from 0 on can be observed",
+        [b'0'..=b'9', ..] if word.contains(&b'.') => "no whole number",
+        [b'0'..=b'9', ..] => "no number below 2^64 in decimal digits",
+        _ => "no number",
+    };
+    Wrong::NotANumber { text: word.escape_ascii().to_string(), why }
+}
+
+/// The fields of a file, for an error.
+pub(super) fn fields(content: &[u8]) -> String {
+    let is_number = |word: &Range<usize>| parse(&content[word.clone()]).is_ok();
+    let all: Vec<Range<usize>> = words(content, 0).collect();
+    let mut names: Vec<String> = Vec::new();
+    for pair in all.windows(2) {
+        let name = content[pair[0].clone()].escape_ascii().to_string();
+        if is_number(&pair[1]) && !is_number(&pair[0]) {
+            names.push(name.trim_end_matches(':').to_owned());
+        }
+    }
+    names.extend(all.iter().filter_map(|word| {
+        let (name, value) = std::str::from_utf8(&content[word.clone()]).ok()?.split_once('=')?;
+        parse(value.as_bytes()).ok().map(|_| name.to_owned())
+    }));
+    names.dedup();
+    let words = format!("the words 1 to {}", all.len());
+    match names.len() {
+        _ if all.is_empty() => "nothing".into(),
+        0 => words,
+        count if count > SHOWN => format!("{}, {} more and {words}", names[..SHOWN].join(", "), count - SHOWN),
+        _ => format!("{} and {words}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_content_is_read_without_a_panic(
+            content in proptest::collection::vec(any::<u8>(), 0..200), index in 1_usize..9, key in "[a-z:=]{0,3}"
+        ) {
+            for field in [Field::First, Field::Index(index), Field::Key(key)] {
+                if let Some(place) = place(&content, &field) {
+                    let _ = parse(&content[place]);
+                }
+            }
+            let _ = fields(&content);
+        }
+    }
+
+    #[test]
+    fn fuzzed_files_have_a_number_or_none() {
+        let fields_asked =
+            ["1", "2", "3", "22", "VmRSS", "total", "nr_throttled:", "(a)"].map(|name| Field::parse(Some(name)));
+        sidelane_testing::fuzz("proc-file", |content| {
+            for field in [Field::parse(None)].iter().chain(&fields_asked) {
+                let _ = place(content, field).map(|place| parse(&content[place]));
+            }
+            let _ = fields(content);
+        });
+    }
+}

@@ -1,0 +1,195 @@
+//! Numbers in files of /proc and cgroups, read anew for each sample through one open file.
+
+mod field;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::file::field::{Field, Wrong, fields, parse, place};
+use crate::signal::Signal;
+use crate::{Call, Channel, Gone, Kind, Reader};
+
+/// Longer files are read only up to this length, which is more than any useful file of a machine
+/// has.
+const BYTES_MAX: usize = 256 << 10;
+
+/// Why a number in a file cannot be observed.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum FileError {
+    /// The system's error.
+    #[error("{} cannot be read: {source}", .path.display())]
+    Open { path: PathBuf, source: io::Error },
+    /// A read could block, or never end.
+    #[error("{} is not a regular file: only regular files can be observed", .path.display())]
+    NotAFile { path: PathBuf },
+    /// The file has no such field.
+    #[error("{} has no field {field}; it has {have}", .path.display())]
+    NoField { path: PathBuf, field: String, have: String },
+    /// The field is not a number that can be observed.
+    #[error("{}: {field} is {text}, {why}", .path.display())]
+    NotANumber { path: PathBuf, field: String, text: String, why: &'static str },
+}
+
+/// The channel of `file:PATH[#FIELD]`.
+pub fn channel(signal: &Signal, path: &Path, field: Option<&str>) -> Result<Channel, FileError> {
+    let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
+    let reader = Reader::Call(Box::new(Number::open(path, field)?));
+    Ok(Channel { name: signal.name.clone(), kind, reader, meaning: None, notes: vec![] })
+}
+
+/// A number in a file.
+pub struct Number {
+    file: File,
+    field: Field,
+    content: Vec<u8>,
+    /// Length of the content that was read last.
+    length: usize,
+}
+
+impl Number {
+    /// Opens the file, and reads it once to check that the number exists.
+    pub fn open(path: &Path, field: Option<&str>) -> Result<Self, FileError> {
+        let failed = |source| FileError::Open { path: path.to_owned(), source };
+        // Reading a file that is not regular could block the observer.
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(FileError::NotAFile { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(failed)?;
+        let mut number = Self { file, field: Field::parse(field), content: vec![0; BYTES_MAX], length: 0 };
+        let value = number.value().map_err(failed)?;
+        value.map_err(|wrong| described(wrong, path, field, &number.content[..number.length]))?;
+        Ok(number)
+    }
+
+    /// Reads the file from its start, as far as the field requires.
+    fn value(&mut self) -> io::Result<Result<u64, Wrong>> {
+        self.length = 0;
+        loop {
+            let read = self.file.read_at(&mut self.content[self.length..], self.length as u64)?;
+            self.length += read;
+            let content = &self.content[..self.length];
+            let is_all = read == 0 || self.length == self.content.len();
+            // The kernel returns one page at a time. A number that ends before the last byte is
+            // complete.
+            match place(content, &self.field) {
+                Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),
+                None if is_all => return Ok(Err(Wrong::Missing)),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Call for Number {
+    fn read(&mut self) -> Result<u64, Gone> {
+        let value = self.value().map_err(|error| match error.raw_os_error() {
+            // The errors of /proc for a process that has ended, and of a removed cgroup.
+            Some(libc::ESRCH | libc::ENODEV) => Gone::Target,
+            _ => Gone::Error(error),
+        })?;
+        value.map_err(|wrong| Gone::Error(io::Error::new(io::ErrorKind::InvalidData, wrong.why())))
+    }
+}
+
+fn described(error: Wrong, path: &Path, field: Option<&str>, content: &[u8]) -> FileError {
+    let (path, field) = (path.to_owned(), field.map_or_else(|| "its first word".into(), str::to_owned));
+    match error {
+        Wrong::Missing => FileError::NoField { path, field, have: fields(content) },
+        Wrong::NotANumber { text, why } => FileError::NotANumber { path, field, text, why },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATUS: &str = "Name:\tmy (odd) name 7\nVmRSS:\t    1234 kB\nThreads:\t3\n";
+    const STAT: &str = "17 (a) b (c)) S 1 17 17 0 -1 4194560 99 0";
+    const CPU_STAT: &str = "usage_usec 500\nuser_usec 300\nnr_throttled 2\n";
+    const PRESSURE: &str = "some avg10=0.12 avg60=0.00 total=777\nfull avg10=0.00 total=5\n";
+
+    fn file(content: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file
+    }
+
+    fn read(content: &str, field: Option<&str>) -> Result<u64, String> {
+        let file = file(content);
+        let mut number = Number::open(file.path(), field).map_err(|error| error.to_string())?;
+        Ok(number.read().unwrap())
+    }
+
+    #[test]
+    fn a_field_is_named_by_the_word_before_it() {
+        assert_eq!(read(CPU_STAT, Some("nr_throttled")), Ok(2));
+        assert_eq!(read(STATUS, Some("VmRSS")), Ok(1234));
+        assert_eq!(read(STATUS, Some("VmRSS:")), Ok(1234));
+        assert_eq!(read(PRESSURE, Some("total")), Ok(777));
+        assert_eq!(read("cpu  10 20\ncpu0 1 2\n", Some("cpu0")), Ok(1));
+    }
+
+    #[test]
+    fn without_a_field_it_is_the_first_number() {
+        assert_eq!(read("4096\n", None), Ok(4096));
+        assert_eq!(read(CPU_STAT, None), Ok(500));
+    }
+
+    #[test]
+    fn fields_of_a_process_are_counted_as_in_its_manual() {
+        assert_eq!(read(STAT, Some("1")), Ok(17));
+        assert_eq!(read(STAT, Some("4")), Ok(1));
+        assert_eq!(read(STAT, Some("10")), Ok(99));
+        assert!(read(STAT, Some("2")).unwrap_err().contains("2 is (a) b (c)), no number"));
+        assert!(read(STAT, Some("8")).unwrap_err().contains("8 is -1, negative"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_what_is() {
+        let error = read(CPU_STAT, Some("usage")).unwrap_err();
+        assert!(error.contains("has no field usage; it has usage_usec, user_usec, nr_throttled"), "{error}");
+        assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("it has total"));
+        assert!(read("1 2 3", Some("4")).unwrap_err().contains("the words 1 to 3"));
+        assert!(read("", None).unwrap_err().contains("it has nothing"));
+        assert!(read(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, no whole number"));
+        assert!(
+            Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("/no/such cannot be read")
+        );
+        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
+    }
+
+    #[test]
+    fn each_read_sees_the_file_as_it_is() {
+        let file = file("count 1\n");
+        let mut number = Number::open(file.path(), Some("count")).unwrap();
+        assert_eq!(number.read().unwrap(), 1);
+        std::fs::write(file.path(), "count 22").unwrap();
+        assert_eq!(number.read().unwrap(), 22);
+        std::fs::write(file.path(), "").unwrap();
+        assert!(matches!(number.read(), Err(Gone::Error(error)) if error.to_string().contains("not in the file")));
+    }
+
+    #[test]
+    fn own_cpu_time_is_found_in_proc() {
+        let mut faults = Number::open(Path::new("/proc/self/stat"), Some("10")).unwrap();
+        let before = faults.read().unwrap();
+        let touched = vec![1_u8; 4 << 20];
+        assert!(faults.read().unwrap() > before, "{}", touched.len());
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_read_as_written(value in any::<u64>()) {
+            prop_assert_eq!(read(&format!("before\nkey: {value} kB\n"), Some("key")), Ok(value));
+        }
+    }
+}

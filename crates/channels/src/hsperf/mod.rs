@@ -1,0 +1,270 @@
+//! HotSpot's own counters. A JVM keeps them in a file that it maps shared, and updates them in
+//! place, so a read is one load and has no effect on the JVM.
+//!
+//! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the process's mapped
+//! files, so mount and PID namespaces do not matter.
+
+mod find;
+pub mod format;
+mod texts;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::hsperf::find::{check, counters_region};
+use crate::hsperf::format::{Data, Entry, text_in};
+use crate::hsperf::texts::Part;
+use crate::mapping::Mapping;
+use crate::maps::regions;
+use crate::signal::Signal;
+use crate::symbols::{closest, did_you_mean, permission_hint};
+use crate::{Channel, Kind, Meaning, Reader, Width, Word, most_telling, several};
+
+pub use crate::hsperf::format::{FormatError, Units, Variability};
+
+/// The signals of plain `jvm`: the collector's activity, the number and causes of stops, and other
+/// causes of temporary slowness. Counters that a JVM lacks are left out.
+pub const USUAL: [&str; 7] = [
+    CAUSE,
+    "sun.rt.safepoints",
+    "sun.gc.collector.0.invocations",
+    "sun.gc.collector.1.invocations",
+    "sun.gc.collector.2.invocations",
+    "java.threads.live",
+    "java.cls.loadedClasses",
+];
+const CAUSE: &str = "sun.gc.cause";
+const LAST_CAUSE: &str = "sun.gc.lastCause";
+
+/// Why HotSpot's counters cannot be read.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum JvmError {
+    /// No process is observed.
+    #[error("jvm: signals are read in the processes that are observed, and none is: name one, as in pid:1234")]
+    NoTarget,
+    /// The process does not exist, or has ended.
+    #[error("there is no process {pid}")]
+    NoProcess { pid: u32 },
+    /// The process does not run HotSpot.
+    #[error("process {pid} is not a JVM: it has no libjvm.so mapped, so it has no jvm: signals")]
+    NoJvm { pid: u32 },
+    /// It runs HotSpot without the counter file.
+    #[error(
+        "the JVM {pid} keeps no counters that others can read: start it without -XX:-UsePerfData and \
+         -XX:+PerfDisableSharedMem"
+    )]
+    NoCounters { pid: u32 },
+    /// The system refuses access.
+    #[error("process {pid} cannot be searched for the counters of a JVM: {source}{}", permission_hint(.source))]
+    Open { pid: u32, source: io::Error },
+    /// The file is not the JVM's own: not a regular file, of another user, or of an invalid size.
+    #[error("the counters of JVM {pid} are not read: {what}")]
+    Untrusted { pid: u32, what: String },
+    /// The file is not in the expected format.
+    #[error("the counters of JVM {pid} cannot be parsed: {source}")]
+    Format { pid: u32, source: FormatError },
+    /// There is none of that name.
+    #[error("JVM {pid} has no counter {name}{}; see sidelane list pid:{pid}", did_you_mean(.close))]
+    NoSuchCounter { pid: u32, name: String, close: Vec<String> },
+    /// The counter is not a number.
+    #[error("{name} of JVM {pid} is {is}: it cannot be read as a {wanted}")]
+    Kind { pid: u32, name: String, is: &'static str, wanted: Kind },
+}
+
+/// The counters of one JVM.
+pub struct Jvm {
+    pid: u32,
+    mapping: Arc<Mapping>,
+    entries: Vec<Entry>,
+}
+
+/// A counter and its value when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name, such as `sun.rt.safepoints`.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+    /// What it counts.
+    pub units: Units,
+    /// How it changes.
+    pub variability: Variability,
+}
+
+/// The value of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+pub enum Value {
+    Number(u64),
+    Text(String),
+}
+
+/// The channels of `jvm:NAME`, or of `jvm` if `name` is `None`, in every JVM among `pids`.
+pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Result<Vec<Channel>, JvmError> {
+    let (jvms, errors): (Vec<_>, Vec<_>) = pids.iter().map(|pid| Jvm::open(*pid)).partition(Result::is_ok);
+    let jvms: Vec<Jvm> = jvms.into_iter().flatten().collect();
+    if jvms.is_empty() {
+        let errors = errors.into_iter().filter_map(Result::err).collect();
+        let is_no_jvm = |error: &JvmError| matches!(error, JvmError::NoJvm { .. });
+        return Err(most_telling(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
+    }
+    let mut channels = Vec::new();
+    for jvm in &jvms {
+        let mut own = jvm.channels(signal, name)?;
+        own.iter_mut().filter(|_| jvms.len() > 1).for_each(|channel| several(channel, jvm.pid));
+        channels.append(&mut own);
+    }
+    Ok(channels)
+}
+
+impl Counter {
+    /// The kind as which it is read by default.
+    pub fn kind(&self) -> Kind {
+        kind(self.variability)
+    }
+}
+
+impl Jvm {
+    /// Finds and maps the counters of a process.
+    pub fn open(pid: u32) -> Result<Self, JvmError> {
+        let failed = |source| JvmError::Open { pid, source };
+        let regions = regions(pid).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => JvmError::NoProcess { pid },
+            _ => failed(source),
+        })?;
+        let region = counters_region(pid, &regions)?;
+        let file = region.open(pid).map_err(failed)?;
+        check(pid, &file)?;
+        Self::of_file(pid, &file)
+    }
+
+    /// Maps the counters of a process, which are in this file.
+    pub fn of_file(pid: u32, file: &File) -> Result<Self, JvmError> {
+        let mapping = Arc::new(Mapping::whole(file).map_err(|source| JvmError::Open { pid, source })?);
+        let entries = format::parse(mapping.as_bytes()).map_err(|source| JvmError::Format { pid, source })?;
+        Ok(Self { pid, mapping, entries })
+    }
+
+    /// All counters with their values now, by name.
+    pub fn counters(&self) -> Vec<Counter> {
+        let mut counters: Vec<Counter> = self.entries.iter().filter_map(|entry| self.counter(entry)).collect();
+        counters.sort_by(|a, b| a.name.cmp(&b.name));
+        counters
+    }
+
+    /// The word of a counter that is a number, if this JVM has it.
+    pub fn number(&self, name: &str) -> Option<Word> {
+        let entry = self.entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
+        Some(self.word(entry.offset, Width::U64))
+    }
+
+    fn counter(&self, entry: &Entry) -> Option<Counter> {
+        let value = match entry.data {
+            Data::Long => Value::Number(self.word(entry.offset, Width::U64).read()),
+            Data::Text(_) => Value::Text(self.text(entry)),
+            Data::Other => return None,
+        };
+        Some(Counter { name: entry.name.clone(), value, units: entry.units, variability: entry.variability })
+    }
+
+    fn channels(&self, signal: &Signal, name: Option<&str>) -> Result<Vec<Channel>, JvmError> {
+        let said = signal.kind.map(Kind::of_channel);
+        match name {
+            Some(name) => {
+                let entry = self.entry(name).ok_or_else(|| self.no_such_counter(name))?;
+                Ok(vec![self.channel(entry, signal.name.clone(), said)?])
+            }
+            None => {
+                let present = USUAL.iter().filter_map(|name| self.entry(name));
+                present.map(|entry| self.channel(entry, format!("jvm:{}", entry.name), None)).collect()
+            }
+        }
+    }
+
+    fn channel(&self, entry: &Entry, name: String, said: Option<Kind>) -> Result<Channel, JvmError> {
+        match entry.data {
+            Data::Long => {
+                let reader = Reader::Word(self.word(entry.offset, Width::U64));
+                let kind = said.unwrap_or_else(|| kind(entry.variability));
+                Ok(Channel { name, kind, reader, meaning: None, notes: vec![] })
+            }
+            Data::Text(length) => self.text_channel(entry, length, name, said),
+            Data::Other => Err(self.not_a(entry, said, "neither a number nor a text")),
+        }
+    }
+
+    fn text_channel(
+        &self,
+        entry: &Entry,
+        length: usize,
+        name: String,
+        said: Option<Kind>,
+    ) -> Result<Channel, JvmError> {
+        if said == Some(Kind::Counter) {
+            return Err(self.not_a(entry, said, "a text"));
+        }
+        let part = Part::of(entry.offset, length).ok_or_else(|| self.not_a(entry, said, "an empty text"))?;
+        let reader = Reader::Word(self.word(entry.offset + part.skip, part.width));
+        Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.meaning(entry, part)), notes: vec![] })
+    }
+
+    /// From the texts that HotSpot can store there, and the current text.
+    fn meaning(&self, entry: &Entry, part: Part) -> Meaning {
+        let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
+        let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
+        let mut known: Vec<String> = causes.map(str::to_owned).collect();
+        let now = self.text(entry);
+        if !known.contains(&now) {
+            known.push(now);
+        }
+        Arc::new(move |value| Some(part.meaning(value, &known)))
+    }
+
+    fn has_zgc(&self) -> bool {
+        let is_collector =
+            |entry: &&Entry| entry.name.starts_with("sun.gc.collector.") && entry.name.ends_with(".name");
+        self.entries.iter().filter(is_collector).any(|entry| self.text(entry).starts_with("Z "))
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    fn text(&self, entry: &Entry) -> String {
+        let Data::Text(length) = entry.data else { return String::new() };
+        let mut bytes = self.mapping.as_bytes()[entry.offset..entry.offset + length].to_vec();
+        bytes.push(0);
+        text_in(&bytes).expect("it ends with a zero")
+    }
+
+    fn word(&self, offset: usize, width: Width) -> Word {
+        let place = self.mapping.place(offset).expect("the parser checked that values are within the file");
+        // SAFETY: within the mapping, which the word keeps. Aligned, since the parser refuses
+        // unaligned numbers and `Part::of` chooses aligned parts. HotSpot deletes the file at its
+        // end and never shrinks it; if another process shrinks it, `Mapping` keeps it readable.
+        unsafe { Word::new(place, width, self.mapping.clone()) }
+    }
+
+    fn no_such_counter(&self, name: &str) -> JvmError {
+        let names = self.entries.iter().map(|entry| entry.name.as_str());
+        JvmError::NoSuchCounter { pid: self.pid, name: name.to_owned(), close: closest(name, names) }
+    }
+
+    fn not_a(&self, entry: &Entry, said: Option<Kind>, is: &'static str) -> JvmError {
+        JvmError::Kind { pid: self.pid, name: entry.name.clone(), is, wanted: said.unwrap_or(Kind::Tag) }
+    }
+}
+
+fn kind(variability: Variability) -> Kind {
+    match variability {
+        Variability::Monotonic => Kind::Counter,
+        Variability::Variable | Variability::Constant => Kind::Tag,
+    }
+}

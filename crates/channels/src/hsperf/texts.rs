@@ -1,0 +1,132 @@
+//! HotSpot's texts as tags: `sun.gc.cause` names the collector's current activity.
+//!
+//! HotSpot puts a text right after its name, so the text is not aligned, and one atomic load
+//! reaches only the aligned bytes in it: for `sun.gc.cause`, eight bytes from the eighth letter on.
+//! Those bytes distinguish nearly all causes (`G1 Evac[uation P]ause`); otherwise the meaning lists
+//! all causes with these bytes.
+
+use crate::Width;
+
+/// The causes of HotSpot 8 to 25 (gcCause.cpp).
+const CAUSES: [&str; 28] = [
+    "No GC",
+    "System.gc()",
+    "Allocation Failure",
+    "G1 Evacuation Pause",
+    "G1 Preventive Collection",
+    "G1 Compaction Pause",
+    "G1 Humongous Allocation",
+    "G1 Periodic Collection",
+    "Metadata GC Threshold",
+    "Metadata GC Clear Soft References",
+    "CodeCache GC Threshold",
+    "CodeCache GC Aggressive",
+    "GCLocker Initiated GC",
+    "Heap Inspection Initiated GC",
+    "Heap Dump Initiated GC",
+    "JvmtiEnv ForceGarbageCollection",
+    "Diagnostic Command",
+    "Ergonomics",
+    "Last ditch collection",
+    "Tenured Generation Full",
+    "Concurrent GC",
+    "Upgrade To Full GC",
+    "Update Allocation Context Stats",
+    "WhiteBox Initiated Young GC",
+    "WhiteBox Initiated Concurrent Mark",
+    "WhiteBox Initiated Full GC",
+    "Full GCAlot",
+    "ILLEGAL VALUE - last gc cause - ILLEGAL VALUE",
+];
+
+/// Causes of ZGC only. From the eighth letter on they are equal to other causes.
+const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
+
+/// The causes of a JVM.
+pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
+    CAUSES.into_iter().chain(CAUSES_OF_ZGC.into_iter().filter(move |_| has_zgc))
+}
+
+/// The part of a text that one load reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Number of letters before it.
+    pub(super) skip: usize,
+    /// Number of letters in it.
+    pub(super) width: Width,
+}
+
+impl Part {
+    /// The first among the widest readable parts of a text of `length` bytes at `offset`.
+    pub(super) fn of(offset: usize, length: usize) -> Option<Self> {
+        let part = |width: Width| {
+            let skip = offset.next_multiple_of(width.bytes()) - offset;
+            (skip + width.bytes() <= length).then_some(Self { skip, width })
+        };
+        [Width::U64, Width::U32, Width::U16, Width::U8].into_iter().find_map(part)
+    }
+
+    /// The value that is read if the text is `text`, filled with zeros as HotSpot does.
+    pub(super) fn value(self, text: &str) -> u64 {
+        let mut letters = [0; 8];
+        let part = text.as_bytes().iter().skip(self.skip).take(self.width.bytes());
+        letters.iter_mut().zip(part).for_each(|(letter, byte)| *letter = *byte);
+        u64::from_ne_bytes(letters)
+    }
+
+    /// The text, or the texts, that have `value` in this part.
+    pub(super) fn meaning(self, value: u64, known: &[String]) -> String {
+        let fits: Vec<&str> = known.iter().filter(|text| self.value(text) == value).map(String::as_str).collect();
+        if fits.is_empty() { self.letters(value) } else { fits.join(" or ") }
+    }
+
+    /// The letters read from an unknown text.
+    fn letters(self, value: u64) -> String {
+        let bytes = value.to_ne_bytes();
+        let bytes = &bytes[..self.width.bytes()];
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let before = if self.skip > 0 { "…" } else { "" };
+        let after = if end == bytes.len() { "…" } else { "" };
+        format!("{before}{}{after}", bytes[..end].escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The part of `sun.gc.cause` in an entry of HotSpot.
+    const CAUSE: Part = Part { skip: 7, width: Width::U64 };
+
+    fn known(has_zgc: bool) -> Vec<String> {
+        causes(has_zgc).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_part_is_aligned_and_within_the_text() {
+        assert_eq!(Part::of(33, 81), Some(CAUSE));
+        assert_eq!(Part::of(40, 8), Some(Part { skip: 0, width: Width::U64 }));
+        assert_eq!(Part::of(33, 8), Some(Part { skip: 3, width: Width::U32 }));
+        assert_eq!(Part::of(33, 1), Some(Part { skip: 0, width: Width::U8 }));
+        assert_eq!(Part::of(33, 0), None);
+    }
+
+    #[test]
+    fn no_collection_and_each_cause_of_g1_are_told_apart() {
+        let meaning = |text| CAUSE.meaning(CAUSE.value(text), &known(false));
+        for cause in ["No GC", "System.gc()", "G1 Evacuation Pause", "G1 Humongous Allocation", "Allocation Failure"] {
+            assert_eq!(meaning(cause), cause);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_all_named() {
+        assert_eq!(CAUSE.meaning(0, &known(true)), "No GC or Timer or Warmup");
+    }
+
+    #[test]
+    fn an_unknown_text_is_shown_as_far_as_it_was_read() {
+        assert_eq!(CAUSE.meaning(CAUSE.value("Ancient Reasons"), &known(false)), "… Reasons…");
+        assert_eq!(CAUSE.meaning(CAUSE.value("Ancient\tX"), &known(false)), "…\\tX");
+    }
+}

@@ -1,0 +1,134 @@
+//! The thread on the observed lane, and its requests: signals from the kernel program's words.
+
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use sidelane_formats::LaneClass;
+
+use crate::signal::Kind;
+use crate::{Call, Channel, Gone, Meaning, Reader, Width, Word};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::command_name;
+use sidelane_host::service::Service;
+use sidelane_host::topology::Lanes;
+use sidelane_requests::{Requests, can_track};
+use sidelane_tracker::tracker::{Features, LaneMemory};
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+/// The name of the tag for the running thread.
+pub const LANE: &str = "lane";
+/// What the names of the signals of requests begin with.
+pub const REQUEST: &str = "request.";
+
+/// The kernel program, loaded for the observed lane; it tracks until this value is dropped.
+pub struct LaneTracking {
+    tracking: ServiceTracking,
+    /// Keeps the list of the service's ports up to date.
+    _requests: Option<Requests>,
+    lane: u32,
+}
+
+/// Reads which thread of the target runs on a lane.
+pub struct LaneThread {
+    memory: Arc<LaneMemory>,
+    lane: u32,
+}
+
+impl LaneThread {
+    /// Its thread id, 0 while another program runs there.
+    #[inline(always)]
+    pub fn read(&self) -> u64 {
+        let word = self.memory.word(self.lane);
+        let is_target = word.class.load(Ordering::Relaxed) == LaneClass::Lc as u32;
+        if is_target { word.pid.load(Ordering::Relaxed).into() } else { 0 }
+    }
+}
+
+impl LaneTracking {
+    /// Starts to track `lane`, on which the target's processes `pids` run, and their requests if
+    /// `requests` is set.
+    pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, requests: bool) -> Result<Self> {
+        if requests {
+            can_track().context("cannot observe requests")?;
+        }
+        let lanes = Lanes::only_watched(CpuSet::from_iter([lane]));
+        let service = Service { pids: pids.clone(), ..Service::default() };
+        let tracking =
+            ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?;
+        let tracked = requests.then(|| Requests::track(&tracking, target, pids)).transpose()?;
+        tracking.tracker().attach()?;
+        Ok(Self { tracking, _requests: tracked, lane })
+    }
+
+    fn memory(&self) -> Arc<LaneMemory> {
+        self.tracking.tracker().memory()
+    }
+
+    /// Reads which of the target's threads runs on the lane.
+    pub fn thread(&self) -> LaneThread {
+        LaneThread { memory: self.memory(), lane: self.lane }
+    }
+
+    /// `lane`: the thread that runs there, of any program.
+    pub fn lane(&self) -> Channel {
+        let memory = self.memory();
+        let word = word_u32(&memory, &memory.word(self.lane).pid);
+        channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
+    }
+
+    /// `request`: the lane's state, how many requests wait, how many have finished there.
+    pub fn requests(&self) -> Vec<Channel> {
+        let memory = self.memory();
+        let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));
+        let (queued, finished) = (word_u32(&memory, &service.queue_len), word_u32(&memory, &request.finished));
+        let state = RequestState { memory: Arc::clone(&memory), lane: self.lane };
+        vec![
+            Channel {
+                name: format!("{REQUEST}state"),
+                kind: Kind::Tag,
+                reader: Reader::Call(Box::new(state)),
+                meaning: Some(Arc::new(|state| Some(STATES.get(state as usize)?.to_string()))),
+                notes: Vec::new(),
+            },
+            channel(&format!("{REQUEST}queued"), Kind::Tag, queued, None),
+            channel(&format!("{REQUEST}finished"), Kind::Counter, finished, None),
+        ]
+    }
+}
+
+/// The lane's states, by the tag's value.
+const STATES: [&str; 3] = ["none runs", "one runs", "one runs that had to wait"];
+
+/// Computes the state from a request word: two loads, no system call.
+struct RequestState {
+    memory: Arc<LaneMemory>,
+    lane: u32,
+}
+
+impl Call for RequestState {
+    fn read(&mut self) -> Result<u64, Gone> {
+        let word = self.memory.request(self.lane);
+        let runs = word.running.load(Ordering::Relaxed) != 0;
+        Ok(if runs { 1 + u64::from(word.waited.load(Ordering::Relaxed) != 0) } else { 0 })
+    }
+}
+
+fn channel(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Channel {
+    Channel { name: name.to_owned(), kind, reader: Reader::Word(word), meaning, notes: Vec::new() }
+}
+
+fn word_u32(memory: &Arc<LaneMemory>, word: &AtomicU32) -> Word {
+    // SAFETY: an aligned word of the arrays, which the memory keeps mapped; BPF arrays never
+    // shrink.
+    unsafe { Word::new(NonNull::from(word).cast(), Width::U32, Arc::clone(memory) as _) }
+}
+
+fn name_of_thread(tid: u64) -> Option<String> {
+    if tid == 0 {
+        return Some("idle".to_owned());
+    }
+    Some(format!("{} ({tid})", command_name(u32::try_from(tid).ok()?)?))
+}

@@ -1,0 +1,199 @@
+//! A file mapped for reading that stays readable even if the file shrinks.
+//!
+//! A process that maps a file gets SIGBUS when another program truncates the file, so a target
+//! could kill an observer that runs as root. Here a handler replaces each lost page by a page of
+//! zeros, and the mapping reports it.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// The most mappings at once: a program's libraries and their debug files.
+const GUARDS: usize = 4096;
+
+/// The handler's record of a mapping. A `start` of 0 means free, of 1 in use but not ready yet.
+struct Guard {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    lost: AtomicBool,
+}
+
+const FREE: usize = 0;
+const TAKEN: usize = 1;
+
+static ALL: [Guard; GUARDS] =
+    [const { Guard { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost: AtomicBool::new(false) } }; GUARDS];
+
+impl Guard {
+    fn take(start: usize, bytes: usize) -> Option<&'static Self> {
+        let take =
+            |guard: &&Guard| guard.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let guard = ALL.iter().find(take)?;
+        guard.end.store(start + bytes, Ordering::Relaxed);
+        guard.lost.store(false, Ordering::Relaxed);
+        guard.start.store(start, Ordering::Release);
+        Some(guard)
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        let start = self.start.load(Ordering::Acquire);
+        start > TAKEN && (start..self.end.load(Ordering::Relaxed)).contains(&address)
+    }
+}
+
+/// A part of a file, mapped shared and read-only.
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    guard: &'static Guard,
+}
+
+// SAFETY: the memory is only read, and stays mapped for the life of the value; the other fields are
+// atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` of `file` from `offset` on, which must be a multiple of the page size.
+    pub fn new(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
+        HANDLER.get_or_init(install).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap returns no null pointer");
+        match Guard::take(start.as_ptr().addr(), bytes) {
+            Some(guard) => Ok(Self { start, bytes, guard }),
+            None => {
+                // SAFETY: mapped just now with this length, and not used anywhere else.
+                let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
+                Err(io::Error::other(format!("more than {GUARDS} files are mapped")))
+            }
+        }
+    }
+
+    /// Maps the whole of `file`.
+    pub fn whole(file: &File) -> io::Result<Self> {
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Self::new(file, 0, bytes)
+    }
+
+    /// The bytes. They may change during the read if another process writes the file.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: mapped with this length for the life of self, and readable whatever happens to the file.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// The address of the byte at `offset`, if it is in the mapping.
+    pub fn place(&self, offset: usize) -> Option<NonNull<u8>> {
+        // SAFETY: within the mapping.
+        (offset < self.bytes).then(|| unsafe { self.start.add(offset) })
+    }
+
+    /// Whether pages were read that the file no longer has. They read as zeros.
+    pub fn is_lost(&self) -> bool {
+        self.guard.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // The guard is cleared first: as soon as the addresses are free, another mapping may get
+        // them.
+        self.guard.start.store(FREE, Ordering::Release);
+        // SAFETY: mapped in `new` with this length; no reference outlives self.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The action for SIGBUS before ours, or the error number of the failed installation.
+static HANDLER: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
+
+fn install() -> Result<libc::sigaction, i32> {
+    PAGE_BYTES.store(rustix::param::page_size(), Ordering::Relaxed);
+    let last_error = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: an all-zero sigaction is a valid one; its fields are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_bus_error as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: both point to sigactions; the handler is async-signal-safe.
+    let done = unsafe { libc::sigaction(libc::SIGBUS, &action, before.as_mut_ptr()) };
+    // SAFETY: filled in by the call, which succeeded.
+    if done == 0 { Ok(unsafe { before.assume_init() }) } else { Err(last_error()) }
+}
+
+/// Replaces a lost page of a guarded mapping by zeros. Any other fault goes to the earlier handler.
+extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() }.addr();
+    let guard = ALL.iter().find(|guard| guard.holds(address));
+    match guard {
+        Some(guard) if put_zeros(address) => guard.lost.store(true, Ordering::Relaxed),
+        _ => pass_on(signal, info, context),
+    }
+}
+
+fn put_zeros(address: usize) -> bool {
+    let page_bytes = PAGE_BYTES.load(Ordering::Relaxed);
+    let page = ptr::without_provenance_mut::<c_void>(address & !(page_bytes - 1));
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: replaces one page of a guarded mapping that could not be read, and that this process
+    // only reads. A plain system call is allowed in a handler.
+    unsafe { libc::mmap(page, page_bytes, libc::PROT_READ, flags, -1, 0) == page }
+}
+
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let before = HANDLER.get().and_then(|handler| handler.as_ref().ok());
+    match before {
+        Some(before) if before.sa_sigaction > libc::SIG_IGN => {
+            // SAFETY: this address was installed as a handler; a handler without SA_SIGINFO ignores
+            // the further arguments.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+                unsafe { std::mem::transmute(before.sa_sigaction) };
+            handler(signal, info, context);
+        }
+        // The instruction faults again when this handler returns, and ends the process as it would
+        // without the handler. SAFETY: plain system call; the default action was valid before this
+        // handler was installed.
+        _ => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_shrinks_reads_as_zeros_and_is_said_to_be_lost() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 3 * 4096]).unwrap();
+        let mapping = Mapping::whole(&file).unwrap();
+        assert_eq!((mapping.as_bytes()[9000], mapping.is_lost()), (7, false));
+        file.set_len(100).unwrap();
+        assert_eq!((mapping.as_bytes()[9000], mapping.is_lost()), (0, true));
+        assert_eq!((mapping.as_bytes()[99], mapping.as_bytes()[5000]), (7, 0), "each page for itself");
+    }
+
+    #[test]
+    fn a_place_is_free_again_after_use() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 16]).unwrap();
+        for _ in 0..2 * GUARDS {
+            assert_eq!(Mapping::whole(&file).unwrap().as_bytes(), [1; 16]);
+        }
+    }
+
+    #[test]
+    fn an_empty_file_cannot_be_mapped() {
+        assert!(Mapping::whole(&tempfile::tempfile().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! Hardware and kernel counters of the observed lane.
+//!
+//! A processor counter can be read with RDPMC, in some 30 cycles, but only on its own lane. So an
+//! observer on the sibling lane counts events of both lanes and subtracts its own (thesis section
+//! 3.3), on processors that can count for both: Intel's "any thread", until Ice Lake. All other
+//! counters are read by the kernel, which interrupts the observed lane each time.
+
+use std::arch::asm;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::signal::Kind;
+use crate::{Call, Channel, Gone, Pmc, Reader};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::perf::{Event, open};
+
+/// The shortest period at which the observed lane may be interrupted.
+pub const PERIOD_MIN: Duration = Duration::from_micros(100);
+/// The bit of an Intel event's number that makes it count for both lanes of the core.
+const ANY_THREAD: u64 = 1 << 21;
+/// The file by which the kernel reports that the processor has that bit.
+const ANY_THREAD_FORMAT: &str = "/sys/bus/event_source/devices/cpu/format/any";
+/// The file that says whether programs may use RDPMC: 0 if not.
+const RDPMC_ALLOWED: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
+
+/// The lanes of an observation.
+#[derive(Clone, Copy, Debug)]
+pub struct Vantage {
+    /// The lane that is observed.
+    pub observed: u32,
+    /// The lane of the observer.
+    pub observer: u32,
+    /// Whether they share a core.
+    pub same_core: bool,
+}
+
+/// `perf:EVENT`.
+pub fn event(name: &str, vantage: Vantage) -> Result<Channel> {
+    let Some(event) = Event::named(name) else {
+        let names: Vec<_> = Event::names().collect();
+        bail!("there is no event {name}: use rHEX, a number of the processor's, or one of {}", names.join(", "));
+    };
+    counter(&format!("perf:{name}"), event, vantage)
+}
+
+/// `ipc`: instructions and cycles, whose rates are divided.
+pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
+    Ok([counter("instructions", Event::INSTRUCTIONS, vantage)?, counter("cycles", Event::CYCLES, vantage)?])
+}
+
+fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
+    let (reader, notes) = match of_core(event, vantage) {
+        Some(pmc) => (Reader::Pmc(Box::new(pmc)), vec![]),
+        None => {
+            (Reader::Call(Box::new(of_lane(event, vantage)?)), vec![Note::LaneInterrupted { lane: vantage.observed }])
+        }
+    };
+    Ok(Channel { name: name.to_owned(), kind: Kind::Counter, reader, meaning: None, notes })
+}
+
+/// What the lane counts, by system call.
+struct LaneCounter(OwnedFd);
+
+fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
+    let opened = open(event, vantage.observed, None);
+    let counter = opened.map_err(|error| anyhow::Error::new(error).context(why_none(event)))?;
+    Ok(LaneCounter(counter))
+}
+
+fn why_none(event: Event) -> &'static str {
+    if event.is_hardware() && !sidelane_diagnostics::machine::has_pmu() {
+        "this machine has no hardware counters (PMU): in a virtual machine, ask its host for a virtual PMU; what can be \
+         observed without is in sidelane list"
+    } else {
+        "the kernel does not count this event here: root or CAP_PERFMON is needed, and a processor that has it"
+    }
+}
+
+impl Call for LaneCounter {
+    fn read(&mut self) -> Result<u64, Gone> {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.0, &mut count) {
+            Ok(8) => Ok(u64::from_ne_bytes(count)),
+            Ok(_) => Err(Gone::Error(io::Error::other("the counter is in an error state: its lane may be offline"))),
+            Err(error) => Err(Gone::Error(error.into())),
+        }
+    }
+
+    fn interrupts(&self) -> bool {
+        true
+    }
+}
+
+/// The core's count, less that of the observer's own lane.
+struct CoreLessOwn {
+    core: UserCounter,
+    own: UserCounter,
+}
+
+/// `None` if the processor, the kernel or the places of the two lanes do not allow it.
+fn of_core(event: Event, vantage: Vantage) -> Option<CoreLessOwn> {
+    let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
+    if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
+        return None;
+    }
+    let own = architectural(event)?;
+    let core = Event { config: own.config | ANY_THREAD, ..own };
+    Some(CoreLessOwn {
+        core: UserCounter::open(core, vantage.observer)?,
+        own: UserCounter::open(own, vantage.observer)?,
+    })
+}
+
+/// Intel's number of the event.
+fn architectural(event: Event) -> Option<Event> {
+    match event {
+        Event::CYCLES => Event::named("r3c"),
+        Event::INSTRUCTIONS => Event::named("rc0"),
+        raw if Event::named(&format!("r{:x}", raw.config)) == Some(raw) => Some(raw),
+        _ => None,
+    }
+}
+
+impl Pmc for CoreLessOwn {
+    #[inline]
+    fn read(&mut self) -> u64 {
+        let core = self.core.read();
+        core.wrapping_sub(self.own.read())
+    }
+}
+
+/// A counter of this lane, read without the kernel.
+struct UserCounter {
+    page: NonNull<Page>,
+    _counter: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to this value alone and is only read, atomically.
+unsafe impl Send for UserCounter {}
+
+/// The fields of `struct perf_event_mmap_page` that reading needs.
+#[repr(C)]
+struct Page {
+    version: u32,
+    compat_version: u32,
+    lock: AtomicU32,
+    index: AtomicU32,
+    offset: AtomicU64,
+    times: [u64; 2],
+    capabilities: AtomicU64,
+    pmc_width: AtomicU16,
+}
+
+const _: () = assert!(std::mem::offset_of!(Page, pmc_width) == 48);
+/// `cap_user_rdpmc`.
+const USER_RDPMC: u64 = 1 << 2;
+
+impl UserCounter {
+    fn open(event: Event, cpu: u32) -> Option<Self> {
+        let counter = open(event, cpu, None).ok()?;
+        let bytes = rustix::param::page_size();
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let page = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &counter, 0).ok()? };
+        let opened = Self { page: NonNull::new(page.cast())?, _counter: counter };
+        (opened.page().capabilities.load(Ordering::Relaxed) & USER_RDPMC != 0).then_some(opened)
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped in `open` for the life of self; what changes in it is atomic.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// The protocol in the kernel's header: read again if the kernel changed the counter's place
+    /// meanwhile.
+    #[inline]
+    fn read(&self) -> u64 {
+        let page = self.page();
+        loop {
+            let lock = page.lock.load(Ordering::Acquire);
+            let index = page.index.load(Ordering::Relaxed);
+            let mut count = page.offset.load(Ordering::Relaxed);
+            if index > 0 {
+                let unused = 64 - u32::from(page.pmc_width.load(Ordering::Relaxed)).min(64);
+                count = count.wrapping_add((((rdpmc(index - 1) << unused) as i64) >> unused) as u64);
+            }
+            fence(Ordering::Acquire);
+            if page.lock.load(Ordering::Relaxed) == lock {
+                return count;
+            }
+        }
+    }
+}
+
+impl Drop for UserCounter {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `open` with this length; no reference outlives self.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), rustix::param::page_size()) };
+    }
+}
+
+/// The processor's counter with that number.
+#[inline(always)]
+fn rdpmc(counter: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the page's capabilities allow it for programs; it only reads a register.
+    unsafe { asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high, options(nomem, nostack)) };
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// An error if these channels cannot be sampled at this period.
+pub fn check_period(channels: &[Channel], period_ns: Option<u64>) -> Result<()> {
+    let interrupts = |channel: &&Channel| matches!(&channel.reader, Reader::Call(call) if call.interrupts());
+    let interrupting = channels.iter().find(interrupts);
+    let too_often = period_ns.is_none_or(|period_ns| u128::from(period_ns) < PERIOD_MIN.as_nanos());
+    match interrupting {
+        Some(channel) if too_often => bail!(
+            "signal {} interrupts the observed lane at each sample: say --period {}us or longer",
+            channel.name,
+            PERIOD_MIN.as_micros()
+        ),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,331 @@
+//! The signals that can be observed, in the form in which users write them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::Width;
+
+/// SHIM's three kinds (thesis section 3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A value that names the current activity: a phase, a method, a thread.
+    Tag,
+    /// A count of events.
+    Counter,
+    /// A counter over time, or over another counter.
+    Rate,
+}
+
+impl Kind {
+    /// The kind of its channel: a rate is computed from a counter.
+    pub fn of_channel(self) -> Self {
+        match self {
+            Kind::Tag => Kind::Tag,
+            Kind::Counter | Kind::Rate => Kind::Counter,
+        }
+    }
+}
+
+/// A requested signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// The signal as the user wrote it.
+    pub name: String,
+    /// The kind that the user gave (`tag:`, `counter:`, `rate:`), or the only possible one; `None`
+    /// if the channel decides.
+    pub kind: Option<Kind>,
+    /// Its channel.
+    pub source: Source,
+}
+
+/// The source of a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `lane`: which thread runs on the observed lane.
+    Lane,
+    /// `request`: whether the observed lane works on a request, how many wait, how many have
+    /// finished.
+    Request,
+    /// `ipc`: instructions per cycle on the observed lane.
+    Ipc,
+    /// `cpc`: cycles per cycle, which is one: the ground truth of thesis section 3.4.
+    Cpc,
+    /// `jvm`, or `jvm:NAME`: one of HotSpot's counters, or the usual ones.
+    Jvm(Option<String>),
+    /// `app:NAME`: a word that the program emits.
+    App(String),
+    /// `mem:[PID:]PLACE`: a variable of a process.
+    Memory {
+        /// The process; `None` for the target's processes.
+        pid: Option<u32>,
+        /// The place.
+        place: Place,
+        /// The width, if the user gave it.
+        width: Option<Width>,
+    },
+    /// `file:PATH[#FIELD]`: a number in a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The word before the number, or the number's index from 1 on; `None` for the first
+        /// number.
+        field: Option<String>,
+    },
+    /// `perf:EVENT`: a counter of the kernel or the processor.
+    Perf(String),
+}
+
+/// A place in a process's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A variable or a field of one: `server.stat_numcommands`.
+    Symbol {
+        /// Its name.
+        name: String,
+        /// Offset in bytes.
+        offset: u64,
+    },
+    /// An address.
+    Address(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Symbol { name, offset: 0 } => f.write_str(name),
+            Place::Symbol { name, offset } => write!(f, "{name}+{offset}"),
+            Place::Address(address) => write!(f, "0x{address:x}"),
+        }
+    }
+}
+
+/// Why a text is not a signal.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SignalError {
+    /// It has none of the known forms.
+    #[error(
+        "`{0}` is not a signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
+         file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front where that is not clear"
+    )]
+    Unknown(String),
+    /// The channel cannot have this kind.
+    #[error("`{name}`: {source_name} is a {is}, it cannot be read as a {wanted}")]
+    Kind {
+        /// The signal as the user wrote it.
+        name: String,
+        /// The channel.
+        source_name: &'static str,
+        /// Its kind.
+        is: Kind,
+        /// The kind that the user gave.
+        wanted: Kind,
+    },
+    /// Neither the user nor the channel says whether it is a tag or a counter.
+    #[error("`{0}`: say tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
+    NoKind(String),
+    /// The width is invalid.
+    #[error("`{name}`: `{width}` is not a width: use u8, u16, u32 or u64")]
+    Width {
+        /// The signal as the user wrote it.
+        name: String,
+        /// The invalid part.
+        width: String,
+    },
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Tag => "tag",
+            Kind::Counter => "counter",
+            Kind::Rate => "rate",
+        })
+    }
+}
+
+impl FromStr for Signal {
+    type Err = SignalError;
+
+    fn from_str(text: &str) -> Result<Self, SignalError> {
+        let (said, rest) = split_kind(text);
+        let source = Source::parse(rest, said.is_some(), text)?;
+        let kind = source.kind(said, text)?;
+        Ok(Signal { name: text.to_owned(), kind, source })
+    }
+}
+
+fn split_kind(text: &str) -> (Option<Kind>, &str) {
+    match text.split_once(':') {
+        Some(("tag", rest)) => (Some(Kind::Tag), rest),
+        Some(("counter", rest)) => (Some(Kind::Counter), rest),
+        Some(("rate", rest)) => (Some(Kind::Rate), rest),
+        _ => (None, text),
+    }
+}
+
+impl Source {
+    /// `whole` is the signal as the user wrote it. After a kind, a plain name is one of the
+    /// program's own signals.
+    fn parse(text: &str, kind_is_said: bool, whole: &str) -> Result<Self, SignalError> {
+        let unknown = || SignalError::Unknown(whole.to_owned());
+        let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(name.to_owned()) };
+        match text.split_once(':') {
+            None => match text {
+                "lane" => Ok(Source::Lane),
+                "request" => Ok(Source::Request),
+                "ipc" => Ok(Source::Ipc),
+                "cpc" => Ok(Source::Cpc),
+                "jvm" => Ok(Source::Jvm(None)),
+                _ if kind_is_said => Ok(Source::App(named(text)?)),
+                _ => Err(unknown()),
+            },
+            Some(("jvm", name)) => Ok(Source::Jvm(Some(named(name)?))),
+            Some(("app", name)) => Ok(Source::App(named(name)?)),
+            Some(("perf", event)) => Ok(Source::Perf(named(event)?)),
+            Some(("file", file)) => {
+                let (path, field) = file.split_once('#').map_or((file, None), |(path, field)| (path, Some(field)));
+                Ok(Source::File { path: named(path)?.into(), field: field.map(named).transpose()? })
+            }
+            Some(("mem", place)) => memory(&named(place)?, whole),
+            Some(_) => Err(unknown()),
+        }
+    }
+
+    /// The kind, if `said` is possible for this channel; `whole` is the signal as the user wrote
+    /// it.
+    fn kind(&self, said: Option<Kind>, whole: &str) -> Result<Option<Kind>, SignalError> {
+        let wrong =
+            |is, wanted| Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted });
+        match (self, said) {
+            (Source::Memory { .. } | Source::File { .. }, None) => Err(SignalError::NoKind(whole.to_owned())),
+            (Source::Lane | Source::Request, Some(wanted)) if wanted != Kind::Tag => wrong(Kind::Tag, wanted),
+            (Source::Ipc | Source::Cpc, Some(wanted)) if wanted != Kind::Rate => wrong(Kind::Rate, wanted),
+            (Source::Perf(_), Some(Kind::Tag)) => wrong(Kind::Counter, Kind::Tag),
+            (Source::Lane, _) => Ok(Some(Kind::Tag)),
+            (Source::Ipc | Source::Cpc, _) => Ok(Some(Kind::Rate)),
+            (Source::Perf(_), None) => Ok(Some(Kind::Counter)),
+            // `request` is several signals; HotSpot and the emitting program give the kind of
+            // theirs.
+            (_, said) => Ok(said),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Source::Lane => "lane",
+            Source::Request => "request",
+            Source::Ipc => "ipc",
+            Source::Cpc => "cpc",
+            Source::Jvm(_) => "jvm",
+            Source::App(_) => "app",
+            Source::Memory { .. } => "mem",
+            Source::File { .. } => "file",
+            Source::Perf(_) => "perf",
+        }
+    }
+}
+
+/// The part after `mem:`.
+fn memory(text: &str, whole: &str) -> Result<Source, SignalError> {
+    // Names in Go contain slashes, names in C++ and Rust contain `::`.
+    let (text, width) = match text.rsplit_once('/') {
+        Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, whole)?)),
+        _ => (text, None),
+    };
+    let (pid, place) = match text.split_once(':') {
+        Some((pid, place)) if !place.starts_with(':') => {
+            (Some(pid.parse().map_err(|_| SignalError::Unknown(whole.to_owned()))?), place)
+        }
+        _ => (None, text),
+    };
+    let place = parse_place(place).ok_or_else(|| SignalError::Unknown(whole.to_owned()))?;
+    Ok(Source::Memory { pid, place, width })
+}
+
+fn looks_like_width(text: &str) -> bool {
+    text.strip_prefix('u').is_some_and(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn parse_width(text: &str, whole: &str) -> Result<Width, SignalError> {
+    match text {
+        "u8" => Ok(Width::U8),
+        "u16" => Ok(Width::U16),
+        "u32" => Ok(Width::U32),
+        "u64" => Ok(Width::U64),
+        _ => Err(SignalError::Width { name: whole.to_owned(), width: text.to_owned() }),
+    }
+}
+
+fn parse_place(text: &str) -> Option<Place> {
+    if text.starts_with("0x") {
+        return parse_number(text).map(Place::Address);
+    }
+    let (name, offset) = match text.rsplit_once('+') {
+        Some((name, offset)) => (name, parse_number(offset)?),
+        None => (text, 0),
+    };
+    (!name.is_empty()).then(|| Place::Symbol { name: name.to_owned(), offset })
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (Option<Kind>, Source) {
+        let signal: Signal = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(signal.name, text);
+        (signal.kind, signal.source)
+    }
+
+    fn symbol(name: &str, offset: u64) -> Place {
+        Place::Symbol { name: name.to_owned(), offset }
+    }
+
+    #[test]
+    fn each_form_is_read() {
+        assert_eq!(parsed("lane"), (Some(Kind::Tag), Source::Lane));
+        assert_eq!(parsed("ipc"), (Some(Kind::Rate), Source::Ipc));
+        assert_eq!(parsed("tag:myapp.phase"), (Some(Kind::Tag), Source::App("myapp.phase".into())));
+        assert_eq!(parsed("app:myapp.phase"), (None, Source::App("myapp.phase".into())));
+        assert_eq!(parsed("jvm:sun.rt.safepoints"), (None, Source::Jvm(Some("sun.rt.safepoints".into()))));
+        assert_eq!(parsed("rate:perf:cs"), (Some(Kind::Rate), Source::Perf("cs".into())));
+        let file = Source::File { path: "/proc/1/stat".into(), field: Some("14".into()) };
+        assert_eq!(parsed("counter:file:/proc/1/stat#14"), (Some(Kind::Counter), file));
+    }
+
+    #[test]
+    fn a_place_in_memory_has_a_process_an_offset_and_a_width() {
+        let memory = |pid, place, width| Source::Memory { pid, place, width };
+        let tag = |text: &str| parsed(&format!("tag:mem:{text}")).1;
+        assert_eq!(tag("runtime.gcphase"), memory(None, symbol("runtime.gcphase", 0), None));
+        assert_eq!(tag("12:server.stat+8/u32"), memory(Some(12), symbol("server.stat", 8), Some(Width::U32)));
+        assert_eq!(tag("12:app::hits"), memory(Some(12), symbol("app::hits", 0), None));
+        assert_eq!(tag("github.com/some/app.hits"), memory(None, symbol("github.com/some/app.hits", 0), None));
+        assert_eq!(tag("0x7f00/u8"), memory(None, Place::Address(0x7f00), Some(Width::U8)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_forms_there_are() {
+        let error = |text: &str| text.parse::<Signal>().unwrap_err().to_string();
+        for unknown in ["", "phase", "tag:", "jvm:", "mem:", "tag:mem:x:y", "tag:mem:1:", "nonsense:x", "tag:mem:0xzz"]
+        {
+            assert!(error(unknown).contains("jvm:NAME"), "{unknown}: {}", error(unknown));
+        }
+        assert!(error("mem:flag").contains("tag:mem:flag"));
+        assert!(error("counter:lane").contains("lane is a tag, it cannot be read as a counter"));
+        assert!(error("tag:perf:cs").contains("perf is a counter"));
+        assert!(error("tag:mem:flag/u9").contains("`u9` is not a width"));
+    }
+}

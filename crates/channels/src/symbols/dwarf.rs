@@ -1,0 +1,294 @@
+//! Variables and their fields in debug information (DWARF).
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use gimli::{
+    DebuggingInformationEntry, DwarfSections, EndianSlice, Operation, RunTimeEndian, SectionId, constants as dw,
+};
+use object::{Object as _, ObjectSection as _};
+use thiserror::Error;
+
+use crate::symbols::names::{did_you_mean, is_meant, readable};
+use crate::symbols::types::{Step, Type, follow, steps};
+
+pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
+pub(super) type Unit<'a> = gimli::Unit<Reader<'a>>;
+pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
+
+/// The place of a variable or field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its address in the file.
+    pub(super) address: u64,
+    /// Its bytes, if known.
+    pub(super) bytes: Option<u64>,
+}
+
+/// Why a field of a variable is not found.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum FieldError {
+    /// The debug information is damaged, or in a newer format.
+    #[error("its debug information cannot be read: {0}")]
+    Format(String),
+    /// The type has no field of that name.
+    #[error("{of} has no field {field}{}", did_you_mean(.close))]
+    NoField { of: String, field: String, close: Vec<String> },
+    /// The path leads through a number or a pointer.
+    #[error("{of} is {is}, so {field} cannot be followed: what changes its place cannot be observed by name")]
+    NoParts { of: String, is: &'static str, field: String },
+    /// The index is outside the array.
+    #[error("{of} has {length} elements; the first is [0]")]
+    Index { of: String, length: u64 },
+    /// The array has several dimensions.
+    #[error("{of} has several dimensions: say its place in bytes, as in {of}+16/u64")]
+    Dimensions { of: String },
+    /// The field is a bit field.
+    #[error("{field} is a bit field: observe the word that holds it, by offset and width")]
+    BitField { field: String },
+    /// The type is described in another file.
+    #[error("the description of {of} is in another file, which is not read: say its place in bytes, as in {of}+16/u64")]
+    Elsewhere { of: String },
+}
+
+impl From<gimli::Error> for FieldError {
+    fn from(error: gimli::Error) -> Self {
+        FieldError::Format(error.to_string())
+    }
+}
+
+/// The places that `name` may mean: a variable, or fields of variables. Empty without such a
+/// variable.
+pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, FieldError> {
+    let sections = load(elf)?;
+    let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
+    let mut best = Best { variables: vec![], rest_len: usize::MAX };
+    let heads = heads(name);
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        look_in(&dwarf, Rc::new(dwarf.unit(header)?), &heads, &mut best)?;
+    }
+    let rest = &name[name.len() - best.rest_len.min(name.len())..];
+    best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
+}
+
+/// The sections that are needed. Others, such as locations, calls and macros, are large and often
+/// compressed.
+fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
+    const NEEDED: [SectionId; 8] = [
+        SectionId::DebugAbbrev,
+        SectionId::DebugAddr,
+        SectionId::DebugInfo,
+        // gimli needs this section because each unit names its source files in it.
+        SectionId::DebugLine,
+        SectionId::DebugLineStr,
+        SectionId::DebugStr,
+        SectionId::DebugStrOffsets,
+        SectionId::DebugTypes,
+    ];
+    DwarfSections::load(|id| {
+        let section = NEEDED.contains(&id).then(|| elf.section_by_name(id.name())).flatten();
+        section.map_or(Ok(Cow::default()), |section| uncompressed(&section))
+    })
+}
+
+/// The bytes of a section. What it claims to be is allocated at once, so a claim has to be possible.
+fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, FieldError> {
+    /// zlib makes nothing smaller by more than this.
+    const RATIO_MAX: u64 = 1032;
+    let failed = |error: object::Error| FieldError::Format(error.to_string());
+    let compressed = section.compressed_data().map_err(failed)?;
+    if compressed.uncompressed_size > (compressed.data.len() as u64).saturating_mul(RATIO_MAX) {
+        return Err(FieldError::Format(format!("a section claims to have {} bytes", compressed.uncompressed_size)));
+    }
+    compressed.decompress().map_err(failed)
+}
+
+/// The ways to split a name into a variable and a path: names in Go, and of compiler-made copies,
+/// contain dots themselves.
+fn heads(name: &str) -> Vec<&str> {
+    let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
+    let heads = splits.chain([name.len()]).map(|at| &name[..at]);
+    heads.filter(|head| !head.is_empty()).collect()
+}
+
+/// The variables with the longest matching name so far.
+struct Best<'a> {
+    variables: Vec<Variable<'a>>,
+    rest_len: usize,
+}
+
+struct Variable<'a> {
+    name: String,
+    address: u64,
+    of: Option<Type<'a>>,
+}
+
+fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut Best<'a>) -> Result<(), FieldError> {
+    let whole = heads.last().map_or(0, |head| head.len());
+    let mut entries = unit.entries();
+    while let Some(entry) = entries.next_dfs()? {
+        if entry.tag() != dw::DW_TAG_variable {
+            continue;
+        }
+        let Some(address) = address(dwarf, &unit, entry)? else { continue };
+        let described = described(dwarf, &unit, entry)?;
+        let Some(head) = called(dwarf, &unit, entry, described.as_ref(), heads) else { continue };
+        let rest_len = whole - head.len();
+        if rest_len < best.rest_len {
+            *best = Best { variables: vec![], rest_len };
+        }
+        if rest_len == best.rest_len {
+            let of = match (Type::of(dwarf, &unit, entry)?, described) {
+                (None, Some((unit, entry))) => Type::of(dwarf, &unit, &entry)?,
+                (found, _) => found,
+            };
+            best.variables.push(Variable { name: head.to_owned(), address, of });
+        }
+    }
+    Ok(())
+}
+
+type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
+
+/// The entry that describes this one, if it is another entry. A static class member is declared in
+/// the class and defined elsewhere; link-time optimisation leaves only the address here.
+fn described<'a>(
+    dwarf: &Dwarf<'a>,
+    unit: &Rc<Unit<'a>>,
+    entry: &Entry<'a>,
+) -> Result<Option<Described<'a>>, FieldError> {
+    let [declared, origin] = [dw::DW_AT_specification, dw::DW_AT_abstract_origin].map(|other| entry.attr_value(other));
+    let Some(value) = declared.or(origin) else { return Ok(None) };
+    let Some((unit, at)) = follow(dwarf, unit, &value)? else { return Ok(None) };
+    let entry = unit.entry(at)?;
+    Ok(Some((unit, entry)))
+}
+
+/// The longest of `heads` that is a name of the entry.
+fn called<'h>(
+    dwarf: &Dwarf<'_>,
+    unit: &Unit<'_>,
+    entry: &Entry<'_>,
+    described: Option<&Described<'_>>,
+    heads: &[&'h str],
+) -> Option<&'h str> {
+    let mut names = names_of(dwarf, unit, entry);
+    if let Some((unit, entry)) = described {
+        names.extend(names_of(dwarf, unit, entry));
+    }
+    heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
+}
+
+/// The name in the source, and the name with its namespaces.
+fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
+    let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
+    let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
+    let texts = values.filter_map(|value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy()));
+    texts.map(|text| readable(&text).into_owned()).collect()
+}
+
+/// The address of a variable that is always in the same place.
+fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
+    let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
+    let Some(location) = location else { return Ok(None) };
+    let mut operations = location.operations(unit.encoding());
+    let address = match operations.next()? {
+        Some(Operation::Address { address }) => address,
+        Some(Operation::AddressIndex { index }) => dwarf.address(unit, index)?,
+        _ => return Ok(None),
+    };
+    // Further operations would make the address thread-local or computed.
+    Ok(operations.next()?.is_none().then_some(address))
+}
+
+impl<'a> Variable<'a> {
+    /// The field to which `path` (such as `.queues[2].length`) leads.
+    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<Found, FieldError> {
+        let (mut name, mut address, mut of) = (self.name, self.address, self.of);
+        for step in steps(path) {
+            let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
+            let (offset, part) = known.step(dwarf, &name, step)?;
+            address = address.wrapping_add(offset);
+            name = match step {
+                Step::Field(field) => format!("{name}.{field}"),
+                Step::Index(index) => format!("{name}[{index}]"),
+            };
+            of = part;
+        }
+        let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
+        Ok(Found { address, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use object::read::elf::ElfFile64;
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+
+    /// A program with debug information. `None` without a compiler, with a message.
+    fn program() -> Option<Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");
+        let mut compiler = Command::new("cc");
+        compiler.arg("-g").arg("-o").arg(dir.path().join("program"));
+        let Ok(status) = compiler.args(["variables.c", "twin.c"].map(|name| fixtures.join(name))).status() else {
+            sidelane_testing::skip("there is no compiler cc here");
+            return None;
+        };
+        assert!(status.success(), "cc: {status}");
+        Some(std::fs::read(dir.path().join("program")).unwrap())
+    }
+
+    fn bytes_of(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
+        let elf = ElfFile64::parse(program).map_err(|error| FieldError::Format(error.to_string()))?;
+        Ok(find(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
+    }
+
+    #[test]
+    fn variables_and_parts_have_their_lengths() {
+        let Some(program) = program() else { return };
+        let bytes = |name| bytes_of(&program, name).unwrap();
+        assert_eq!(bytes("server.queues[1].total"), [Some(8)]);
+        assert_eq!(bytes("server.queues"), [Some(48)]);
+        assert_eq!(bytes("server.first"), [Some(8)]);
+        assert_eq!([bytes("twin").len(), bytes("no_such").len()], [2, 0]);
+    }
+
+    #[test]
+    fn damaged_debug_information_is_read_without_a_panic() {
+        let Some(program) = program() else { return };
+        let elf = ElfFile64::<object::Endianness>::parse(&*program).unwrap();
+        let range = |name| elf.section_by_name(name).unwrap().file_range().unwrap();
+        let parts = [".debug_info", ".debug_abbrev"].map(range);
+        let damage = proptest::collection::vec((0..parts.len(), any::<u64>(), any::<u8>()), 1..20);
+        let run = TestRunner::new(ProptestConfig::with_cases(400)).run(&damage, |damage| {
+            let mut program = program.clone();
+            for (part, at, byte) in damage {
+                let (start, length) = parts[part];
+                program[(start + at % length) as usize] = byte;
+            }
+            let _ = bytes_of(&program, "server.queues[2].total");
+            Ok(())
+        });
+        run.unwrap();
+    }
+
+    #[test]
+    fn fuzzed_debug_information_is_read_or_refused() {
+        sidelane_testing::fuzz("elf", |bytes| {
+            for name in ["server.queues[2].total", "server", "twin", "app::hits", "hits.x"] {
+                let _ = bytes_of(bytes, name);
+            }
+        });
+    }
+}

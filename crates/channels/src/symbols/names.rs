@@ -1,0 +1,143 @@
+//! Names of variables in C++, Rust and Go, and suggestions for misspelt names.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// How many names to suggest for an unknown one.
+const OFFERS: usize = 3;
+
+/// Of a longer name nothing can be told, and a short one for the linker can have very many characters in the source: each
+/// of its parts may be used twice in the next.
+const NAME_MAX: usize = 1 << 16;
+
+/// A linker's name as it is written in the source.
+pub(super) fn readable(name: &str) -> Cow<'_, str> {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}").into();
+    }
+    let demangled = name.starts_with("_Z").then(|| of_cpp(name)).flatten();
+    demangled.map_or(name.into(), Cow::from)
+}
+
+fn of_cpp(name: &str) -> Option<String> {
+    let mut written = Bounded(String::new());
+    Symbol::new(name).ok()?.structured_demangle(&mut written, &DemangleOptions::new()).ok()?;
+    Some(written.0)
+}
+
+/// A text of [`NAME_MAX`] bytes at most.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > NAME_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// Whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
+pub(super) fn is_meant(full: &str, wanted: &str) -> bool {
+    let Some(before) = full.strip_suffix(wanted) else { return false };
+    before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
+}
+
+/// The names for which `wanted` may be a misspelling, the likeliest first.
+pub fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let limit = (wanted.len() / 3).max(2);
+    let near = |name: &'a str| {
+        let part = wanted.len() >= 4 && name.contains(wanted);
+        let steps = if part { limit.min(name.len() - wanted.len()) } else { distance(wanted, name, limit)? };
+        Some((steps, name))
+    };
+    let mut found: Vec<(usize, &str)> = names.filter_map(near).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().take(OFFERS).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The end of an error about an unknown name.
+pub fn did_you_mean(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
+}
+
+/// The number of letters to insert, delete or replace (Levenshtein), unless it is more than
+/// `limit`.
+fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().filter(|steps| *steps <= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_base_36(number: u32) -> String {
+        let digit = |digit| char::from_digit(digit, 36).unwrap().to_ascii_uppercase();
+        let high = (number >= 36).then(|| digit(number / 36));
+        high.into_iter().chain([digit(number % 36)]).collect()
+    }
+
+    #[test]
+    fn names_are_read_as_in_the_source() {
+        assert_eq!(readable("counter"), "counter");
+        assert_eq!(readable("_ZL7counter"), "counter");
+        assert_eq!(readable("_ZN2ns7counterE"), "ns::counter");
+        assert_eq!(readable("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
+        assert_eq!(readable("_Znonsense"), "_Znonsense");
+        // P<int, int>, then again and again P of twice the last one: 2^60 characters.
+        let numbered = ["S0_".to_owned()].into_iter().chain((1..60).map(|number| format!("S{}_", in_base_36(number))));
+        let doubling: String = numbered.map(|part| format!("S_I{part}{part}E")).collect();
+        let name = format!("_Z1f1PIiiE{doubling}");
+        assert_eq!(readable(&name), name);
+    }
+
+    #[test]
+    fn a_name_is_meant_in_any_namespace_and_in_whole_words() {
+        assert!(is_meant("ns::counter", "counter") && is_meant("a::ns::counter", "ns::counter"));
+        assert!(is_meant("runtime.gcphase", "gcphase") && is_meant("example.com/app.hits", "app.hits"));
+        assert!(!is_meant("my_counter", "counter") && !is_meant("counter", "ns::counter"));
+    }
+
+    #[test]
+    fn a_slip_is_set_right() {
+        let names = ["stat_numcommands", "server", "unrelated", "serve"];
+        let close = |wanted| closest(wanted, names.into_iter());
+        assert_eq!(close("servr"), ["serve", "server"]);
+        assert_eq!(close("numcommands"), ["stat_numcommands"]);
+        assert!(close("something else").is_empty());
+        assert_eq!(did_you_mean(&close("servr")), "; did you mean serve or server?");
+    }
+
+    #[test]
+    fn distances_are_levenshtein_s() {
+        assert_eq!(distance("kitten", "sitting", 9), Some(3));
+        assert_eq!(distance("", "abc", 9), Some(3));
+        assert_eq!(distance("kitten", "sitting", 2), None);
+    }
+
+    #[test]
+    fn fuzzed_names_of_linkers_are_read() {
+        sidelane_testing::fuzz("linker-names", |bytes| {
+            let name = String::from_utf8_lossy(bytes);
+            let shown = readable(&name);
+            assert!(is_meant(&shown, &shown));
+            closest("ns::counter", [&*shown, &*name].into_iter());
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! What is compared: three settings, and what one run in each of them came to. A round has a run in each.
+
+use std::time::Duration;
+
+use sidelane_policy::borrow::promise::Overlap;
+use sidelane_report::Interval;
+use sidelane_requests::at_socket::{AtSocket, at_us};
+use sidelane_stats::interval::of_median;
+
+/// What runs beside the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// No batch.
+    Alone,
+    /// Batch where it would be without Sidelane.
+    Unmanaged,
+    /// Batch under Sidelane.
+    Sidelane,
+}
+
+impl Setting {
+    /// In the order of the results.
+    pub(super) const ALL: [Self; 3] = [Self::Alone, Self::Unmanaged, Self::Sidelane];
+
+    /// The settings of a round. In six rounds each order comes once, so that none always follows the same one.
+    pub(super) fn in_order_of(round: u64) -> [Self; 3] {
+        use Setting::{Alone, Sidelane, Unmanaged};
+        const ORDERS: [[Setting; 3]; 6] = [
+            [Alone, Unmanaged, Sidelane],
+            [Sidelane, Alone, Unmanaged],
+            [Unmanaged, Sidelane, Alone],
+            [Alone, Sidelane, Unmanaged],
+            [Sidelane, Unmanaged, Alone],
+            [Unmanaged, Alone, Sidelane],
+        ];
+        ORDERS[(round % 6) as usize]
+    }
+
+    /// Its name in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Unmanaged => "unmanaged",
+            Self::Sidelane => "sidelane",
+        }
+    }
+
+    /// How a check says that it is about it.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Unmanaged => "unmanaged",
+            Self::Sidelane => "with Sidelane",
+        }
+    }
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// How long it was.
+    pub(super) length: Duration,
+    /// What its requests took; nothing if there were none.
+    pub(super) seen: Option<AtSocket>,
+    /// What batch did, if there was any.
+    pub(super) batch: Option<BatchFigures>,
+}
+
+/// What batch did in one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BatchFigures {
+    /// Its CPU time.
+    pub(super) cpu: Duration,
+    /// How far its own counter went, if one was named.
+    pub(super) work: Option<u64>,
+    /// Time in which it ran beside the service.
+    pub(super) overlap: Overlap,
+    /// Wake-ups of a keeper that the service's CPUs paid for.
+    pub(super) paid_wake_ups: u64,
+}
+
+impl Figures {
+    pub(super) fn requests(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |seen| seen.requests)
+    }
+
+    pub(super) fn requests_per_s(&self) -> Option<f64> {
+        self.per_s(self.requests() as f64)
+    }
+
+    pub(super) fn p50_us(&self) -> Option<f64> {
+        self.enough_for(50.0).map(|seen| seen.p50_us)
+    }
+
+    pub(super) fn p99_us(&self) -> Option<f64> {
+        self.enough_for(99.0).map(|seen| seen.p99_us)
+    }
+
+    pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
+        at_us(&self.enough_for(percentile)?.curve, percentile)
+    }
+
+    pub(super) fn overlap_percent(&self) -> Option<f64> {
+        let Overlap { service_ns, overlap_ns, .. } = self.batch?.overlap;
+        (service_ns > 0).then(|| overlap_ns as f64 * 100.0 / service_ns as f64)
+    }
+
+    /// CPU time of batch, in seconds a minute.
+    pub(super) fn batch_cpu_a_minute_s(&self) -> Option<f64> {
+        Some(60.0 * self.per_s(self.batch?.cpu.as_secs_f64())?)
+    }
+
+    pub(super) fn batch_work_per_s(&self) -> Option<f64> {
+        self.per_s(self.batch?.work? as f64)
+    }
+
+    pub(super) fn paid_wake_ups_per_s(&self) -> Option<f64> {
+        self.per_s(self.batch?.paid_wake_ups as f64)
+    }
+
+    fn enough_for(&self, percentile: f64) -> Option<&AtSocket> {
+        self.seen.as_ref().filter(|seen| seen.requests >= requests_for(percentile))
+    }
+
+    fn per_s(&self, count: f64) -> Option<f64> {
+        (!self.length.is_zero()).then(|| count / self.length.as_secs_f64())
+    }
+}
+
+/// The overlap of all runs in a setting.
+pub(super) fn overlap_of(rounds: &[Round], setting: Setting) -> Overlap {
+    let runs = rounds.iter().filter_map(|round| Some(round.of(setting).batch?.overlap));
+    runs.fold(Overlap::default(), |sum, one| sum.plus(&one))
+}
+
+/// How many requests a percentile needs: one beyond it, at least.
+pub(super) fn requests_for(percentile: f64) -> u64 {
+    (100.0 / (100.0 - percentile)).round() as u64
+}
+
+/// A run in each setting.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round([Figures; 3]);
+
+impl Round {
+    pub(super) fn of(&self, setting: Setting) -> &Figures {
+        &self.0[setting as usize]
+    }
+
+    pub(super) fn put(&mut self, setting: Setting, figures: Figures) {
+        self.0[setting as usize] = figures;
+    }
+}
+
+/// A figure of all rounds.
+pub(super) fn all_of<'a>(
+    rounds: &'a [Round],
+    setting: Setting,
+    figure: impl Fn(&Figures) -> Option<f64> + 'a,
+) -> impl Iterator<Item = f64> + 'a {
+    rounds.iter().filter_map(move |round| figure(round.of(setting)))
+}
+
+/// A figure over the same one alone: the median of the rounds, each of which compares its own runs.
+pub(super) fn over_alone(
+    rounds: &[Round],
+    setting: Setting,
+    figure: impl Fn(&Figures) -> Option<f64>,
+) -> Option<Interval> {
+    let ratio = |round: &Round| {
+        let ratio = figure(round.of(setting))? / figure(round.of(Setting::Alone))?;
+        ratio.is_finite().then_some(ratio)
+    };
+    of_median(rounds.iter().filter_map(ratio))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_six_rounds_each_setting_comes_as_often_first_and_after_each_other_one() {
+        let orders: Vec<[Setting; 3]> = (0..6).map(Setting::in_order_of).collect();
+        for one in Setting::ALL {
+            assert_eq!(orders.iter().filter(|order| order[0] == one).count(), 2, "{one:?}");
+            for other in Setting::ALL.into_iter().filter(|other| *other != one) {
+                let follows = |order: &&[Setting; 3]| order.windows(2).any(|pair| pair == [other, one]);
+                assert_eq!(orders.iter().filter(follows).count(), 2, "{one:?} after {other:?}");
+            }
+        }
+        assert_eq!(Setting::in_order_of(6), Setting::in_order_of(0));
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_requests_is_missing() {
+        let seen = |requests: u64| {
+            let seen: Vec<(u64, u64)> = (0..requests).map(|at| (at, 1_000)).collect();
+            Figures { length: Duration::from_secs(1), seen: AtSocket::of(&seen, 0), batch: None }
+        };
+        assert_eq!((seen(99).p50_us(), seen(99).p99_us(), seen(100).p99_us()), (Some(1.0), None, Some(1.0)));
+        assert_eq!((requests_for(50.0), requests_for(99.9)), (2, 1_000));
+        assert_eq!((seen(0).p50_us(), seen(0).requests_per_s()), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn what_batch_did_is_told_by_the_time() {
+        let batch = BatchFigures { cpu: Duration::from_millis(500), work: Some(30), ..BatchFigures::default() };
+        let figures = Figures { length: Duration::from_secs(2), seen: None, batch: Some(batch) };
+        assert_eq!((figures.batch_cpu_a_minute_s(), figures.batch_work_per_s()), (Some(15.0), Some(15.0)));
+        assert_eq!(Figures::default().batch_cpu_a_minute_s(), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! Where it is compared: the user's service with its traffic, and one run of it in one setting.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::CompareOptions;
+use super::figures::{BatchFigures, Figures, Round, Setting};
+use super::obstacle::Stop;
+use super::traffic::Traffic;
+use sidelane_channels::Call;
+use sidelane_channels::file::Number;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::posix_signals::stop_this_process;
+use sidelane_host::topology::Lanes;
+use sidelane_host::until::{Until, Wish};
+use sidelane_lanes::beside::Beside;
+use sidelane_lanes::gate::Gate;
+use sidelane_lanes::plan::Plan;
+use sidelane_lanes::session::{Outcome, Session, SessionOptions};
+use sidelane_lanes::slowdown::SlowdownKeeper;
+use sidelane_lanes::terms::Learned;
+use sidelane_requests::watch::DRAIN_EVERY;
+use sidelane_stats::rounds::Turn;
+use sidelane_tracker::books::Books;
+
+/// The service, and what is started beside it.
+pub(super) struct Ground<'a> {
+    options: &'a CompareOptions,
+    until: Until,
+    lanes: Lanes,
+    gate: Gate,
+    /// What `run` would keep.
+    max_slowdown: Option<f64>,
+    traffic: Traffic,
+    /// What the last session knew of the service: the next one goes on from there.
+    learned: Option<Learned>,
+    /// What it had found of what batch costs requests.
+    slowdown: Option<SlowdownKeeper>,
+    notes: BTreeSet<Note>,
+}
+
+impl<'a> Ground<'a> {
+    /// Begins to watch the service's requests.
+    pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Until) -> Result<Self> {
+        let Plan { mut services, gate, max_slowdown, .. } = plan;
+        let beside = services.pop().expect("a plan has a service");
+        let traffic = Traffic::watch(&options.target, &beside.service)?;
+        Ok(Self {
+            options,
+            until,
+            lanes: beside.lanes,
+            gate,
+            max_slowdown,
+            traffic,
+            learned: None,
+            slowdown: None,
+            notes: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(super) fn source(&self) -> String {
+        self.traffic.source()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.traffic.lost()
+    }
+
+    pub(super) fn notes(&self) -> &BTreeSet<Note> {
+        &self.notes
+    }
+
+    /// See [`Traffic::first_look`].
+    pub(super) fn requests_per_s(&mut self) -> Result<Option<f64>> {
+        self.traffic.first_look(&self.until)
+    }
+
+    /// A run in each setting.
+    pub(super) fn round(&mut self, turn: &Turn<'_>, run: Duration) -> Result<Round> {
+        let mut round = Round::default();
+        for setting in Setting::in_order_of(turn.round) {
+            turn.bar.set_message(setting.in_words());
+            let figures = match setting {
+                Setting::Alone => self.measure(None, run),
+                Setting::Unmanaged | Setting::Sidelane => self.run_beside(setting, run),
+            };
+            round.put(setting, figures?);
+        }
+        Ok(round)
+    }
+
+    fn run_beside(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
+        let managed = setting == Setting::Sidelane;
+        let (target, lanes) = (self.options.target.clone(), self.options.lanes.as_deref());
+        let beside = Beside { pin_service: self.options.pin_service && managed, ..Beside::find(target, lanes, true)? };
+        let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
+        self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
+        self.slowdown.iter().for_each(|earlier| session.go_on_from(earlier));
+        let measured = self.measure(Some(&mut session), run);
+        self.learned = session.learned().or(self.learned);
+        self.slowdown = session.slowdown().cloned().or(self.slowdown.take());
+        let outcome = self.end(session)?;
+        let ended = measured.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(Stop::BatchEnded { .. })));
+        if ended && outcome.exit_code() != 0 {
+            bail!(
+                "the batch command ended with exit code {}: name one that goes on until it is ended by SIGTERM",
+                outcome.exit_code()
+            );
+        }
+        if managed {
+            // Whoever ends batch ends what it started.
+            self.notes.extend(outcome.notes.into_iter().filter(|note| !matches!(note, Note::LeftoversEnded { .. })));
+        }
+        measured
+    }
+
+    fn session_options(&self, managed: bool) -> SessionOptions {
+        let (gate, audit, quiet) = (self.gate.clone(), None, true);
+        if managed {
+            let (class, hold, max_slowdown) = (gate.batch_class(), Some(self.options.lending), self.max_slowdown);
+            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet, allow_realtime: false };
+        }
+        let (class, gate) = (self.options.unmanaged, Gate::Holder);
+        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet, allow_realtime: false }
+    }
+
+    /// The figures of one run; anew if it was stopped meanwhile.
+    fn measure(&mut self, mut session: Option<&mut Session>, run: Duration) -> Result<Figures> {
+        let started = Instant::now();
+        loop {
+            if let Some(figures) = self.try_to_measure(session.as_deref_mut(), run, started)? {
+                return Ok(figures);
+            }
+        }
+    }
+
+    /// The figures of one run, after what comes before it; nothing if it was stopped.
+    fn try_to_measure(
+        &mut self,
+        mut session: Option<&mut Session>,
+        run: Duration,
+        started: Instant,
+    ) -> Result<Option<Figures>> {
+        if !self.go_on(self.options.settle, session.as_deref_mut(), started)? {
+            return Ok(None);
+        }
+        self.traffic.begin()?;
+        let (began, before) = (Instant::now(), self.counted(session.as_deref())?);
+        if !self.go_on(run, session.as_deref_mut(), started)? {
+            return Ok(None);
+        }
+        let (length, after) = (began.elapsed(), self.counted(session.as_deref())?);
+        let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
+        Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
+    }
+
+    /// Looks after session and traffic for so long; false if all was stopped meanwhile.
+    fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<bool> {
+        let began = Instant::now();
+        while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            match self.until.hear(left.min(DRAIN_EVERY))? {
+                Some(Wish::End) => bail!(Stop::Asked),
+                Some(Wish::Stop) => {
+                    session.as_deref().map_or_else(stop_this_process, Session::stop_with_batch);
+                    return Ok(false);
+                }
+                None => {}
+            }
+            self.traffic.drain()?;
+            let Some(session) = session.as_deref_mut() else { continue };
+            if session.has_ended() {
+                bail!(Stop::BatchEnded { after: started.elapsed() });
+            }
+            session.supervise()?;
+        }
+        Ok(true)
+    }
+
+    fn counted(&self, session: Option<&Session>) -> Result<Option<Counted>> {
+        let Some(session) = session else { return Ok(None) };
+        let work = self.options.work_counter.as_ref().map(WorkCounter::read).transpose()?;
+        Ok(Some(Counted { books: session.memory().books(), work }))
+    }
+
+    /// Asks batch to end, and ends it when its grace is over, or at a second signal.
+    fn end(&mut self, mut session: Session) -> Result<Outcome> {
+        session.signal(libc::SIGTERM);
+        let began = Instant::now();
+        while !session.has_ended() && began.elapsed() < self.options.grace && self.until.wait(DRAIN_EVERY)? {
+            self.traffic.drain()?;
+            session.supervise()?;
+        }
+        session.kill();
+        session.end()
+    }
+}
+
+/// What was counted up to a moment.
+struct Counted {
+    books: Books,
+    work: Option<u64>,
+}
+
+impl Counted {
+    fn since(&self, before: &Self, lanes: &Lanes) -> BatchFigures {
+        let books = self.books.since(&before.books);
+        BatchFigures {
+            cpu: Duration::from_nanos(books.batch_ns(lanes)),
+            work: self.work.zip(before.work).and_then(|(after, before)| after.checked_sub(before)),
+            overlap: books.overlap(lanes),
+            paid_wake_ups: books.sum(|lane| lane.lc_summons),
+        }
+    }
+}
+
+/// A file in which batch counts what it has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkCounter {
+    /// `PATH`, or `PATH#FIELD`, as `sidelane observe` reads `counter:file:`.
+    pub place: String,
+}
+
+impl WorkCounter {
+    /// Batch may make the file anew each time that it is started.
+    fn read(&self) -> Result<u64> {
+        let (path, field) = match self.place.split_once('#') {
+            Some((path, field)) => (path, Some(field)),
+            None => (self.place.as_str(), None),
+        };
+        let what = || format!("cannot read the work counter: batch has to keep it from {path} on its first steps on");
+        let mut number = Number::open(path.as_ref(), field).with_context(what)?;
+        number.read().ok().with_context(what)
+    }
+}

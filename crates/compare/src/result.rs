@@ -1,0 +1,204 @@
+//! The result: a row for each setting, the checks and the verdict.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::CompareOptions;
+use super::figures::{Figures, Round, Setting, all_of, over_alone, overlap_of};
+use super::ground::Ground;
+use super::obstacle::{Obstacle, Stop, traffic_changed};
+use super::verdict::Judged;
+use super::words::{Lanes, finding};
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_host::median::median;
+use sidelane_host::topology::PairKind;
+use sidelane_lanes::gate::Gate;
+use sidelane_lanes::promise::{Circumstances, Promise};
+use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
+use sidelane_stats::interval::ROUNDS_MIN;
+use sidelane_stats::rounds::Patience;
+
+/// The columns of the table on a terminal; the page shows all.
+pub const COLUMNS: [&str; 8] = [
+    "p50_us",
+    "p50_over_alone",
+    "p99_us",
+    "p99_over_alone",
+    "requests_per_s",
+    "batch_cpu_a_minute_s",
+    "batch_work_per_s",
+    "overlap_percent",
+];
+
+/// What the rounds came to.
+pub(super) struct Compared {
+    pub(super) rounds: Vec<Round>,
+    pub(super) run: Duration,
+    pub(super) stop: Option<Stop>,
+}
+
+impl Compared {
+    pub(super) fn to_result(&self, options: &CompareOptions, ground: &Ground<'_>, patience: Patience) -> ResultFile {
+        let lanes = ground.lanes();
+        let mut result = ResultFile::new(machine::describe(lanes.kind), self.describe(options, ground));
+        let judged = Judged::of(&self.rounds, options.bounds());
+        result.rows = Setting::ALL.into_iter().map(|setting| row(setting, &self.rounds)).collect();
+        result.checks = judged.checks();
+        result.notes = written(&self.notes(ground));
+        result.curves = Setting::ALL.into_iter().filter_map(|setting| curve(setting, &self.rounds)).collect();
+        let obstacle = Obstacle::find(&self.rounds, self.stop, options.plan(self.run));
+        if judged.outcome() == Verdict::Undecided {
+            let advice = obstacle.map(|obstacle| obstacle.advice()).or_else(|| judged.needs_quiet());
+            let open = result.checks.iter_mut().filter(|check| check.is_undecided());
+            open.for_each(|check| check.decided_by = advice.clone());
+            machine::note_stolen(&mut result.machine);
+            patience.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
+        }
+        let lanes = Lanes {
+            request: lanes.request_lanes.to_string(),
+            batch: lanes.batch_cpus().to_string(),
+            share_a_core: lanes.kind == PairKind::Smt,
+        };
+        let said = finding(&judged, &self.rounds, &lanes, obstacle, &result.decided_by().join("; "));
+        let promise = promise(&self.rounds, options.target.to_string(), ground.gate(), ground.notes());
+        if promise.is_broken() {
+            let broken = promise.to_string();
+            result.settings.insert("broken_promise".into(), json!([broken]));
+            result.settings.insert("finding".into(), json!([broken, said]));
+        } else {
+            result.settings.insert("finding".into(), said.into());
+        }
+        result
+    }
+
+    fn describe(&self, options: &CompareOptions, ground: &Ground<'_>) -> Map<String, Value> {
+        let lanes = ground.lanes();
+        let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let settings = json!({
+            "title": format!("Sidelane compare: {}, alone and beside batch", options.target),
+            "explanation": EXPLANATION,
+            "service": options.target.to_string(),
+            "batch": words.join(" "),
+            "request_lanes": lanes.request_lanes.to_string(),
+            "batch_lanes": lanes.batch_cpus().to_string(),
+            "unmanaged": options.unmanaged.name(),
+            "policy": options.lending.policy.name(),
+            "gate": ground.gate().name(),
+            "requests": ground.source(),
+            "rounds_count": self.rounds.len(),
+            "run_s": self.run.as_secs_f64(),
+            "settle_s": options.settle.as_secs_f64(),
+            "max_slowdown_percent": ((options.bounds().max_slowdown - 1.0) * 1e4).round() / 1e2,
+        });
+        settings.as_object().cloned().unwrap_or_default()
+    }
+
+    fn notes(&self, ground: &Ground<'_>) -> BTreeSet<Note> {
+        let mut notes = ground.notes().clone();
+        if let Some(Obstacle::TrafficChanged { from_per_s, to_per_s }) = traffic_changed(&self.rounds) {
+            notes.insert(Note::TrafficChanged {
+                from_per_s: from_per_s.round() as u64,
+                to_per_s: to_per_s.round() as u64,
+            });
+        }
+        notes.extend(unequal_load(&self.rounds));
+        let events = ground.lost();
+        if events > 0 {
+            notes.insert(Note::RequestsUnread { events });
+        }
+        notes
+    }
+}
+
+const EXPLANATION: [&str; 2] = [
+    "The service, its traffic and the batch command are the user's own. In each round the service runs once alone, once \
+     beside batch as it would be without Sidelane, and once beside batch under Sidelane, in changing order. Batch is \
+     started anew for each run; what comes before its measured part is left out.",
+    "Times are from a request's arrival at the service to its response. A round compares its own runs; of all rounds the \
+     median and its 95 % interval are told. Batch that is unmanaged is counted by the kernel program, too, which costs \
+     the service some tenths of a microsecond at each switch.",
+];
+
+/// Judges the overlap of all runs under Sidelane.
+fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note>) -> Promise {
+    let note = Note::explaining(notes).cloned();
+    let circumstances = Circumstances { gate: gate.clone(), note, ..Circumstances::default() };
+    Promise::new(service, overlap_of(rounds, Setting::Sidelane), None, circumstances)
+}
+
+/// From this difference on it is said that settings had other traffic.
+const UNEQUAL: f64 = 0.05;
+
+/// Clients that wait for answers send less when these are slow.
+fn unequal_load(rounds: &[Round]) -> Option<Note> {
+    let fewer = |setting| {
+        let ratio = over_alone(rounds, setting, Figures::requests_per_s)?;
+        let is_sure = ratio.high.is_some_and(|high| high < 1.0 - UNEQUAL);
+        is_sure.then(|| Note::UnequalLoad {
+            setting: setting.in_words(),
+            percent: ((1.0 - ratio.measured) * 100.0).round() as u64,
+        })
+    };
+    [Setting::Unmanaged, Setting::Sidelane].into_iter().find_map(fewer)
+}
+
+/// Medians over the rounds; ratios are computed within a round first.
+fn row(setting: Setting, rounds: &[Round]) -> Row {
+    let mut row = Row::new(setting.name());
+    let figure = |figure: fn(&Figures) -> Option<f64>| median(all_of(rounds, setting, figure));
+    row.put("p50_us", figure(Figures::p50_us));
+    put_ratio(&mut row, "p50", over_alone(rounds, setting, Figures::p50_us));
+    row.put("p99_us", figure(Figures::p99_us));
+    put_ratio(&mut row, "p99", over_alone(rounds, setting, Figures::p99_us));
+    row.put("requests_per_s", figure(Figures::requests_per_s));
+    put_ratio(&mut row, "requests", over_alone(rounds, setting, Figures::requests_per_s));
+    row.put("requests_count", all_of(rounds, setting, |figures| Some(figures.requests() as f64)).sum::<f64>());
+    if setting == Setting::Alone {
+        return row;
+    }
+    row.put("batch_cpu_a_minute_s", figure(Figures::batch_cpu_a_minute_s));
+    row.put("batch_work_per_s", figure(Figures::batch_work_per_s));
+    row.put("overlap_percent", figure(Figures::overlap_percent));
+    row.put("lc_paid_holds_per_s", figure(Figures::paid_wake_ups_per_s));
+    row
+}
+
+fn put_ratio(row: &mut Row, what: &str, ratio: Option<Interval>) {
+    row.put(&format!("{what}_over_alone"), ratio.map(|ratio| ratio.measured));
+    row.put(&format!("{what}_low_over_alone"), ratio.and_then(|ratio| ratio.low));
+    row.put(&format!("{what}_high_over_alone"), ratio.and_then(|ratio| ratio.high));
+}
+
+/// The curve of the setting's median round by p99: a real run, not an average of several.
+fn curve(setting: Setting, rounds: &[Round]) -> Option<Curve> {
+    let mut seen: Vec<_> = rounds.iter().filter_map(|round| round.of(setting).seen.as_ref()).collect();
+    seen.sort_by(|one, other| one.p99_us.total_cmp(&other.p99_us));
+    let middle = seen.get(seen.len() / 2)?;
+    Some(Curve { setting: setting.name().to_owned(), points: middle.curve.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::borrow::promise::Overlap;
+
+    use super::super::figures::BatchFigures;
+    use super::*;
+
+    #[test]
+    fn the_promise_is_of_all_runs_under_sidelane_together() {
+        let run = |overlap_ns| {
+            let overlap = Overlap { service_ns: 500_000_000, overlap_ns, turns: 100 };
+            Figures { batch: Some(BatchFigures { overlap, ..BatchFigures::default() }), ..Figures::default() }
+        };
+        // 9 ms of 500 ms are over 1 % and within the margin of 10 ms; of three such runs they are over both.
+        let mut round = Round::default();
+        round.put(Setting::Unmanaged, run(400_000_000));
+        round.put(Setting::Sidelane, run(9_000_000));
+        let is_broken =
+            |rounds| promise(&vec![round.clone(); rounds], "redis".into(), &Gate::Holder, &BTreeSet::new()).is_broken();
+        assert_eq!([0, 1, 2, 3].map(is_broken), [false, false, false, true]);
+    }
+}

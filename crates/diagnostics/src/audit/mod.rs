@@ -1,0 +1,233 @@
+//! The audit log: every actuation with its reason, and with what was seen.
+//!
+//! Deciders write to a ring of fixed size that was allocated beforehand and never wait for its
+//! reader; what does not fit is counted. A thread of its own ([`AuditLog`]) writes the rings into a file.
+
+mod file;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use serde_json::{Map, Value};
+
+pub use file::{AuditFile, WholeLines};
+pub use writer::{AuditLog, AuditState};
+
+/// Decisions kept between two drains: at a drain every 100 ms, room for 80 000 a second.
+const RING_ENTRIES: usize = 8192;
+
+/// What becomes a line of the log. It is made where it must not cost anything, and written out elsewhere.
+pub trait Line: Send + 'static {
+    /// Its fields, without the time.
+    fn fields(&self) -> Map<String, Value>;
+    /// Whether it is of interest to people, and is in a log of events alone.
+    fn is_event(&self) -> bool {
+        true
+    }
+}
+
+/// What is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AuditLevel {
+    /// What is of interest to people: starts and ends, notes, batch that leaves for long and comes back
+    Events,
+    /// Each decision, too
+    #[default]
+    All,
+}
+
+type Ring<L> = (SyncSender<(u64, L)>, Arc<AtomicU64>);
+
+/// A decider's pen. The default one writes nothing.
+#[derive(Clone)]
+pub struct Audit<L> {
+    ring: Option<Ring<L>>,
+}
+
+impl<L> Default for Audit<L> {
+    fn default() -> Self {
+        Self { ring: None }
+    }
+}
+
+impl<L: Line> Audit<L> {
+    /// A pen, and the lines that it writes, for a log.
+    pub fn ring() -> (Self, Lines) {
+        let (ring, lines) = sync_channel(RING_ENTRIES);
+        let lost = Arc::new(AtomicU64::new(0));
+        (Self { ring: Some((ring, Arc::clone(&lost))) }, Lines(Box::new(Noted { lines, lost })))
+    }
+
+    /// Notes a decision. Never waits.
+    pub fn record(&self, at_ns: u64, line: L) {
+        let Some((ring, lost)) = &self.ring else { return };
+        if ring.try_send((at_ns, line)).is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lines of one kind of decider.
+pub struct Lines(Box<dyn Source>);
+
+impl Lines {
+    /// Takes those of this level. Returns how many found no room since the last call.
+    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
+        self.0.take(level, into)
+    }
+}
+
+trait Source: Send {
+    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64;
+}
+
+struct Noted<L> {
+    lines: Receiver<(u64, L)>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<L: Line> Source for Noted<L> {
+    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
+        // No more than the ring has room for: deciders may go on meanwhile.
+        let taken = self.lines.try_iter().take(RING_ENTRIES);
+        let wanted = taken.filter(|(_, line)| level == AuditLevel::All || line.is_event());
+        into.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A decision of a policy that exists here only.
+    struct Called {
+        tables: u32,
+        is_event: bool,
+    }
+
+    impl Line for Called {
+        fn is_event(&self) -> bool {
+            self.is_event
+        }
+
+        fn fields(&self) -> Map<String, Value> {
+            let fields = json!({ "kitchen": 1, "action": "call", "seen": { "tables_count": self.tables } });
+            fields.as_object().unwrap().clone()
+        }
+    }
+
+    fn decision(tables: u32) -> Called {
+        Called { tables, is_event: true }
+    }
+
+    /// The lines of a log in which `write` has written, as they are when it has ended.
+    fn written(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<Called>)) -> Vec<Value> {
+        let (pen, ring) = Audit::ring();
+        written_from(ring, level, |log| write(log, &pen))
+    }
+
+    fn written_from(ring: Lines, level: AuditLevel, write: impl FnOnce(&AuditLog)) -> Vec<Value> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = AuditLog::start(AuditFile::create(path.clone()).unwrap(), level, vec![ring]).unwrap();
+        write(&log);
+        assert_eq!(log.end().error, None);
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_actuation_is_a_line_with_its_reason_and_what_was_seen() {
+        let lines = written(AuditLevel::All, |_, pen| {
+            pen.record(7, decision(3));
+            pen.record(9, decision(4));
+        });
+        let line = |line: &Value, at_ns, tables| {
+            json!({ "at": line["at"], "at_ns": at_ns, "kitchen": 1, "action": "call",
+                    "seen": { "tables_count": tables } })
+        };
+        assert!(lines[0]["at"].as_str().is_some_and(|at| at.ends_with('Z')));
+        assert_eq!(lines, [line(&lines[0], 7, 3), line(&lines[1], 9, 4)]);
+    }
+
+    #[test]
+    fn a_log_of_events_leaves_out_what_is_none() {
+        let lines = written(AuditLevel::Events, |log, pen| {
+            pen.record(7, Called { is_event: false, ..decision(3) });
+            pen.record(9, decision(4));
+            log.note(11, "note", "the kitchen closes");
+        });
+        let told: Vec<(&str, u64)> =
+            lines.iter().map(|line| (line["action"].as_str().unwrap(), line["at_ns"].as_u64().unwrap())).collect();
+        assert_eq!(told, [("call", 9), ("note", 11)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_not_waited_for() {
+        // The writer starts when the ring is full.
+        let (pen, ring) = Audit::ring();
+        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, decision(0)));
+        let lines = written_from(ring, AuditLevel::All, |_| ());
+        let lost: Vec<u64> = lines.iter().filter_map(|line| line["lost_entries_count"].as_u64()).collect();
+        assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
+    }
+
+    /// The disk is full from the start, and no writer waits for it or ends.
+    #[test]
+    fn a_full_disk_loses_lines_and_counts_each() {
+        let (pen, lines) = Audit::ring();
+        let file = AuditFile::create("/dev/full".into()).unwrap();
+        let mut log = AuditLog::start(file, AuditLevel::All, vec![lines]).unwrap();
+        for at_ns in 0..5 {
+            pen.record(at_ns, decision(0));
+        }
+        log.note(7, "note", "the kitchen is full");
+        let state = log.end();
+        assert_eq!(state.lost_lines, 6);
+        assert!(state.error.is_some_and(|error| error.contains("No space left")));
+    }
+
+    #[test]
+    fn a_renamed_log_goes_on_in_a_new_file_when_it_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+        let mut log = AuditLog::start(AuditFile::append(path.clone()).unwrap(), AuditLevel::All, vec![]).unwrap();
+        log.note(1, "note", "before");
+        while !std::fs::read_to_string(&path).unwrap().ends_with('\n') {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &old).unwrap();
+        log.open_again();
+        log.note(2, "note", "after");
+        assert_eq!(log.end(), AuditState::default());
+        let text = |path| std::fs::read_to_string(path).unwrap();
+        assert!(text(&old).contains("before") && !text(&old).contains("after"));
+        assert!(text(&path).contains("after") && !text(&path).contains("before"));
+    }
+
+    /// A pipe that nobody empties takes nothing after its first 64 KiB.
+    #[test]
+    fn a_reader_that_does_not_read_makes_nobody_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let _reader = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let (pen, lines) = Audit::ring();
+        let mut log = AuditLog::start(AuditFile::append(path).unwrap(), AuditLevel::All, vec![lines]).unwrap();
+        for at_ns in 0..4 * RING_ENTRIES as u64 {
+            pen.record(at_ns, decision(0));
+            log.drain();
+        }
+        assert!(log.end().error.is_some());
+    }
+
+    #[test]
+    fn a_pen_without_a_log_writes_nothing() {
+        Audit::default().record(0, decision(0));
+    }
+}

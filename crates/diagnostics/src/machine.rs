@@ -1,0 +1,98 @@
+//! The description of the machine in every result.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::note::Note;
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::nap::Nap;
+use sidelane_host::topology::{PairKind, Topology};
+use sidelane_report::{Machine, Pair};
+use sidelane_tracker::stolen::longest_gap_ns;
+
+/// Describes this machine. `kind` is how the lanes of the run are paired.
+pub fn describe(kind: PairKind) -> Machine {
+    let topology = Topology::read(Path::new("/sys")).ok();
+    let cpus = topology.iter().map(|topology| Note::Cpus { layout: topology.describe() });
+    let nap = Note::Nap { by: Nap::probe().to_string() };
+    let mut machine = Machine {
+        cpu: cpu_model(),
+        lanes: topology.as_ref().map_or(0, |topology| topology.online().len() as u32),
+        pair: match kind {
+            PairKind::Smt => Pair::Smt,
+            PairKind::Declared => Pair::Declared,
+        },
+        kernel: kernel_release(),
+        pmu: has_pmu(),
+        gates: gates(),
+        stolen_percent: None,
+        stolen_gap_max_us: None,
+        notes: cpus.chain([nap]).map(|note| note.to_string()).collect(),
+    };
+    note_stolen(&mut machine);
+    machine
+}
+
+/// The total time of the machine's CPUs in clock ticks, and the part that the hypervisor took.
+#[derive(Clone, Copy)]
+struct CpuTimes {
+    all: u64,
+    stolen: u64,
+}
+
+impl CpuTimes {
+    fn now() -> Option<Self> {
+        /// user nice system idle iowait irq softirq steal; the first two include the time of
+        /// guests.
+        const STEAL: usize = 7;
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let ticks: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).flat_map(str::parse).collect();
+        Some(Self { all: ticks.get(..=STEAL)?.iter().sum(), stolen: ticks[STEAL] })
+    }
+}
+
+static AT_START: OnceLock<Option<CpuTimes>> = OnceLock::new();
+
+/// Starts to count the time that the hypervisor takes. Called once, when the program starts.
+pub fn begin() {
+    AT_START.get_or_init(CpuTimes::now);
+}
+
+/// Stores in `machine` the time that the hypervisor took since [`begin`].
+pub fn note_stolen(machine: &mut Machine) {
+    let since = AT_START.get().copied().flatten().zip(CpuTimes::now());
+    let spent = since.map(|(then, now)| (now.stolen.saturating_sub(then.stolen), now.all.saturating_sub(then.all)));
+    machine.stolen_percent = spent.filter(|(_, all)| *all > 0).map(|(stolen, all)| stolen as f64 * 100.0 / all as f64);
+    machine.stolen_gap_max_us = longest_gap_ns().map(|ns| ns as f64 / 1e3);
+}
+
+/// Whether the kernel offers hardware counters.
+pub fn has_pmu() -> bool {
+    ["cpu", "cpu_core", "armv8_pmuv3_0"].iter().any(|pmu| Path::new("/sys/bus/event_source/devices").join(pmu).exists())
+}
+
+/// The kernel's release, e.g. `6.12.9-amd64`.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
+}
+
+/// The gates that a session can use here, in order of preference: the holder for every hold, the
+/// freezer and affinity for batch that has to leave a lane for long. `sidelane doctor` measures
+/// them.
+fn gates() -> Vec<String> {
+    let hierarchies = Hierarchy::all();
+    let all = [
+        ("lane holder", Path::new("/sys/kernel/btf/vmlinux").exists()),
+        ("cgroup v2 freezer", hierarchies.iter().any(Hierarchy::is_v2)),
+        ("cgroup v1 freezer", hierarchies.iter().any(|found| found.controls("freezer"))),
+        ("affinity", true),
+    ];
+    all.iter().filter(|(_, usable)| *usable).map(|(name, _)| (*name).to_owned()).collect()
+}

@@ -1,0 +1,191 @@
+//! Requests to memory at a steady rate (Holmes, HPDC'22, §3.1).
+//!
+//! A request reads every cache line of one block, which is chosen at random in an area that no cache holds. Lines are
+//! read in leaps, so that no prefetcher helps. The mean leaves out the slowest hundredth, in which a virtual machine's
+//! host has its part.
+
+use std::hint::black_box;
+use std::num::NonZeroU64;
+use std::ptr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::thread::set_current_timer_slack;
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::pin_this_thread;
+
+const LINE_BYTES: usize = 64;
+/// Odd, so that leaps of this many lines come by every line of a block; longer than a page.
+const LEAP_LINES: usize = 769;
+const MB: usize = 1 << 20;
+/// The size of one request.
+const BLOCK_BYTES: usize = MB;
+const SECOND_NS: f64 = 1e9;
+
+/// What the requests of one step took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    /// Their mean latency, without the slowest hundredth.
+    pub mean_ns: f64,
+    /// Requests each second.
+    pub per_s: f64,
+}
+
+/// A thread that sends requests when it is asked to. It ends when this is dropped.
+pub struct MemoryThread {
+    steps: Sender<(Option<f64>, Duration)>,
+    answers: Receiver<Answer>,
+}
+
+impl MemoryThread {
+    /// Starts it on `cpu`, with `area_mb` megabytes of memory.
+    ///
+    /// # Errors
+    /// If there is not that much memory, or the CPU cannot be used.
+    pub fn start(cpu: u32, area_mb: usize) -> Result<Self> {
+        let (steps, asked) = channel::<(Option<f64>, Duration)>();
+        let ((answer, answers), (ready, is_ready)) = (channel(), channel());
+        let work = move || {
+            let area = match Area::ready(cpu, area_mb) {
+                Ok(area) => area,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            let _ = ready.send(Ok(()));
+            let mut rng = Rng::with_seed(u64::from(cpu));
+            for (rate, length) in asked {
+                let gap_ns = rate.map_or(0, |rate| (SECOND_NS / rate) as u64);
+                if answer.send(area.ask(gap_ns, length.as_nanos() as u64, &mut rng)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("memory".to_owned()).spawn(work).context("cannot start a thread")?;
+        is_ready.recv().context("the thread that asks memory ended early")??;
+        Ok(Self { steps, answers })
+    }
+
+    /// Begins a step of this length: requests at a rate each second, or as many as possible.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn begin(&self, rate: Option<f64>, length: Duration) -> Result<()> {
+        self.steps.send((rate, length)).context("the thread that asks memory has ended")
+    }
+
+    /// Waits for the end of the step.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn end(&self) -> Result<Answer> {
+        self.answers.recv().context("the thread that asks memory has ended")
+    }
+}
+
+/// Memory of blocks.
+struct Area {
+    start: *const u8,
+    bytes: usize,
+    block_lines: usize,
+    blocks: usize,
+}
+
+impl Area {
+    /// On this thread's own CPU, which it does not leave.
+    fn ready(cpu: u32, area_mb: usize) -> Result<Self> {
+        pin_this_thread(&[cpu])
+            .with_context(|| format!("cannot run on CPU {cpu}; is it online, and in this cpuset?"))?;
+        // The default of 50 µs is as long as what is measured.
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack")?;
+        Self::map(area_mb * MB, BLOCK_BYTES)
+    }
+
+    fn map(bytes: usize, block_bytes: usize) -> Result<Self> {
+        let (block_lines, blocks) = (block_bytes / LINE_BYTES, bytes / block_bytes.max(1));
+        ensure!(
+            block_lines.is_power_of_two() && blocks > 0,
+            "blocks have a power of two as their size, and fit the area"
+        );
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        let start: *mut u8 = start.with_context(|| format!("there are no {} MB of memory", bytes / MB))?.cast();
+        // Large pages, where there are any, leave page tables out of what is measured.
+        // SAFETY: the mapping of a moment ago.
+        let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+        for page in (0..bytes).step_by(rustix::param::page_size()) {
+            // SAFETY: inside the mapping.
+            unsafe { start.add(page).write(1) };
+        }
+        Ok(Self { start, bytes, block_lines, blocks })
+    }
+
+    /// Sends requests for so long, `gap_ns` from one to the next; 0: as many as possible.
+    fn ask(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> Answer {
+        let began_ns = now_ns();
+        let (mut next_ns, mut took_ns) = (began_ns, Vec::new());
+        while next_ns < began_ns + duration_ns {
+            while now_ns() < next_ns {
+                std::hint::spin_loop();
+            }
+            let start_ns = now_ns();
+            self.read_block(rng.usize(..self.blocks));
+            let end_ns = now_ns();
+            took_ns.push(end_ns - start_ns);
+            // A request that was late is not made up for: the rate is at most what was asked for.
+            next_ns = (next_ns + gap_ns).max(end_ns);
+        }
+        Answer::of(took_ns, now_ns() - began_ns)
+    }
+
+    fn read_block(&self, block: usize) {
+        let mut sum = 0_u64;
+        for at in 0..self.block_lines {
+            let line = at * LEAP_LINES % self.block_lines;
+            // SAFETY: inside the mapping, which lives as long as the process.
+            sum += u64::from(unsafe { self.start.add((block * self.block_lines + line) * LINE_BYTES).read_volatile() });
+        }
+        black_box(sum);
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `map`, which nothing else refers to.
+        let _ = unsafe { munmap(self.start.cast_mut().cast(), self.bytes) };
+    }
+}
+
+impl Answer {
+    fn of(mut took_ns: Vec<u64>, elapsed_ns: u64) -> Self {
+        took_ns.sort_unstable();
+        let kept = &took_ns[..took_ns.len() - took_ns.len() / 100];
+        let mean_ns = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
+        Self { mean_ns, per_s: took_ns.len() as f64 * SECOND_NS / elapsed_ns as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaps_come_by_every_line() {
+        for lines in [1, 64, 16_384] {
+            let mut seen: Vec<usize> = (0..lines).map(|at| at * LEAP_LINES % lines).collect();
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..lines));
+        }
+    }
+
+    #[test]
+    fn the_slowest_hundredth_is_not_in_the_mean() {
+        let mut took_ns = vec![10; 99];
+        took_ns.push(1_000_000);
+        assert_eq!(Answer::of(took_ns, 1_000_000_000), Answer { mean_ns: 10.0, per_s: 100.0 });
+        assert_eq!(Answer::of(Vec::new(), 1_000_000_000), Answer { mean_ns: 0.0, per_s: 0.0 });
+    }
+}

@@ -1,0 +1,151 @@
+//! `sidelane calibrate`: which counters tell interference on this processor, and from which value on.
+//!
+//! - `steps`: the measurement; `memory`: its requests
+//! - `counters`: the candidates' counters
+//! - `analysis`: what follows from it, or why nothing does
+
+mod analysis;
+mod counters;
+mod memory;
+mod steps;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Map;
+use sidelane_host::events::{Formula, Processor, Row as Events, row_of};
+use sidelane_host::procfs::own_cpus;
+use sidelane_host::topology::{PairKind, Topology};
+use sidelane_report::{ResultFile, Row};
+
+use crate::reaction::pair::TestPair;
+use analysis::{Analysis, analyse};
+use counters::Counters;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::Note;
+use steps::{Bench, Effort, Step};
+
+/// The options of `sidelane calibrate`.
+#[derive(Clone, Debug, Default)]
+pub struct CalibrateOptions {
+    /// `--lanes`, if given.
+    pub lanes: Option<String>,
+    /// `--events`: formulas in place of the processor's candidates.
+    pub events: Vec<String>,
+    /// Fewer and shorter steps.
+    pub quick: bool,
+}
+
+/// What was concluded, and everything that it is from.
+pub struct Calibration {
+    /// For users and programs.
+    pub result: ResultFile,
+    /// Whether there is a metric and its threshold.
+    pub concluded: bool,
+}
+
+/// Measures, and works it out. `tell` hears of each step when it has ended.
+pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Calibration> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let pair = pair.context("calibrating takes two CPUs, siblings of one core at best; this process may use one")?;
+    let row = Processor::find().and_then(|processor| row_of(&processor));
+    let (candidates, mut notes) = candidates(options, row)?;
+    let counters = count(&candidates, &pair, &mut notes);
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let mut bench = Bench::start(&pair, &candidates, counters, effort)?;
+    let steps = bench.measure(|step| tell(&step.name))?;
+    let samples: Vec<_> = steps.iter().map(|step| step.sample.clone()).collect();
+    let analysis = analyse(&samples);
+    if pair.kind == PairKind::Declared {
+        notes.push(Note::CalibratedWithoutSiblings { cpus: format!("{} and {}", pair.request, pair.batch) });
+    }
+    Ok(Calibration {
+        result: result(&candidates, &steps, &analysis, pair.kind, notes),
+        concluded: analysis.conclusion.is_ok(),
+    })
+}
+
+/// The formulas to choose from, and what is to be said of them.
+fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<Formula>, Vec<Note>)> {
+    let named = |name: &str| row.and_then(|row| row.named(name));
+    if !options.events.is_empty() {
+        let given: Result<Vec<Formula>, _> =
+            options.events.iter().map(|text| Formula::parse_with(text, named)).collect();
+        let given = given?;
+        let notes = given.iter().map(|formula| Note::InterferenceOfGivenEvents { formula: formula.to_string() });
+        let notes = notes.collect();
+        return Ok((given, notes));
+    }
+    let Some(row) = row else { return Ok((Vec::new(), vec![Note::ProcessorUnknown])) };
+    let source = Note::EventsFrom { processors: row.processors, source: row.source };
+    Ok((row.candidates.iter().map(|candidate| row.formula(candidate)).collect(), vec![source]))
+}
+
+/// The counters, where there are some.
+fn count(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<Note>) -> Option<Counters> {
+    if candidates.is_empty() {
+        return None;
+    }
+    Counters::open(candidates, pair.request)
+        .map_err(|error| notes.push(Note::NothingCounted { cpu: pair.request, error: error.to_string() }))
+        .ok()
+}
+
+fn result(candidates: &[Formula], steps: &[Step], analysis: &Analysis, kind: PairKind, notes: Vec<Note>) -> ResultFile {
+    let mut settings = Map::new();
+    settings.insert("title".to_owned(), "which counters tell interference".into());
+    settings.insert("finding".to_owned(), finding(candidates, analysis).into());
+    if let Ok(conclusion) = analysis.conclusion {
+        settings.insert("formula".to_owned(), candidates[conclusion.candidate].to_string().into());
+        settings.insert("e".to_owned(), conclusion.threshold.into());
+    }
+    let mut result = ResultFile::new(machine::describe(kind), settings);
+    result.rows = steps.iter().map(|step| step_row(candidates, step)).collect();
+    result.rows.extend(candidates.iter().zip(&analysis.correlations).map(|(formula, correlation)| {
+        let mut row = Row::new(formula.to_string());
+        row.put("correlation_percent", correlation.map(|correlation| correlation * 100.0));
+        row
+    }));
+    let mut notes = notes;
+    notes.sort();
+    result.notes = notes.iter().map(Note::to_string).collect();
+    result
+}
+
+fn step_row(candidates: &[Formula], step: &Step) -> Row {
+    let mut row = Row::new(step.name.clone());
+    row.put("latency_us", step.sample.latency_ns / 1e3);
+    row.put("own_per_s", step.own_per_s).put("other_per_s", step.other_per_s);
+    for (formula, value) in candidates.iter().zip(&step.sample.values) {
+        row.put(&key(formula), *value);
+    }
+    row
+}
+
+/// The key of a candidate's value: the first of its events.
+fn key(formula: &Formula) -> String {
+    let name = formula.names()[0].to_ascii_lowercase();
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    format!("{name}_ratio")
+}
+
+fn finding(candidates: &[Formula], analysis: &Analysis) -> String {
+    let seen = match (analysis.alone_ns, analysis.beside_ns) {
+        (Some(alone), Some(beside)) => {
+            format!(
+                "requests to memory take {:.0} µs alone and up to {:.0} µs beside another thread",
+                alone / 1e3,
+                beside / 1e3
+            )
+        }
+        _ => "too few steps were measured".to_owned(),
+    };
+    match &analysis.conclusion {
+        Ok(conclusion) => format!(
+            "{} tells interference (correlation {:.4} with latency); suggested E: {:.4}; {seen}",
+            candidates[conclusion.candidate], conclusion.correlation, conclusion.threshold
+        ),
+        Err(refusal) => format!("no conclusion: {refusal}; {seen}"),
+    }
+}

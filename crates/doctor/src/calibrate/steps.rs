@@ -1,0 +1,142 @@
+//! The steps of the measurement: who sends how many requests, and what came of it (Holmes, HPDC'22, §3.1).
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use sidelane_host::events::Formula;
+
+use super::analysis::Sample;
+use super::counters::{Counters, values};
+use super::memory::MemoryThread;
+use crate::reaction::pair::TestPair;
+
+/// The paper's steps.
+const STEP_PER_S: f64 = 5_000.0;
+/// The other thread works for so long before and after what is measured.
+const MARGIN: Duration = Duration::from_millis(50);
+/// A last-level cache is no part of what is measured: the paper's area, or so many times the cache.
+const AREA_MB: u64 = 600;
+const CACHES: u64 = 4;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Of each step.
+    pub step: Duration,
+    /// Steps from the lowest rate to the highest, at most.
+    pub steps_max: usize,
+}
+
+impl Effort {
+    /// The paper's second, in ten steps.
+    pub const FULL: Self = Self { step: Duration::from_secs(1), steps_max: 10 };
+    /// Five short steps.
+    pub const QUICK: Self = Self { step: Duration::from_millis(300), steps_max: 5 };
+}
+
+/// One step, and what it came to.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What it is called.
+    pub name: String,
+    /// Requests that the measured thread sent each second.
+    pub own_per_s: f64,
+    /// And the thread on the other CPU.
+    pub other_per_s: f64,
+    /// What is analysed.
+    pub sample: Sample,
+}
+
+/// The two threads.
+pub struct Bench<'a> {
+    own: MemoryThread,
+    other: MemoryThread,
+    candidates: &'a [Formula],
+    counters: Option<Counters>,
+    effort: Effort,
+}
+
+impl<'a> Bench<'a> {
+    /// Starts the threads on both CPUs of `pair`, and counts `candidates` on the first, if they can be counted.
+    pub fn start(
+        pair: &TestPair,
+        candidates: &'a [Formula],
+        counters: Option<Counters>,
+        effort: Effort,
+    ) -> Result<Self> {
+        let area_mb = (CACHES * largest_cache_mb()).max(AREA_MB) as usize;
+        let start = |cpu: u32| MemoryThread::start(cpu, area_mb);
+        Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort })
+    }
+
+    /// All steps: one thread at each rate; two, of which the other one, and then the measured one, goes through the
+    /// rates while the other is as fast as it can.
+    pub fn measure(&mut self, mut tell: impl FnMut(&Step)) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        let mut add = |step: Step| {
+            tell(&step);
+            steps.push(step);
+        };
+        let fastest = self.step("one thread, as fast as it can", None, None)?;
+        let rates = rates(fastest.own_per_s, self.effort.steps_max);
+        add(fastest);
+        for rate in &rates {
+            add(self.step(&format!("one thread, {rate:.0} /s"), Some(*rate), None)?);
+        }
+        for rate in rates.iter().copied().map(Some).chain([None]) {
+            let other = rate.map_or("as fast as it can".to_owned(), |rate| format!("at {rate:.0} /s"));
+            add(self.step(&format!("two threads, the other {other}"), None, Some(rate))?);
+        }
+        for rate in &rates {
+            add(self.step(&format!("two threads, at {rate:.0} /s"), Some(*rate), Some(None))?);
+        }
+        Ok(steps)
+    }
+
+    /// One step. A rate of `None` is the highest that is possible; the other thread may not run at all.
+    fn step(&mut self, name: &str, own: Option<f64>, other: Option<Option<f64>>) -> Result<Step> {
+        if let Some(rate) = other {
+            self.other.begin(rate, self.effort.step + 2 * MARGIN)?;
+            thread::sleep(MARGIN);
+        }
+        let before = self.counters.as_ref().map(Counters::read).transpose()?;
+        self.own.begin(own, self.effort.step)?;
+        let answer = self.own.end()?;
+        let after = self.counters.as_ref().map(Counters::read).transpose()?;
+        let other_per_s = if other.is_some() { self.other.end()?.per_s } else { 0.0 };
+        let values = before.zip(after).map(|(before, after)| values(self.candidates, &before, &after));
+        let sample = Sample { alone: other.is_none(), latency_ns: answer.mean_ns, values: values.unwrap_or_default() };
+        Ok(Step { name: name.to_owned(), own_per_s: answer.per_s, other_per_s, sample })
+    }
+}
+
+/// The paper's rates below the highest, in as many steps as wanted, or in parts of the highest if that is low.
+fn rates(highest: f64, steps_max: usize) -> Vec<f64> {
+    let step = STEP_PER_S * (highest / STEP_PER_S / steps_max as f64).ceil();
+    let step = if highest < STEP_PER_S * steps_max as f64 / 2.0 { (highest / steps_max as f64).floor() } else { step };
+    (1..steps_max).map(|at| step * at as f64).filter(|rate| *rate >= 1.0 && *rate < highest).collect()
+}
+
+/// Of all caches of the first CPU.
+fn largest_cache_mb() -> u64 {
+    const KB_PER_MB: u64 = 1024;
+    let size = |index: usize| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()?;
+        text.trim().strip_suffix('K')?.parse::<u64>().ok()
+    };
+    (0..).map_while(size).max().unwrap_or_default() / KB_PER_MB
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_the_papers_where_the_machine_is_as_fast() {
+        assert_eq!(rates(45_000.0, 10), [5e3, 1e4, 1.5e4, 2e4, 2.5e4, 3e4, 3.5e4, 4e4]);
+        assert_eq!(rates(74_000.0, 10), [1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4]);
+        assert_eq!(rates(1_000.0, 5), [200.0, 400.0, 600.0, 800.0]);
+        assert!(rates(0.0, 5).is_empty());
+    }
+}

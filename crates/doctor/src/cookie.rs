@@ -1,0 +1,147 @@
+//! Core scheduling: tests whether the kernel itself keeps batch off a core that other programs use.
+//!
+//! Batch computes on one lane of a core all the time, and the doctor, in the service's place, on
+//! the other. The doctor reads batch's counter repeatedly. If the counter changed between two reads
+//! and the doctor was not switched out in between, both ran at once.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::finding::Finding;
+use crate::reaction::child::{Board, Child, Class};
+use crate::reaction::pair::TestPair;
+use sidelane_host::clock::now_ns;
+use sidelane_host::corecookie::{CoreCookie, Lack};
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::topology::PairKind;
+
+const NAME: &str = "core scheduling";
+/// Some tens of the scheduler's time slices.
+const SPAN: Duration = Duration::from_millis(150);
+
+/// The share of its time in which the service's stand-in ran beside batch, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Overlap {
+    without_percent: f64,
+    with_percent: f64,
+}
+
+/// Whether core scheduling works here; tested on `pair` if that is a pair of siblings.
+pub fn finding(pair: Option<&TestPair>) -> Finding {
+    match CoreCookie::supported() {
+        Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untried, tried),
+        Err(lack) => lacking(&lack),
+    }
+}
+
+fn lacking(lack: &Lack) -> Finding {
+    match lack {
+        Lack::Kernel => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+            .with_fix("boot a kernel with CONFIG_SCHED_CORE=y"),
+        Lack::Smt => Finding::optional(NAME, "in this kernel, but no core has two lanes, or SMT is switched off"),
+        Lack::Refused(error) => Finding::optional(NAME, format!("refused: {error}; lanes are held without it"))
+            .with_fix("let the container or seccomp filter that this runs in allow prctl"),
+    }
+}
+
+fn untried() -> Finding {
+    Finding::works(NAME, "available (not tried: there is no free pair of siblings)")
+}
+
+fn tried(pair: &TestPair) -> Finding {
+    // A thread of its own, so that its affinity ends with it.
+    let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
+    match measured {
+        Ok(overlap) => verdict(overlap),
+        Err(error) => Finding::optional(NAME, format!("available, but could not be tried: {error}")),
+    }
+}
+
+fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
+    let seen = format!("batch with a cookie overlaps {with_percent:.1} %, without one {without_percent:.1} %");
+    // Whatever the noise, working core scheduling leaves less than half of the overlap.
+    match with_percent < without_percent / 2.0 {
+        true => Finding::works(NAME, seen),
+        false => Finding::optional(NAME, format!("{seen}: it does not keep them apart")),
+    }
+}
+
+fn measure(pair: &TestPair) -> io::Result<Overlap> {
+    pin_this_thread(&[pair.request])?;
+    let batch = Child::start(pair.batch, Class::Idle, None, count)?;
+    let without_percent = overlap_percent(batch.board())?;
+    CoreCookie::give(batch.pid())?;
+    let with_percent = overlap_percent(batch.board())?;
+    Ok(Overlap { without_percent, with_percent })
+}
+
+/// Batch's program; never returns.
+fn count(board: &Board) {
+    loop {
+        board.turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The values read at one time, in this order.
+struct Look {
+    own_switches: i64,
+    batch_turns: u64,
+    now_ns: u64,
+}
+
+impl Look {
+    fn at(batch: &Board) -> io::Result<Self> {
+        let own_switches = own_switches()?;
+        Ok(Self { own_switches, batch_turns: batch.turns.load(Ordering::Relaxed), now_ns: now_ns() })
+    }
+}
+
+/// How often the calling thread was switched out.
+fn own_switches() -> io::Result<i64> {
+    // SAFETY: all zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills in a rusage.
+    match unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } {
+        0 => Ok(usage.ru_nvcsw + usage.ru_nivcsw),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn overlap_percent(batch: &Board) -> io::Result<f64> {
+    let (mut ran_ns, mut overlapped_ns) = (0, 0);
+    let mut last = Look::at(batch)?;
+    let end_ns = last.now_ns + SPAN.as_nanos() as u64;
+    while last.now_ns < end_ns {
+        let seen = Look::at(batch)?;
+        // From before the first look to after the second.
+        if own_switches()? == last.own_switches {
+            let apart_ns = seen.now_ns - last.now_ns;
+            ran_ns += apart_ns;
+            overlapped_ns += if seen.batch_turns == last.batch_turns { 0 } else { apart_ns };
+        }
+        last = seen;
+    }
+    Ok(100.0 * overlapped_ns as f64 / ran_ns.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn it_works_if_batch_stays_away() {
+        let state = |without_percent, with_percent| verdict(Overlap { without_percent, with_percent }).state;
+        assert_eq!(state(98.0, 0.1), State::Works);
+        assert_eq!(state(98.0, 97.0), State::Optional);
+        assert_eq!(state(0.0, 0.0), State::Optional);
+    }
+
+    #[test]
+    fn a_core_scheduler_without_smt_is_told_from_none() {
+        assert_ne!(lacking(&Lack::Smt).detail, lacking(&Lack::Kernel).detail);
+        assert_eq!(lacking(&Lack::Kernel).state, State::Optional);
+    }
+}

@@ -1,0 +1,146 @@
+//! The machine: CPUs, lanes, and features of the processor and the hypervisor.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+
+use super::finding::Finding;
+use sidelane_diagnostics::machine;
+use sidelane_host::cores::Cores;
+use sidelane_host::energy::Energy;
+use sidelane_host::nap::Nap;
+use sidelane_host::procfs::own_cpus;
+use sidelane_host::topology::{LaneError, Topology};
+
+/// Findings about the machine that need no measurement.
+pub fn findings(topology: &Topology) -> Vec<Finding> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpu_flags(&cpuinfo);
+    vec![
+        cpus(topology),
+        siblings(topology),
+        virtualised(&flags),
+        nap(Nap::probe(), &flags, topology.has_smt()),
+        pmu(machine::has_pmu()),
+        found_or_why("core sizes", Cores::find(Path::new("/sys"))),
+        found_or_why("energy", Energy::open(Path::new("/sys"))),
+    ]
+}
+
+fn cpus(topology: &Topology) -> Finding {
+    const NAME: &str = "CPUs";
+    let usable = topology.online().intersection(&own_cpus());
+    match usable.len() {
+        0 | 1 => Finding::blocks(
+            NAME,
+            format!("{}; this process may use CPU {usable} only", topology.describe()),
+            "batch needs a CPU beside the service's: allow this process on a second one",
+        ),
+        _ => Finding::works(NAME, topology.describe()),
+    }
+}
+
+fn siblings(topology: &Topology) -> Finding {
+    const NAME: &str = "SMT siblings";
+    match topology.smt_pairs(&topology.online()) {
+        Ok(lanes) => {
+            let pair = |lane: &sidelane_host::topology::BatchLane| format!("{}:{}", lane.request_lanes, lane.cpu);
+            let pairs: Vec<String> = lanes.batch.iter().map(pair).collect();
+            Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
+        }
+        Err(LaneError::NoSmt { fix, .. }) => {
+            Finding::optional(NAME, "none that the kernel knows of").with_fix(format!("{fix}, as in --lanes 0:1"))
+        }
+        Err(error) => Finding::optional(NAME, error.to_string()),
+    }
+}
+
+fn virtualised(flags: &[&str]) -> Finding {
+    const NAME: &str = "virtual machine";
+    match flags.contains(&"hypervisor") {
+        true => Finding::optional(
+            NAME,
+            "yes: waking another CPU is an exit to the hypervisor, so it costs microseconds; \
+             figures say nothing about bare metal",
+        ),
+        false => Finding::works(NAME, "no: bare metal"),
+    }
+}
+
+fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
+    const NAME: &str = "nap";
+    let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
+    let offered = format!("WAITPKG {}, MONITORX {}, MWAIT {}", has("waitpkg"), has("mwaitx"), has("monitor"));
+    match (nap, smt) {
+        (Nap::PAUSE, false) => {
+            Finding::optional(NAME, format!("{nap} ({offered}); no lane shares a core, so it takes nothing away"))
+        }
+        (Nap::PAUSE, true) => Finding::degrades(
+            NAME,
+            format!("{nap} ({offered}): a held lane still takes a little of the service's core"),
+            better_nap(flags.contains(&"monitor")),
+        ),
+        _ => Finding::works(NAME, format!("{nap} ({offered})")),
+    }
+}
+
+/// How to get better naps than a PAUSE loop.
+fn better_nap(mwait: bool) -> &'static str {
+    match mwait {
+        true => "build and load kmod/nanonap (its README says how): it lets holders use MWAIT",
+        false => "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
+    }
+}
+
+fn pmu(present: bool) -> Finding {
+    const NAME: &str = "PMU";
+    match present {
+        true => Finding::works(NAME, "hardware counters are there"),
+        false => Finding::optional(NAME, "no hardware counters; dynamic-refresh does with server times")
+            .with_fix("in a virtual machine, ask its host for a virtual PMU"),
+    }
+}
+
+/// What `sidelane run` does not need: what was found, or why nothing was and what to do, which errors say.
+fn found_or_why(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
+    match found {
+        Ok(found) => Finding::works(name, found.to_string()),
+        Err(error) => Finding::optional(name, format!("{:#}", error.into())),
+    }
+}
+
+/// The flags of the first CPU in /proc/cpuinfo.
+fn cpu_flags(cpuinfo: &str) -> Vec<&str> {
+    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
+    line.map(|(_, flags)| flags.split_whitespace().collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn flags_are_words_not_substrings() {
+        let flags = cpu_flags("processor\t: 0\nflags\t\t: fpu hypervisor mwaitx\nbugs\t\t: x\n");
+        assert_eq!(flags, ["fpu", "hypervisor", "mwaitx"]);
+        assert_eq!(virtualised(&flags).state, State::Optional);
+        assert_eq!(virtualised(&cpu_flags("flags : hypervisor2")).state, State::Works);
+    }
+
+    #[test]
+    fn a_pause_loop_matters_only_beside_a_sibling() {
+        assert_eq!(nap(Nap::PAUSE, &[], false).state, State::Optional);
+        assert_eq!(nap(Nap::PAUSE, &[], true).state, State::Degrades);
+        let found = nap(Nap::User(sidelane_formats::nap::Nap::Mwaitx), &["mwaitx"], true);
+        assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes, MWAIT no)"));
+    }
+
+    #[test]
+    fn what_helps_depends_on_what_the_cpu_has() {
+        let fix = |flags| nap(Nap::PAUSE, flags, true).fix.unwrap();
+        assert!(fix(&["monitor"]).contains("kmod/nanonap"));
+        assert!(fix(&[]).contains("hypervisor"));
+        assert_eq!(nap(Nap::Device, &["monitor"], true).state, State::Works);
+    }
+}

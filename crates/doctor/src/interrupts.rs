@@ -1,0 +1,117 @@
+//! Interrupts of devices on the lane that batch would borrow.
+//!
+//! While such a lane is held, what an interrupt leaves to be done later (ksoftirqd) has to wait for the holder, and
+//! with it the packets of the service; and each interrupt takes the holder's reaction a little longer.
+
+use std::fs;
+use std::path::Path;
+
+use super::finding::Finding;
+use crate::reaction::pair::TestPair;
+use sidelane_host::cpulist::CpuSet;
+
+const NAME: &str = "interrupts";
+/// Devices that are named; all of them are counted.
+const NAMED: usize = 3;
+
+/// A device's interrupt.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Interrupt {
+    number: u32,
+    device: String,
+}
+
+/// Looks at who may interrupt the batch lane of `pair`.
+pub fn finding(pair: &TestPair) -> Finding {
+    let irqs = Path::new("/proc/irq");
+    match irqs.is_dir() {
+        true => describe(pair, &served_by(irqs, pair.batch)),
+        false => Finding::optional(NAME, "who interrupts which CPU is not told here (/proc/irq)"),
+    }
+}
+
+/// The interrupts of devices that this CPU serves, or may serve where the kernel does not tell which does.
+fn served_by(irqs: &Path, cpu: u32) -> Vec<Interrupt> {
+    let folders = fs::read_dir(irqs).into_iter().flatten().flatten();
+    let mut found: Vec<Interrupt> = folders.filter_map(|folder| of_cpu(&folder.path(), cpu)).collect();
+    found.sort_unstable();
+    found
+}
+
+fn of_cpu(irq: &Path, cpu: u32) -> Option<Interrupt> {
+    let number = irq.file_name()?.to_str()?.parse().ok()?;
+    let cpus = ["effective_affinity_list", "smp_affinity_list"].iter().find_map(|file| list(&irq.join(file)))?;
+    // A device that uses the interrupt has a folder there.
+    let mut handlers = fs::read_dir(irq).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    let device = handlers.next()?.file_name().to_string_lossy().into_owned();
+    cpus.contains(cpu).then_some(Interrupt { number, device })
+}
+
+/// The CPUs in a file, if it names any.
+fn list(file: &Path) -> Option<CpuSet> {
+    let cpus: CpuSet = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+fn describe(pair: &TestPair, served: &[Interrupt]) -> Finding {
+    let batch = pair.batch;
+    if served.is_empty() {
+        return Finding::works(NAME, format!("no device interrupts CPU {batch}"));
+    }
+    let devices: Vec<&str> = served.iter().take(NAMED).map(|irq| irq.device.as_str()).collect();
+    let more = if served.len() > NAMED { ", …" } else { "" };
+    let numbers: Vec<String> = served.iter().map(|irq| irq.number.to_string()).collect();
+    let what = format!(
+        "CPU {batch} serves {} device interrupt(s) ({}{more}): what they leave to ksoftirqd waits while the lane is held",
+        served.len(),
+        devices.join(", ")
+    );
+    let (numbers, to) = (numbers.join(" "), pair.request);
+    Finding::optional(NAME, what).with_fix(format!(
+        "`for i in {numbers}; do echo {to} >/proc/irq/$i/smp_affinity_list; done`, or other CPUs that are no lanes, and \
+         keep irqbalance from undoing it (IRQBALANCE_BANNED_CPULIST={batch}); queues of NVMe and of some NICs cannot be \
+         moved"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+    use sidelane_host::topology::PairKind;
+
+    fn irq(root: &Path, number: &str, files: &[(&str, &str)], device: Option<&str>) {
+        let folder = root.join(number);
+        fs::create_dir_all(&folder).unwrap();
+        files.iter().for_each(|(name, cpus)| fs::write(folder.join(name), cpus).unwrap());
+        device.iter().for_each(|device| fs::create_dir(folder.join(device)).unwrap());
+    }
+
+    #[test]
+    fn what_a_cpu_serves_is_its_own_devices_interrupts() {
+        let root = tempfile::tempdir().unwrap();
+        let own = [("effective_affinity_list", "1\n"), ("smp_affinity_list", "0-3\n")];
+        irq(root.path(), "24", &own, Some("eth0-rx-0"));
+        irq(
+            root.path(),
+            "25",
+            &[("effective_affinity_list", "0\n"), ("smp_affinity_list", "0-3\n")],
+            Some("eth0-rx-1"),
+        );
+        irq(root.path(), "26", &[("effective_affinity_list", "\n"), ("smp_affinity_list", "0-3\n")], Some("nvme0q1"));
+        irq(root.path(), "27", &own, None);
+        fs::write(root.path().join("default_smp_affinity"), "f").unwrap();
+        let served: Vec<u32> = served_by(root.path(), 1).into_iter().map(|irq| irq.number).collect();
+        assert_eq!(served, [24, 26]);
+    }
+
+    #[test]
+    fn it_says_which_and_how_to_send_them_elsewhere() {
+        let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
+        assert_eq!(describe(&pair, &[]).state, State::Works);
+        let served = [24, 26].map(|number| Interrupt { number, device: format!("eth{number}") });
+        let found = describe(&pair, &served);
+        assert!(found.detail.contains("CPU 1 serves 2 device interrupt(s) (eth24, eth26)"), "{found:?}");
+        assert!(found.fix.unwrap().contains("for i in 24 26; do echo 0 >"));
+    }
+}

@@ -1,0 +1,224 @@
+//! The kernel: its build and run-time settings that matter for lanes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use sidelane_policy::borrow::BorrowConfig;
+
+use super::finding::Finding;
+use sidelane_diagnostics::machine;
+use sidelane_lanes::gate::sched_ext::{Unavailable, available};
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// Tracepoints of context switches; the lane tracker needs them.
+const LANE_EVENTS: [&str; 8] = [
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_wakeup_new",
+    "sched_migrate_task",
+    "sched_process_fork",
+    "sched_process_free",
+    "cpuhp_exit",
+];
+/// Tracepoints of requests.
+const REQUEST_EVENTS: [&str; 4] = ["sk_data_ready", "sock_recv_length", "sock_send_length", "net_dev_start_xmit"];
+
+/// Findings about the kernel that change nothing.
+pub fn findings() -> Vec<Finding> {
+    let types = fs::read(BTF);
+    let events = types.as_deref().map(tracepoints).unwrap_or_default();
+    vec![
+        btf(types.as_ref().map(Vec::len)),
+        lane_events(&events),
+        request_events(&events),
+        sched_ext(available()),
+        throttling(sysctl("sched_rt_runtime_us"), sysctl("sched_rt_period_us")),
+        fair_server(&machine::kernel_release(), fair_server_ns()),
+        preemption(is_realtime()),
+    ]
+}
+
+fn btf(size_bytes: Result<usize, &io::Error>) -> Finding {
+    const NAME: &str = "BTF";
+    match size_bytes {
+        Ok(bytes) => Finding::works(NAME, format!("{BTF}, {} KiB", bytes / 1024)),
+        Err(error) => Finding::blocks(
+            NAME,
+            format!("{BTF}: {error}"),
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are",
+        ),
+    }
+}
+
+/// The tracepoints that BPF programs can attach to: the kernel's type information has the name of
+/// each one's callback.
+fn tracepoints(types: &[u8]) -> BTreeSet<&str> {
+    let names = types.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(b"btf_trace_"));
+    names.filter_map(|name| std::str::from_utf8(name).ok()).collect()
+}
+
+fn lane_events(there: &BTreeSet<&str>) -> Finding {
+    const NAME: &str = "lane tracepoints";
+    match lacking(&LANE_EVENTS, there) {
+        None => Finding::works(NAME, LANE_EVENTS.join(" ")),
+        Some(lacking) => Finding::blocks(NAME, format!("lacking: {lacking}"), "boot a kernel of 5.8 or later with BTF"),
+    }
+}
+
+fn request_events(there: &BTreeSet<&str>) -> Finding {
+    const NAME: &str = "request tracepoints";
+    match lacking(&REQUEST_EVENTS, there) {
+        None => Finding::works(NAME, REQUEST_EVENTS.join(" ")),
+        Some(lacking) => {
+            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be tracked"))
+                .with_fix("boot a kernel of 6.3 or later")
+        }
+    }
+}
+
+fn lacking(wanted: &[&str], there: &BTreeSet<&str>) -> Option<String> {
+    let lacking: Vec<&str> = wanted.iter().copied().filter(|event| !there.contains(event)).collect();
+    (!lacking.is_empty()).then(|| lacking.join(" "))
+}
+
+fn sched_ext(available: Result<(), Unavailable>) -> Finding {
+    const NAME: &str = "sched_ext";
+    match available {
+        Ok(()) => Finding::works(NAME, "batch can have a scheduler of its own"),
+        Err(Unavailable::NotInKernel) => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+            .with_fix("boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y"),
+        Err(why) => Finding::optional(NAME, format!("{why}; lanes are held without it")),
+    }
+}
+
+fn sysctl(name: &str) -> Option<i64> {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+}
+
+fn throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Finding {
+    const NAME: &str = "RT throttling";
+    match (runtime_us, period_us) {
+        (Some(..0), _) => Finding::works(NAME, format!("off; {}", eviction())),
+        (Some(0), _) => Finding::blocks(
+            NAME,
+            "real-time threads get no time, so no lane can be held",
+            "sysctl -w kernel.sched_rt_runtime_us=950000",
+        ),
+        (Some(runtime_us), Some(period_us)) => {
+            let (runtime_ms, period_ms) = (runtime_us / 1_000, period_us / 1_000);
+            Finding::works(NAME, format!("real-time threads get {runtime_ms} of {period_ms} ms; {}", eviction()))
+        }
+        _ => Finding::optional(NAME, "cannot be read from /proc/sys/kernel"),
+    }
+}
+
+/// Why batch does not get on a held lane through throttling or the fair server.
+fn eviction() -> String {
+    let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
+    format!("batch is sent off a lane that is held for {evict_after_ms} ms, long before that")
+}
+
+/// The time that a fair server gives ordinary threads in each second, if debugfs shows it.
+fn fair_server_ns() -> Option<u64> {
+    fs::read_to_string("/sys/kernel/debug/sched/fair_server/cpu0/runtime").ok()?.trim().parse().ok()
+}
+
+fn fair_server(release: &str, runtime_ns: Option<u64>) -> Finding {
+    const NAME: &str = "fair server";
+    const FIRST: (u32, u32) = (6, 12);
+    match (version(release), runtime_ns) {
+        (_, Some(0)) => Finding::works(NAME, "off"),
+        (_, Some(ns)) => Finding::works(NAME, format!("gives ordinary threads {} ms a second", ns / 1_000_000)),
+        (Some(this), None) if this >= FIRST => {
+            Finding::works(NAME, format!("gives ordinary threads 50 ms a second unless changed; {}", eviction()))
+        }
+        _ => Finding::works(NAME, "none in this kernel"),
+    }
+}
+
+/// Whether the kernel is one of PREEMPT_RT, which says so since it is.
+fn is_realtime() -> bool {
+    fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+}
+
+fn preemption(is_realtime: bool) -> Finding {
+    const NAME: &str = "PREEMPT_RT";
+    match is_realtime {
+        false => Finding::works(NAME, "no: interrupts come before every thread"),
+        true => Finding::optional(
+            NAME,
+            "yes: a summons goes through a thread of the kernel (irq_work), and threads that serve interrupts come \
+             before a holder, so that lanes are held later than elsewhere; not tried",
+        )
+        .with_fix("see how fast the gates below are here, or boot the distribution's kernel without PREEMPT_RT"),
+    }
+}
+
+/// What to do about a lane tracker that this kernel does not take.
+pub fn another_for_the_tracker(release: &str) -> &'static str {
+    /// BPF has had the atomic operations that the kernel program uses since.
+    const FIRST: (u32, u32) = (5, 12);
+    match version(release) {
+        Some(this) if this < FIRST => "boot a kernel of 5.12 or later (those that were tried are in docs/kernels.md)",
+        _ => "allow the bpf system call (container, kernel lockdown)",
+    }
+}
+
+/// The first two numbers of a kernel release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn tracepoints_are_whole_names_among_the_types() {
+        let there = tracepoints(b"\x01\x02\0task_struct\0btf_trace_sched_switch\0xbtf_trace_sched_waking\0");
+        assert_eq!(there, BTreeSet::from(["sched_switch"]));
+        let found = lane_events(&there);
+        assert_eq!(found.state, State::Blocks);
+        assert!(found.detail.starts_with("lacking: sched_waking "), "{}", found.detail);
+        assert_eq!(request_events(&there).state, State::Optional);
+        assert_eq!(request_events(&BTreeSet::from(REQUEST_EVENTS)).state, State::Works);
+    }
+
+    #[test]
+    fn a_real_time_kernel_is_said_with_what_it_means() {
+        assert_eq!(preemption(false).state, State::Works);
+        let found = preemption(true);
+        assert!(
+            found.state == State::Optional && found.detail.contains("irq_work") && found.fix.is_some(),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn real_time_without_time_blocks() {
+        assert_eq!(throttling(Some(0), Some(1_000_000)).state, State::Blocks);
+        assert!(throttling(Some(-1), Some(1_000_000)).detail.starts_with("off"));
+        assert!(throttling(Some(950_000), Some(1_000_000)).detail.contains("950 of 1000 ms"));
+        assert_eq!(throttling(None, None).state, State::Optional);
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_for_the_tracker_is_said_to_be() {
+        assert!(another_for_the_tracker("5.10.0-32-cloud-amd64").contains("5.12 or later"));
+        assert!(another_for_the_tracker("6.1.0-50-cloud-amd64").contains("bpf system call"));
+    }
+
+    #[test]
+    fn the_fair_server_came_with_6_12() {
+        assert_eq!(version("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(version("6.12"), Some((6, 12)));
+        assert_eq!(version("weird"), None);
+        assert!(fair_server("6.12.0", None).detail.contains("50 ms"));
+        assert_eq!(fair_server("6.1.0-13-amd64", None).detail, "none in this kernel");
+        assert_eq!(fair_server("6.12.0", Some(0)).detail, "off");
+    }
+}

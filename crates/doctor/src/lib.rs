@@ -1,0 +1,165 @@
+//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast batch
+//! can be got off a lane here.
+//!
+//! Nothing is assumed: the doctor loads programs, makes groups, changes classes and closes gates on
+//! a small scale, and undoes all of it. As in a run, a guardian process removes what would remain
+//! if the doctor were killed. Lanes that another Sidelane lends are not touched.
+//!
+//! The exit code answers one question: would `sidelane run` work here?
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use sidelane_host::topology::Topology;
+use sidelane_report::grid::Ink;
+use sidelane_report::terminal;
+use sidelane_rollback::change::own_groups;
+use sidelane_rollback::claim::Claim;
+use sidelane_rollback::guardian::Guardian;
+
+pub mod calibrate;
+mod container;
+mod cookie;
+mod finding;
+pub mod gates;
+mod groups;
+mod hardware;
+mod interrupts;
+mod kernel;
+mod load;
+mod print;
+mod privileges;
+pub mod reaction;
+mod siblings;
+mod summary;
+mod tracking;
+
+use crate::reaction::latency::Effort;
+use crate::reaction::pair::TestPair;
+use finding::{Finding, Group};
+use gates::Gate;
+use print::Printer;
+use sidelane_host::procfs::own_cpus;
+use summary::Summary;
+
+/// The options of `sidelane doctor`.
+#[derive(Clone, Debug, Default)]
+pub struct DoctorOptions {
+    /// `--lanes`, if given.
+    pub lanes: Option<String>,
+    /// Fewer rounds: ends within 8 s.
+    pub quick: bool,
+    /// File for findings and figures as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Tests everything and prints the findings. Returns the exit code: 0 if `sidelane run` would work.
+pub fn run(options: DoctorOptions) -> Result<u8> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    // First, since a session claims its lane itself.
+    let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
+    let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
+    let name = format!("sidelane-doctor-{}", std::process::id());
+    let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
+    let doctor = Doctor {
+        topology,
+        // A lane that another Sidelane lends must not be disturbed.
+        idle: pair.as_ref().filter(|_| !claimed.as_ref().is_some_and(privileges::is_lent)),
+        pair: pair.as_ref(),
+        claimed,
+        name,
+        checked,
+        effort,
+        printer: printer(),
+    };
+    let examined = doctor.examine();
+    guardian.finish().context("cannot undo all changes to the machine")?;
+    let summary = examined?;
+    if let Some(path) = &options.json {
+        summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
+    }
+    terminal::print(&summary.verdict())?;
+    Ok(summary.exit_code())
+}
+
+/// Starts the process that removes the groups `name` if this process is killed.
+pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
+    let lock = claim.map(Claim::share).transpose()?;
+    let mut guardian = Guardian::start(lock.as_slice(), None).context("cannot start the guardian process")?;
+    let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
+    guardian.add(changes)?;
+    claim.map_or(Ok(()), Claim::announce)?;
+    Ok(guardian)
+}
+
+fn printer() -> Printer {
+    Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
+}
+
+/// One run of the doctor.
+struct Doctor<'pair> {
+    topology: Topology,
+    /// `None` with fewer than two CPUs.
+    pair: Option<&'pair TestPair>,
+    /// The same pair, if no other Sidelane uses it.
+    idle: Option<&'pair TestPair>,
+    claimed: Option<Finding>,
+    /// The gate that was tested first.
+    checked: Option<Gate>,
+    name: String,
+    effort: Effort,
+    printer: Printer,
+}
+
+impl Doctor<'_> {
+    /// Tests one property after the other, and prints each result at once.
+    fn examine(&self) -> Result<Summary> {
+        let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
+        let mut summary = Summary { slowdown_percent, ..Summary::default() };
+        for examine in [Self::machine, Self::kernel, Self::privileges] {
+            let group = examine(self, &summary);
+            terminal::print(&self.printer.group(&group))?;
+            summary.groups.push(group);
+        }
+        if let Some(pair) = self.idle {
+            terminal::print(&self.printer.gates_title(pair))?;
+            summary.gates = self.checked.clone().into_iter().collect();
+            summary.gates.extend(gates::measure_all(pair, &self.name, summary.run_works(), &self.effort));
+            terminal::print(&self.printer.gates(&summary.gates))?;
+        }
+        Ok(summary)
+    }
+
+    fn slowdown_percent(&self, pair: &TestPair) -> Option<f64> {
+        siblings::slowdown_percent(pair, self.effort.sibling_pairs).ok().flatten()
+    }
+
+    fn machine(&self, summary: &Summary) -> Group {
+        let mut findings = hardware::findings(&self.topology);
+        findings.extend(self.pair.map(load::finding));
+        findings.extend(self.pair.map(interrupts::finding));
+        let measured = self.pair.zip(summary.slowdown_percent);
+        findings.extend(measured.map(|(pair, percent)| siblings::finding(pair, percent)));
+        Group { title: "Machine", findings }
+    }
+
+    fn kernel(&self, _: &Summary) -> Group {
+        let mut findings = kernel::findings();
+        findings.push(cookie::finding(self.idle));
+        findings.extend(self.pair.map(tracking::finding));
+        findings.extend(groups::findings(&self.name));
+        Group { title: "Kernel", findings }
+    }
+
+    fn privileges(&self, _: &Summary) -> Group {
+        let mut findings = privileges::findings();
+        findings.extend(container::findings());
+        findings.extend(self.claimed.clone());
+        Group { title: "Privileges", findings }
+    }
+}

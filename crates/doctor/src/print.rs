@@ -1,0 +1,160 @@
+//! The report on the terminal.
+
+use super::finding::{Finding, Group, State};
+use super::gates::{Gate, Outcome};
+use crate::reaction::latency::Figures;
+use crate::reaction::pair::TestPair;
+use sidelane_host::topology::PairKind;
+use sidelane_report::grid::{GAP, Grid, Ink, fitted, fold, length};
+use sidelane_report::unit::Unit;
+
+/// Details are wrapped to this width at most: longer lines are hard to read.
+const WIDTH_MAX: usize = 110;
+/// What all lines below a title begin with.
+const INDENT: &str = "  ";
+/// Width before a name: the indent, the mark, one space.
+const MARGIN: usize = 4;
+
+const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
+const KEY: &str = "off: from the service's start to batch's last instruction; on: from the service's stop to \
+                   batch's next instruction.";
+const GONE_BEFORE: &str = " 0 ns: batch was off before the service's first instruction.";
+
+/// How to print.
+#[derive(Clone, Copy)]
+pub struct Printer {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Whether to use colours.
+    pub ink: Ink,
+}
+
+impl Printer {
+    /// A group with its title.
+    pub fn group(self, group: &Group) -> String {
+        let name_width = widest(&group.findings.iter().collect::<Vec<_>>());
+        let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
+        format!("{}\n{findings}\n", self.ink.bold(group.title))
+    }
+
+    /// The lanes on which the gates are measured.
+    pub fn gates_title(self, pair: &TestPair) -> String {
+        let (request, batch) = (pair.request, pair.batch);
+        let share = match pair.kind {
+            PairKind::Smt => "they share a core",
+            PairKind::Declared => "declared; no core is known to be shared",
+        };
+        let title = self.ink.bold("Gates");
+        let line = format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds");
+        fitted(&line, self.width)
+    }
+
+    /// The gates: a table of those that were measured, and a line for each of the others.
+    pub fn gates(self, gates: &[Gate]) -> String {
+        let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::lack).collect();
+        let name_width = widest(&lacks);
+        let lacks: String = lacks.iter().map(|finding| self.finding(finding, name_width)).collect();
+        format!("{}{lacks}\n", self.table(gates))
+    }
+
+    fn table(self, gates: &[Gate]) -> String {
+        let rows: Vec<Vec<String>> = gates.iter().filter_map(cells).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let grids = Grid::folded(&TITLES, &rows, self.width - INDENT.len());
+        let grids: Vec<String> = grids.iter().map(|grid| grid.draw(self.ink)).collect();
+        let lines: String = grids.join("\n").lines().map(|line| format!("{INDENT}{line}\n")).collect();
+        let mut key = KEY.to_owned();
+        if gates.iter().any(gone_before) {
+            key.push_str(GONE_BEFORE);
+        }
+        let width = self.width.min(WIDTH_MAX) - INDENT.len();
+        lines + &fold(&key, width).iter().map(|line| format!("{INDENT}{}\n", self.ink.dim(line))).collect::<String>()
+    }
+
+    fn finding(self, finding: &Finding, name_width: usize) -> String {
+        let width = self.width.min(WIDTH_MAX);
+        let (mark, name) = (self.mark(finding.state), finding.name);
+        // Beside long names there is no room.
+        let is_beside = MARGIN + name_width + GAP.len() <= width / 2;
+        let column = if is_beside { MARGIN + name_width + GAP.len() } else { MARGIN + GAP.len() };
+        let separator = format!("\n{:column$}", "");
+        let begin = if is_beside { format!("{name:name_width$}{GAP}") } else { format!("{name}{separator}") };
+        let fix = finding.fix.iter().flat_map(|fix| fold(&format!("→ {fix}"), width - column));
+        let lines: Vec<String> = fold(&finding.detail, width - column).into_iter().chain(fix).collect();
+        format!("{INDENT}{mark} {begin}{}\n", lines.join(&separator))
+    }
+
+    fn mark(self, state: State) -> String {
+        match state {
+            State::Works => self.ink.green("✓"),
+            State::Blocks => self.ink.red("✗"),
+            State::Degrades => self.ink.yellow("✗"),
+            State::Optional => self.ink.dim("–"),
+        }
+    }
+}
+
+fn widest(findings: &[&Finding]) -> usize {
+    findings.iter().map(|finding| length(finding.name)).max().unwrap_or(0)
+}
+
+fn cells(gate: &Gate) -> Option<Vec<String>> {
+    let Outcome::Measured(Figures { off, on, samples }) = &gate.outcome else { return None };
+    let times = [off.p50_ns, off.p99_ns, on.p50_ns, on.p99_ns].map(human);
+    Some([vec![gate.name.to_owned()], times.to_vec(), vec![samples.to_string()]].concat())
+}
+
+fn human(ns: u64) -> String {
+    Unit::Ns.human(ns as f64)
+}
+
+/// Whether batch is mostly off before the service's first instruction.
+fn gone_before(gate: &Gate) -> bool {
+    matches!(gate.outcome, Outcome::Measured(figures) if figures.off.p50_ns == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printer(width: usize) -> Printer {
+        Printer { width, ink: Ink { color: false } }
+    }
+
+    #[test]
+    fn a_fix_stands_under_what_it_fixes() {
+        let findings = vec![Finding::works("BTF", "there"), Finding::degrades("cpuset", "none", "mount it")];
+        let text = printer(80).group(&Group { title: "Kernel", findings });
+        assert_eq!(text, "Kernel\n  ✓ BTF     there\n  ✗ cpuset  none\n            → mount it\n\n");
+    }
+
+    #[test]
+    fn long_details_go_on_in_their_column() {
+        let finding = Finding::optional("nap", "one two three four five six");
+        let text = printer(30).group(&Group { title: "Machine", findings: vec![finding] });
+        assert_eq!(text, "Machine\n  – nap  one two three four\n         five six\n\n");
+    }
+
+    #[test]
+    fn details_of_a_long_name_stand_below_it_on_a_narrow_terminal() {
+        let finding = Finding::optional("a check of some length", "see /usr/local/lib/library");
+        let text = printer(26).group(&Group { title: "Gates", findings: vec![finding] });
+        assert_eq!(text, "Gates\n  – a check of some length\n      see /usr/local/lib/\n      library\n\n");
+    }
+
+    #[test]
+    fn gates_without_figures_follow_the_table() {
+        let spread = |p50_ns| crate::reaction::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let figures = Figures { off: spread(4_400), on: spread(1_500), samples: 500 };
+        let idle = Finding::optional("SCHED_IDLE", "none: batch runs on");
+        let gates = [
+            Gate { name: "affinity", outcome: Outcome::Measured(figures) },
+            Gate { name: "SCHED_IDLE", outcome: Outcome::Unmeasured(idle) },
+        ];
+        let text = printer(80).gates(&gates);
+        assert!(text.contains("affinity  4.4 µs  8.8 µs  1.5 µs  3.0 µs     500"), "{text}");
+        assert!(text.ends_with("  – SCHED_IDLE  none: batch runs on\n\n"), "{text}");
+    }
+}

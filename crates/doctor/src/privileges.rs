@@ -1,0 +1,164 @@
+//! Privileges: what this process may do, and what `sidelane run` needs.
+
+use std::io;
+use std::thread;
+
+use super::finding::{Finding, State};
+use crate::reaction::pair::TestPair;
+use sidelane_host::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE, Capabilities};
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
+use sidelane_host::resident::keep_code_in_memory;
+use sidelane_lanes::refusal::GRANT;
+use sidelane_rollback::claim::{Claim, ClaimError};
+
+/// The privileges of this process.
+pub fn findings() -> Vec<Finding> {
+    let held = Capabilities::own();
+    vec![
+        bpf(held),
+        real_time(held, try_fifo()),
+        locked_memory(keep_code_in_memory()),
+        group_access(&unwritable_groups()),
+    ]
+}
+
+fn bpf(held: Capabilities) -> Finding {
+    const NAME: &str = "BPF privilege";
+    if held.has(CAP_SYS_ADMIN) {
+        return Finding::works(NAME, "CAP_SYS_ADMIN");
+    }
+    let lacking = held.missing_for_bpf();
+    match lacking.is_empty() {
+        true => Finding::works(NAME, "CAP_BPF and CAP_PERFMON"),
+        false => Finding::blocks(NAME, format!("lacking {}", lacking.join(" and ")), GRANT),
+    }
+}
+
+/// Makes a thread real-time for a moment.
+fn try_fifo() -> io::Result<()> {
+    thread::spawn(|| make_this_thread_fifo(HOLDER_PRIORITY)).join().expect("the thread does not panic")
+}
+
+fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
+    const NAME: &str = "SCHED_FIFO";
+    match (tried, held.has(CAP_SYS_NICE)) {
+        (Ok(()), true) => Finding::works(NAME, "CAP_SYS_NICE"),
+        (Ok(()), false) => Finding::works(NAME, "by this user's real-time limit"),
+        (Err(error), true) => Finding::blocks(
+            NAME,
+            format!("refused in spite of CAP_SYS_NICE: {error}"),
+            "give this process's group real-time time (cpu.rt_runtime_us of its cgroup v1 cpu group), \
+             or allow sched_setscheduler in the container",
+        ),
+        (Err(error), false) => Finding::blocks(NAME, format!("lacking CAP_SYS_NICE: {error}"), GRANT),
+    }
+}
+
+fn locked_memory(tried: io::Result<()>) -> Finding {
+    const NAME: &str = "locked memory";
+    match tried {
+        Ok(()) => Finding::works(NAME, "whoever holds a lane never waits for a page of code"),
+        Err(error) => Finding::degrades(
+            NAME,
+            format!("{error}: where memory is short, batch may run while the holder of its lane waits for code"),
+            "grant CAP_IPC_LOCK, or raise the limit (ulimit -l unlimited)",
+        ),
+    }
+}
+
+/// The groups of this process in which it cannot make others.
+fn unwritable_groups() -> Vec<String> {
+    let useful = |found: &Hierarchy| found.is_v2() || found.controls("freezer") || found.controls("cpuset");
+    let own = Hierarchy::all().into_iter().filter(useful).filter_map(|found| found.own_dir());
+    let closed = own.filter(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_err());
+    closed.map(|dir| dir.display().to_string()).collect()
+}
+
+fn group_access(unwritable: &[String]) -> Finding {
+    const NAME: &str = "cgroup access";
+    match unwritable.is_empty() {
+        true => Finding::works(NAME, "may make groups below its own"),
+        false => Finding::degrades(
+            NAME,
+            format!("cannot make groups in {}", unwritable.join(", ")),
+            "run as root, or in a delegated group (`systemd-run --user --scope -p Delegate=yes`)",
+        ),
+    }
+}
+
+const CLAIM: &str = "lane claim";
+
+/// Claims the batch lane, as `sidelane run` does, and returns the finding about it.
+pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
+    match Claim::take(pair.batch) {
+        Ok(claim) => {
+            let path = claim.path().display().to_string();
+            (Some(claim), Finding::works(CLAIM, path))
+        }
+        Err(error @ (ClaimError::Taken { .. } | ClaimError::Agents { .. } | ClaimError::Serves { .. })) => {
+            (None, Finding::optional(CLAIM, format!("{error}; gates were not measured")))
+        }
+        Err(error) => {
+            (None, Finding::blocks(CLAIM, error.to_string(), "run as root, or give this user write access there"))
+        }
+    }
+}
+
+/// Whether a finding of [`claim`] means that another Sidelane uses the lane.
+pub fn is_lent(claimed: &Finding) -> bool {
+    claimed.state == State::Optional
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_host::capabilities::{CAP_BPF, CAP_PERFMON};
+
+    use super::*;
+
+    fn capabilities(bits: &[u32]) -> Capabilities {
+        Capabilities(bits.iter().fold(0, |all, bit| all | 1 << bit))
+    }
+
+    #[test]
+    fn the_effective_set_is_read_not_another() {
+        let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000000\nCapBnd:\t000001ffffffffff\n";
+        let held = Capabilities::parse(status).unwrap();
+        assert_eq!(held, capabilities(&[CAP_PERFMON, CAP_BPF]));
+        assert_eq!(Capabilities::parse("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn bpf_needs_both_or_the_old_one() {
+        assert_eq!(bpf(capabilities(&[CAP_SYS_ADMIN])).state, State::Works);
+        assert_eq!(bpf(capabilities(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
+        assert_eq!(bpf(capabilities(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
+        assert_eq!(bpf(capabilities(&[])).state, State::Blocks);
+    }
+
+    #[test]
+    fn a_refused_class_has_a_fix_that_fits_its_cause() {
+        let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
+        let without = real_time(capabilities(&[]), refused());
+        let with = real_time(capabilities(&[CAP_SYS_NICE]), refused());
+        assert_eq!((without.state, with.state), (State::Blocks, State::Blocks));
+        assert_ne!(without.fix, with.fix);
+        assert_eq!(real_time(capabilities(&[]), Ok(())).state, State::Works);
+    }
+
+    #[test]
+    fn code_that_may_not_be_locked_degrades() {
+        assert_eq!(locked_memory(Ok(())).state, State::Works);
+        let refused = locked_memory(Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert_eq!(refused.state, State::Degrades);
+        assert!(refused.fix.is_some_and(|fix| fix.contains("CAP_IPC_LOCK")));
+    }
+
+    #[test]
+    fn closed_groups_are_named() {
+        assert_eq!(group_access(&[]).state, State::Works);
+        let closed = group_access(&["/sys/fs/cgroup".into()]);
+        assert_eq!(closed.state, State::Degrades);
+        assert!(closed.detail.contains("/sys/fs/cgroup"));
+    }
+}

@@ -1,0 +1,104 @@
+//! The instrumented gate, measured through the real thing: a session, the gate's library, and a batch
+//! program that checks.
+
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::thread::{Timespec, nanosleep, set_current_timer_slack};
+use sidelane_host::check::Check;
+use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::Lending;
+
+use super::child::{Board, Child, Class};
+use crate::reaction::latency::{Effort, Figures, Spread};
+use crate::reaction::pair::TestPair;
+use sidelane_host::service::Target;
+use sidelane_lanes::beside::Beside;
+use sidelane_lanes::gate::{Gate, GateChoice};
+use sidelane_lanes::session::{Session, SessionOptions};
+use sidelane_tracker::books::Books;
+use sidelane_tracker::histogram::Histogram;
+
+/// The verb of the batch program that checks: this program again.
+pub const VERB: &str = "__checks";
+/// Bursts of the service, and idle moments between them.
+const BUSY_NS: u64 = 200_000;
+const IDLE_NS: i64 = 600_000;
+/// Between two checks: as a loop of a program built with `gcc -pg` has it.
+const TURNS_A_CHECK: u32 = 100;
+
+/// Measures the gate on `pair`. `None` if no reaction was counted.
+pub fn measure(pair: &TestPair, effort: &Effort) -> Result<Option<Figures>> {
+    let (off, on) = reactions(pair, effort)?;
+    let samples = off.count();
+    Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
+}
+
+/// From the service's wake-up to a nap, and from its end to the nap's end.
+pub fn reactions(pair: &TestPair, effort: &Effort) -> Result<(Histogram, Histogram)> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let command = [own.into_os_string(), VERB.into()];
+    let gate = Gate::choose(GateChoice::Instrumented, &command)?;
+    let lanes = format!("{}:{}", pair.request, pair.batch);
+    let books = beside_pulses(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
+    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+}
+
+/// Runs `command` beside a service that pulses on `request`, and reads the books of `length`, after
+/// `start`. `lanes` is the pair, as in `--lanes`.
+pub fn beside_pulses(
+    lanes: &str,
+    request: u32,
+    command: &[OsString],
+    gate: Gate,
+    start: Duration,
+    length: Duration,
+) -> Result<Books> {
+    let service = Child::start(request, Class::Ordinary, None, pulse).context("cannot start a service")?;
+    let beside = Beside::find(Target::Pid(service.pid()), Some(lanes), false)?;
+    let options = SessionOptions {
+        class: gate.batch_class(),
+        hold: Some(Lending::default()),
+        gate,
+        audit: None,
+        max_slowdown: None,
+        quiet: false,
+        allow_realtime: false,
+    };
+    let mut session = Session::start(vec![beside], command, options)?;
+    thread::sleep(start);
+    let before = session.memory().books();
+    thread::sleep(length);
+    let spent = session.memory().books().since(&before);
+    session.kill();
+    session.end()?;
+    Ok(spent)
+}
+
+/// A service without clients: it is busy and idle at known times.
+fn pulse(_: &Board) {
+    // The default of 50 µs is as long as what is measured.
+    let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+    let idle = Timespec { tv_sec: 0, tv_nsec: IDLE_NS };
+    loop {
+        let end_ns = now_ns() + BUSY_NS;
+        while now_ns() < end_ns {
+            std::hint::spin_loop();
+        }
+        let _ = nanosleep(&idle);
+    }
+}
+
+/// Batch that checks its lane, until it is killed.
+pub fn check_for_ever() -> ! {
+    let check = Check::join();
+    loop {
+        for turn in 0..TURNS_A_CHECK {
+            std::hint::black_box(turn);
+        }
+        check.look();
+    }
+}

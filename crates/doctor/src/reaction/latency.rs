@@ -1,0 +1,93 @@
+//! What is measured of a gate: how soon batch is off, and how soon it is back.
+
+use std::time::Duration;
+
+use sidelane_report::Row;
+use sidelane_tracker::histogram::Histogram;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Times that each gate is closed and opened.
+    pub rounds: usize,
+    /// The longest that one gate is measured: a slow one gets fewer rounds.
+    pub gate_time: Duration,
+    /// Pairs of runs, alone and beside another, when CPUs are compared.
+    pub sibling_pairs: usize,
+}
+
+impl Effort {
+    /// Ends within 20 s.
+    pub const FULL: Self = Self { rounds: 500, gate_time: Duration::from_millis(2_700), sibling_pairs: 25 };
+    /// Ends within 8 s.
+    pub const QUICK: Self = Self { rounds: 200, gate_time: Duration::from_millis(1_000), sibling_pairs: 11 };
+}
+
+/// Two percentiles of one latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The median.
+    pub p50_ns: u64,
+    /// What one in a hundred exceeds.
+    pub p99_ns: u64,
+}
+
+impl Spread {
+    /// Of single measurements; `None` of none.
+    pub fn of(mut latencies_ns: Vec<u64>) -> Option<Self> {
+        latencies_ns.sort_unstable();
+        // The latency at or below which `percent` of all lie.
+        let rank = |percent: usize| (latencies_ns.len() * percent).div_ceil(100).saturating_sub(1);
+        Some(Self { p50_ns: *latencies_ns.get(rank(50))?, p99_ns: *latencies_ns.get(rank(99))? })
+    }
+
+    /// Of the kernel program's counts; `None` of none.
+    pub fn of_histogram(histogram: &Histogram) -> Option<Self> {
+        Some(Self { p50_ns: histogram.percentile_ns(50.0)?, p99_ns: histogram.percentile_ns(99.0)? })
+    }
+}
+
+/// The figures of one gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// From the service's start to batch's last instruction.
+    pub off: Spread,
+    /// From the service's stop to batch's next instruction.
+    pub on: Spread,
+    /// How often batch was seen to stop.
+    pub samples: u64,
+}
+
+impl Figures {
+    /// As a row of results.
+    pub fn to_row(self, gate: &str) -> Row {
+        let mut row = Row::new(gate);
+        row.put("off_p50_ns", self.off.p50_ns as f64).put("off_p99_ns", self.off.p99_ns as f64);
+        row.put("on_p50_ns", self.on.p50_ns as f64).put("on_p99_ns", self.on.p99_ns as f64);
+        row.put("samples_count", self.samples as f64);
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_measurements_that_were_made() {
+        assert_eq!(Spread::of(Vec::new()), None);
+        assert_eq!(Spread::of(vec![7]), Some(Spread { p50_ns: 7, p99_ns: 7 }));
+        let hundred = (1..=100).rev().collect();
+        assert_eq!(Spread::of(hundred), Some(Spread { p50_ns: 50, p99_ns: 99 }));
+        assert_eq!(Spread::of(vec![3, 1, 2]), Some(Spread { p50_ns: 2, p99_ns: 3 }));
+    }
+
+    #[test]
+    fn a_row_has_a_figure_for_each_direction() {
+        let spread = |p50_ns| Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let row = Figures { off: spread(4_000), on: spread(9_000), samples: 300 }.to_row("affinity");
+        assert_eq!(row.setting(), "affinity");
+        assert_eq!((row.get("off_p99_ns"), row.get("on_p50_ns")), (Some(8_000.0), Some(9_000.0)));
+        assert_eq!(row.get("samples_count"), Some(300.0));
+    }
+}

@@ -1,0 +1,175 @@
+//! The victim: a batch process that is stopped and resumed, and tells when it ran.
+//!
+//! On its batch lane it writes the time into shared memory as fast as it can, some twenty
+//! million times a second; so the last time it wrote is when it was stopped, and the next one
+//! when it was back, as it sees it itself. A controller on the request lane plays the service:
+//! it sleeps, which is when batch runs; it wakes, which is when batch must be off; it stays
+//! awake a while and then is done.
+//!
+//! A victim that was moved to another CPU still runs. It therefore looks where it is after
+//! each reading of the clock, and writes only what it read on its lane. And the controller may
+//! itself be kept from looking, so the victim notes when it came back.
+//!
+//! It is of ordinary class, unlike real batch, so that what is measured is the gate and not the
+//! other work that happens to be on the lane.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::reaction::child::{Board, Child, Class};
+use crate::reaction::latency::{Effort, Figures, Spread};
+use crate::reaction::pair::TestPair;
+use sidelane_host::cgroup::Leaf;
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::{pin_this_thread, pin_thread};
+
+/// The service's idle moment before each burst.
+const IDLE: Duration = Duration::from_micros(300);
+/// A victim that is silent for so long is off: far above an interrupt or a hypervisor's
+/// absence, and a busy burst of ordinary length.
+const SILENCE_NS: u64 = 300_000;
+/// A victim that finds itself absent for so long has been stopped.
+const ABSENCE_NS: u64 = SILENCE_NS / 2;
+/// A victim that is not off, or not back, by now will not be. Thawing takes 11 ms at times.
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// A way to stop one process and resume it.
+pub enum Switch {
+    /// Moves it to another CPU.
+    Affinity {
+        /// Where it is moved.
+        elsewhere: u32,
+    },
+    /// Freezes a group that it is in.
+    Freezer {
+        /// The group.
+        leaf: Leaf,
+        /// The control file.
+        file: &'static str,
+        /// What is written to freeze, and to thaw.
+        values: [&'static str; 2],
+    },
+    /// SIGSTOP and SIGCONT.
+    Signal,
+}
+
+/// A victim, and how it is stopped.
+pub struct Victim<'switch> {
+    child: Child,
+    lane: u32,
+    switch: &'switch Switch,
+}
+
+/// Measures `switch` on a fresh victim, from a thread of this process on the request lane.
+pub fn measure(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Option<Figures>> {
+    let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = rounds(switch, pair, effort)?.into_iter().unzip();
+    let samples = off_ns.len() as u64;
+    Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
+}
+
+/// The same, round by round: nanoseconds until the victim was off, and until it was back.
+pub fn rounds(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Vec<(u64, u64)>> {
+    pin_this_thread(&[pair.request])?;
+    let victim = Victim::start(pair.batch, switch)?;
+    let deadline = Instant::now() + effort.gate_time;
+    let mut rounds = Vec::new();
+    while rounds.len() < effort.rounds && Instant::now() < deadline {
+        rounds.extend(victim.round()?);
+    }
+    Ok(rounds)
+}
+
+impl<'switch> Victim<'switch> {
+    fn start(lane: u32, switch: &'switch Switch) -> io::Result<Self> {
+        let child = Child::start(lane, Class::Ordinary, None, |board| stamp_on(board, lane))?;
+        if let Switch::Freezer { leaf, .. } = switch {
+            leaf.admit(child.pid())?;
+        }
+        Ok(Self { child, lane, switch })
+    }
+
+    /// One busy burst of the service: how long until the victim was off, and until it was back
+    /// afterwards. `None` if the victim did not run when the burst began, or never went off.
+    fn round(&self) -> io::Result<Option<(u64, u64)>> {
+        thread::sleep(IDLE);
+        let began_ns = now_ns();
+        self.stop()?;
+        let off_ns = self.last_stamp_ns(began_ns);
+        let ended_ns = now_ns();
+        self.resume()?;
+        let on_ns = self.return_ns(ended_ns);
+        let was_on = off_ns.filter(|off_ns| *off_ns > began_ns);
+        Ok(was_on.zip(on_ns).map(|(off_ns, on_ns)| (off_ns - began_ns, on_ns - ended_ns)))
+    }
+
+    fn stop(&self) -> io::Result<()> {
+        match self.switch {
+            Switch::Affinity { elsewhere } => pin_thread(self.child.pid(), &[*elsewhere]),
+            Switch::Freezer { leaf, file, values } => leaf.write(file, values[0]),
+            Switch::Signal => self.child.signal(Signal::STOP),
+        }
+    }
+
+    fn resume(&self) -> io::Result<()> {
+        match self.switch {
+            Switch::Affinity { .. } => pin_thread(self.child.pid(), &[self.lane]),
+            Switch::Freezer { leaf, file, values } => leaf.write(file, values[1]),
+            Switch::Signal => self.child.signal(Signal::CONT),
+        }
+    }
+
+    /// Stays busy, as the service would, until the victim has fallen silent.
+    fn last_stamp_ns(&self, began_ns: u64) -> Option<u64> {
+        spin_until(began_ns, |now_ns| {
+            let stamp_ns = self.stamp_ns();
+            (now_ns.saturating_sub(stamp_ns.max(began_ns)) > SILENCE_NS).then_some(stamp_ns)
+        })
+    }
+
+    fn return_ns(&self, ended_ns: u64) -> Option<u64> {
+        let returned_ns = || self.child.board().returned_ns.load(Ordering::Acquire);
+        spin_until(ended_ns, |_| Some(returned_ns()).filter(|returned_ns| *returned_ns > ended_ns))
+    }
+
+    fn stamp_ns(&self) -> u64 {
+        self.child.board().stamp_ns.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Victim<'_> {
+    /// A process in a frozen v1 group cannot even be killed.
+    fn drop(&mut self) {
+        let _ = self.resume();
+    }
+}
+
+fn spin_until<T>(since_ns: u64, mut done: impl FnMut(u64) -> Option<T>) -> Option<T> {
+    loop {
+        let now_ns = now_ns();
+        let answer = done(now_ns);
+        if answer.is_some() || now_ns - since_ns > PATIENCE_NS {
+            return answer;
+        }
+    }
+}
+
+/// The victim's own program: never returns.
+fn stamp_on(board: &Board, lane: u32) {
+    let mut last_ns = 0;
+    loop {
+        let now_ns = now_ns();
+        // SAFETY: no preconditions.
+        if unsafe { libc::sched_getcpu() } != lane as i32 {
+            continue;
+        }
+        if now_ns - last_ns > ABSENCE_NS {
+            board.returned_ns.store(now_ns, Ordering::Release);
+        }
+        board.stamp_ns.store(now_ns, Ordering::Release);
+        last_ns = now_ns;
+    }
+}

@@ -1,0 +1,122 @@
+//! Hidden siblings: whether two CPUs slow each other as the lanes of one core do.
+//!
+//! A virtual machine may get the two lanes of a core as two cores. The guest cannot query that, but
+//! it can measure it: a piece of work that keeps the core's units busy runs on one CPU, alternately
+//! alone and beside a copy of itself on the other CPU. Each of two lanes of one core loses a
+//! quarter or more of its speed; CPUs that only share a last-level cache and a power budget lose
+//! little. Runs alternate because a machine's speed drifts, and the median is used because other
+//! work interferes.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::finding::Finding;
+use crate::reaction::child::{Board, Child, Class};
+use crate::reaction::pair::TestPair;
+use sidelane_host::clock::now_ns;
+use sidelane_host::median::median;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::topology::PairKind;
+
+/// Frequency and shared caches explain a smaller slowdown; lanes of a core slow each other by far
+/// more.
+const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;
+/// Half a first-level cache, so that the data of two lanes of a core just fits.
+const WORDS: usize = 2_048;
+/// Passes over the words in one run: some milliseconds.
+const PASSES: usize = 4_000;
+/// Time for the other CPU to start and to stop, with a large margin.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// The slowdown of the CPUs of `pair`, in percent of the speed of one alone.
+pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
+    thread::scope(|scope| scope.spawn(|| measure(pair, run_pairs)).join().expect("measurements do not panic"))
+}
+
+fn measure(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
+    pin_this_thread(&[pair.request])?;
+    let other = Child::start(pair.batch, Class::Ordinary, None, compete)?;
+    // The first runs bring the data into the cache and the clock to its frequency.
+    run_ns();
+    let slowdowns = (0..run_pairs).map(|_| {
+        let alone_ns = run_beside(&other, false);
+        let beside_ns = run_beside(&other, true);
+        100.0 * (1.0 - alone_ns / beside_ns)
+    });
+    Ok(median(slowdowns))
+}
+
+fn run_beside(other: &Child, busy: bool) -> f64 {
+    other.board().on.store(busy, Ordering::Release);
+    thread::sleep(SETTLE);
+    run_ns()
+}
+
+fn run_ns() -> f64 {
+    let words = [1; WORDS];
+    let began_ns = now_ns();
+    for _ in 0..PASSES {
+        black_box(pass(black_box(&words)));
+    }
+    (now_ns() - began_ns) as f64
+}
+
+/// Loads and independent multiplications: enough to fill the units that lanes of a core share.
+fn pass(words: &[u64; WORDS]) -> u64 {
+    let mut sums = [1_u64; 4];
+    for chunk in words.chunks_exact(sums.len()) {
+        for (sum, word) in sums.iter_mut().zip(chunk) {
+            *sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word;
+        }
+    }
+    sums.iter().fold(0, |all, sum| all ^ sum)
+}
+
+/// The other CPU's program; never returns.
+fn compete(board: &Board) {
+    let words = [1; WORDS];
+    loop {
+        if board.on.load(Ordering::Acquire) {
+            black_box(pass(black_box(&words)));
+        } else {
+            thread::sleep(SETTLE / 10);
+        }
+    }
+}
+
+/// The finding about `pair` for this slowdown.
+pub fn finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
+    Finding::optional("hidden siblings", verdict(pair, slowdown_percent))
+}
+
+fn verdict(pair: &TestPair, percent: f64) -> String {
+    let (a, b) = (pair.request, pair.batch);
+    // With noise the measured slowdown may be negative.
+    let slowed = percent.max(0.0).round();
+    let seem = match (pair.kind, percent >= SIBLING_SLOWDOWN_PERCENT) {
+        (PairKind::Smt, _) => "the kernel says that they share a core",
+        (PairKind::Declared, true) => "they seem to share a core",
+        (PairKind::Declared, false) => "they do not seem to share a core",
+    };
+    format!("CPUs {a} and {b} slow each other by {slowed} %: {seem}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kind: PairKind, percent: f64) -> String {
+        verdict(&TestPair { request: 0, batch: 1, kind }, percent)
+    }
+
+    #[test]
+    fn a_slowdown_gives_lanes_of_a_core_away() {
+        assert_eq!(said(PairKind::Declared, 31.2), "CPUs 0 and 1 slow each other by 31 %: they seem to share a core");
+        assert!(said(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
+        assert!(said(PairKind::Declared, -3.0).contains("by 0 %"));
+        assert!(said(PairKind::Smt, 2.0).ends_with("the kernel says that they share a core"));
+    }
+}

@@ -1,0 +1,77 @@
+//! Tests the lane tracker: loads and attaches it, checks that it counts, and detaches it.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::finding::Finding;
+use super::kernel::another_for_the_tracker;
+use crate::reaction::pair::TestPair;
+use sidelane_diagnostics::machine;
+use sidelane_host::service::Service;
+use sidelane_lanes::beside::settle;
+use sidelane_tracker::tracker::{Features, TrackerError};
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+/// Long enough for some context switches even on an idle lane.
+const WATCH: Duration = Duration::from_millis(50);
+
+/// Tests the tracker on `pair`.
+pub fn finding(pair: &TestPair) -> Finding {
+    const NAME: &str = "lane tracker";
+    match count_switches(pair) {
+        Ok(0) => Finding::blocks(
+            NAME,
+            "attached, but the kernel program sees no switch",
+            "check that /proc/sys/kernel/bpf_stats_enabled and security modules do not interfere",
+        ),
+        Ok(switches) => Finding::works(NAME, format!("loaded, attached, counted {switches} switches, detached")),
+        Err(error) => refused(NAME, &error),
+    }
+}
+
+fn count_switches(pair: &TestPair) -> Result<u64> {
+    let lanes = pair.lanes();
+    let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), Features::default())?;
+    let tracker = tracking.tracker();
+    tracker.attach()?;
+    settle(&tracker.memory(), &lanes.request_lanes)?;
+    thread::sleep(WATCH);
+    let books = tracker.memory().books();
+    tracker.detach();
+    Ok([pair.request, pair.batch].iter().map(|cpu| books.lane(*cpu).switches).sum())
+}
+
+fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
+    let (detail, fix) = match error.downcast_ref::<TrackerError>() {
+        Some(TrackerError::NoBtf) => ("cannot be fitted to a kernel without BTF".to_owned(), "see BTF above"),
+        Some(TrackerError::Refused(source)) => {
+            (format!("the kernel refuses to load it: {source}"), "see BPF privilege below; in a container, allow bpf()")
+        }
+        Some(TrackerError::OtherPids) => {
+            ("processes have other numbers here than in the kernel".to_owned(), "see process numbers below")
+        }
+        // With what the kernel said.
+        Some(_) => (
+            format!("{error:#}").trim_start_matches("lane tracker: ").to_owned(),
+            another_for_the_tracker(&machine::kernel_release()),
+        ),
+        None => (error.to_string(), "choose other lanes with --lanes"),
+    };
+    Finding::blocks(name, detail, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_apart_from_a_missing_kernel_feature() {
+        let fix = |error: TrackerError| refused("lane tracker", &error.into()).fix;
+        let denied = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see BTF above"));
+        assert_eq!(fix(TrackerError::OtherPids).as_deref(), Some("see process numbers below"));
+        assert!(fix(TrackerError::Refused(denied)).is_some_and(|fix| fix.contains("privilege")));
+    }
+}

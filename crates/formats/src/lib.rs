@@ -1,0 +1,83 @@
+//! Channels in shared memory, through which signals are written and read.
+//!
+//! A *signal* is a value that changes with time; a *channel* is the place where it is read. The
+//! channels of this crate are cache lines that one side stores to and others load from, without a
+//! lock or a system call on either side (thesis "SHIM and Its Applications", section 4.2.1):
+//!
+//! - [`EventSlot`]: the latest event of a thread or a program; the next event overwrites it.
+//! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each context switch.
+//! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program change it, in
+//!   a handshake that misses no start of the service.
+//! - [`RequestWord`]: the request that a lane works on; [`ServiceWord`]: how many requests wait.
+//! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests that a service emits itself.
+//! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
+//! - [`HazardWord`]: what makes a server slow at the moment, for the proxy in front of it.
+//! - [`StatsLine`]: requests that a service writes to a pipe, as text.
+//! - [`LaneTerms`], [`GateWord`]: the terms on which a batch lane is lent, and the accounting of
+//!   batch that checks its own lane.
+//!
+//! `abi/*.h` are the wire format. The types here mirror them; their offsets are asserted at compile
+//! time and compared with a C compiler's in the tests. [`view()`] turns mapped memory into them.
+//! All fields in shared memory are atomics, so a faulty writer cannot cause undefined behaviour in
+//! a reader.
+//!
+//! [`mod@look`] turns the words of a lane into what policies are told; [`nap`] waits on a lane.
+//!
+//! This crate is linked into services and batch programs. So it needs no `std`, allocates nothing, and takes the time as
+//! an argument. It depends on `sidelane-policy` alone, whose observation it fills.
+//!
+//! Its memory orderings are checked by exhaustive search: `RUSTFLAGS="--cfg loom" cargo test -p
+//! sidelane-formats --release --test loom`.
+
+#![warn(missing_docs)]
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod emit;
+#[cfg(not(loom))]
+mod emit_signal;
+mod gate;
+#[cfg(not(loom))]
+mod hazard;
+mod histogram;
+mod hold;
+#[cfg(any(test, loom))]
+pub mod kernel;
+mod lane;
+#[cfg(not(loom))]
+pub mod look;
+#[cfg(not(loom))]
+pub mod nap;
+mod request;
+mod slot;
+mod stamp;
+#[cfg(not(loom))]
+mod stats;
+mod sync;
+mod token;
+#[cfg(not(loom))]
+mod view;
+
+pub use emit::{
+    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, Emitted,
+};
+#[cfg(not(loom))]
+pub use emit_signal::{
+    EmittedKind, EmittedSignal, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_MAGIC, SIGNALS_NAME, SIGNALS_VERSION,
+    SignalsHead,
+};
+pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
+#[cfg(not(loom))]
+pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardWord, HazardsSeen};
+pub use histogram::{hist_bucket, hist_record};
+pub use hold::{HoldState, HoldWord, UnknownHoldState};
+pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
+pub use request::{RequestWord, RunningRequest, ServiceWord};
+pub use slot::{Event, EventSlot, PAYLOAD_WORDS, Payload, Poll, SlotReader, SlotWriter};
+#[cfg(not(loom))]
+pub use stats::{STATS_LINE_MAX, StatsClock, StatsLine, StatsLines};
+pub use token::take_tokens;
+#[cfg(not(loom))]
+pub use view::{Shared, view};

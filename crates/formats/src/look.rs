@@ -1,0 +1,119 @@
+//! From the words in shared memory to the policy's observation.
+//!
+//! Both the agent's lane holder and batch programs that check their own lane use this code, so that
+//! they see the same.
+
+use core::sync::atomic::Ordering;
+
+use sidelane_policy::Nanos;
+
+use crate::{LaneTerms, LaneWord, RequestWord, ServiceWord};
+use sidelane_policy::borrow::{Harm, Observation, Requests, Running, Terms};
+
+/// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
+/// Whether the service ran on the batch lane itself has to come from the caller.
+pub fn look<'word>(
+    lanes: impl Iterator<Item = &'word LaneWord> + Clone,
+    requests: impl Iterator<Item = &'word RequestWord>,
+    service: &ServiceWord,
+    terms: &LaneTerms,
+) -> Observation {
+    let request_busy = lanes.clone().any(LaneWord::busy);
+    Observation {
+        request_busy,
+        request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
+        service_on_batch_lane: false,
+        requests: running_requests(requests, service),
+        terms: agreed(terms),
+    }
+}
+
+/// Since when the service has needed one of its lanes; meaningful while it does.
+pub fn busy_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
+    lanes.filter(|word| word.busy()).filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
+}
+
+/// Since when the service has needed none of its lanes; meaningful while it needs none.
+pub fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
+    lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
+}
+
+/// The service's requests. If several run, the one that started last is reported as running.
+pub fn running_requests<'word>(
+    words: impl Iterator<Item = &'word RequestWord>,
+    service: &ServiceWord,
+) -> Option<Requests> {
+    if service.tracked.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let running = words.filter_map(running).reduce(|one, other| {
+        let last = if one.started >= other.started { one } else { other };
+        Running { waited: one.waited || other.waited, arrived: one.arrived.min(other.arrived), ..last }
+    });
+    Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
+}
+
+/// The request that runs on one request lane.
+fn running(word: &RequestWord) -> Option<Running> {
+    let request = word.snapshot().filter(|request| request.number != 0)?;
+    let (arrived, started) = (request.arrived_ns, request.started_ns);
+    Some(Running { number: request.number, arrived, started, waited: request.waited })
+}
+
+fn agreed(terms: &LaneTerms) -> Terms {
+    let harm = Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed));
+    Terms {
+        budget_ns: terms.budget_ns.load(Ordering::Relaxed),
+        harm,
+        queued_ns: terms.queued_ns.load(Ordering::Relaxed),
+        ..Terms::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(busy: u32, busy_since_ns: u64, idle_since_ns: u64) -> LaneWord {
+        let (busy_since_ns, idle_since_ns) = (busy_since_ns.into(), idle_since_ns.into());
+        LaneWord { busy: busy.into(), busy_since_ns, idle_since_ns, ..LaneWord::default() }
+    }
+
+    /// A request that arrived 5 ns before its start.
+    fn request(number: u64, started_ns: u64, waited: u32) -> RequestWord {
+        RequestWord {
+            stamp_ns: 1.into(),
+            running: number.into(),
+            arrived_ns: started_ns.saturating_sub(5).into(),
+            started_ns: started_ns.into(),
+            waited: waited.into(),
+            ..RequestWord::default()
+        }
+    }
+
+    fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> Observation {
+        let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
+        look(lanes.iter(), requests.iter(), &service, &LaneTerms::default())
+    }
+
+    #[test]
+    fn the_lanes_are_busy_since_the_first_and_idle_since_the_last() {
+        let busy = seen(&[lane(1, 20, 5), lane(1, 10, 5), lane(0, 1, 30)], &[], 0);
+        assert_eq!((busy.request_busy, busy.request_since), (true, 10));
+        let idle = seen(&[lane(0, 20, 25), lane(0, 10, 30)], &[], 0);
+        assert_eq!((idle.request_busy, idle.request_since), (false, 30));
+    }
+
+    #[test]
+    fn nothing_is_known_of_requests_that_are_not_tracked() {
+        assert_eq!(seen(&[], &[request(7, 1, 0)], 0).requests, None);
+    }
+
+    #[test]
+    fn of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older() {
+        let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
+        let requests = seen(&[], &words, 1).requests.unwrap();
+        assert_eq!(requests.running, Some(Running { number: 8, arrived: 5, started: 20, waited: true }));
+        assert_eq!(requests.queue_len, 3);
+    }
+}

@@ -1,0 +1,243 @@
+//! The pipe of Hurry-up (Nishtala et al., §III-C): a service writes a line when a thread begins a request, and the same
+//! line with another time when it ends it: `THREAD;REQUEST;MILLISECONDS`.
+//!
+//! Problem. Whoever writes is a program that may be wrong, may be killed in the middle of a line and started again, and
+//! whose wall clock may be set.
+//!
+//! Approach. [`StatsLines`] takes bytes as they come, in any pieces. What is not such a line is counted and skipped up
+//! to the next line. [`StatsClock`] turns the time of a line into one of our clock: a line cannot be older than the time
+//! for which we have not read, nor come from the future.
+
+/// The longest line that is taken, without its end.
+pub const STATS_LINE_MAX: usize = 128;
+
+/// One line. Begin and end look alike: the first line of a request is its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatsLine {
+    /// The thread.
+    pub thread: u32,
+    /// The request: a hash of its name (64-bit FNV-1a), since names have any length. Two requests under way are taken
+    /// for one with a probability of 2⁻⁴⁷ where 512 are.
+    pub request: u64,
+    /// Milliseconds of the writer's wall clock.
+    pub at_ms: u64,
+}
+
+impl StatsLine {
+    /// The line in `text`, which has no end of line. The name of a request may have semicolons in it.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let first = text.iter().position(|byte| *byte == b';')?;
+        let last = text.iter().rposition(|byte| *byte == b';')?;
+        let name = text.get(first + 1..last).filter(|name| !name.is_empty())?;
+        let thread = u32::try_from(number(&text[..first])?).ok()?;
+        Some(Self { thread, request: hash(name), at_ms: number(&text[last + 1..])? })
+    }
+}
+
+/// Decimal digits, at least one.
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |number: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    digits.iter().try_fold(0, add).filter(|_| !digits.is_empty())
+}
+
+fn hash(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Lines from bytes in any pieces.
+#[derive(Clone, Debug)]
+pub struct StatsLines {
+    /// The line that has begun.
+    begun: [u8; STATS_LINE_MAX],
+    len: usize,
+    /// It is too long: its rest is skipped.
+    skips: bool,
+    malformed: u64,
+}
+
+impl Default for StatsLines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StatsLines {
+    /// Before the first byte.
+    pub const fn new() -> Self {
+        Self { begun: [0; STATS_LINE_MAX], len: 0, skips: false, malformed: 0 }
+    }
+
+    /// Lines that were skipped.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// Takes further bytes, and tells of each whole line.
+    pub fn take(&mut self, bytes: &[u8], mut tell: impl FnMut(StatsLine)) {
+        for byte in bytes {
+            match byte {
+                b'\n' => self.end().into_iter().for_each(&mut tell),
+                _ if self.len == STATS_LINE_MAX => self.skips = true,
+                byte => {
+                    self.begun[self.len] = *byte;
+                    self.len += 1;
+                }
+            }
+        }
+    }
+
+    /// The writer has closed the pipe. What it had begun is no line; another writer begins anew.
+    pub fn closed(&mut self) {
+        self.malformed += u64::from(self.len > 0);
+        (self.len, self.skips) = (0, false);
+    }
+
+    fn end(&mut self) -> Option<StatsLine> {
+        let line = StatsLine::parse(&self.begun[..self.len]).filter(|_| !self.skips);
+        self.malformed += u64::from(line.is_none());
+        (self.len, self.skips) = (0, false);
+        line
+    }
+}
+
+/// From the writer's wall clock to ours, which never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct StatsClock {
+    /// All that was written before was read then.
+    read_at_ns: u64,
+    steps: u64,
+}
+
+impl StatsClock {
+    /// The pipe was opened at `now_ns`.
+    pub const fn new(now_ns: u64) -> Self {
+        Self { read_at_ns: now_ns, steps: 0 }
+    }
+
+    /// The pipe was read until it was empty.
+    pub fn emptied(&mut self, now_ns: u64) {
+        self.read_at_ns = now_ns;
+    }
+
+    /// Lines whose times cannot be: the wall clock was set.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The time of a line on our clock, on which it is `now_ns`, while the wall clock has `wall_ms`.
+    pub fn time_ns(&mut self, line: &StatsLine, now_ns: u64, wall_ms: u64) -> u64 {
+        // A clock that counts milliseconds is up to one behind.
+        const STEP_NS: u64 = 1_000_000;
+        let most_ns = now_ns.saturating_sub(self.read_at_ns);
+        let age_ns = wall_ms.saturating_sub(line.at_ms).saturating_mul(1_000_000);
+        let is_step = line.at_ms > wall_ms || age_ns > most_ns.saturating_add(STEP_NS);
+        self.steps += u64::from(is_step);
+        now_ns - age_ns.min(most_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const EXAMPLE: &[u8] = b"75;ixI.;1498060927539\n77;1J.D;1498060927953\n78;579[;1498060927954\n\
+        79;Xrt@;1498060928003\n80;qc8o;1498060928014\n77;1J.D;1498060928023\n";
+
+    fn read(pieces: &[&[u8]]) -> (Vec<StatsLine>, u64) {
+        let (mut lines, mut told) = (StatsLines::new(), Vec::new());
+        pieces.iter().for_each(|piece| lines.take(piece, |line| told.push(line)));
+        (told, lines.malformed())
+    }
+
+    #[test]
+    fn the_papers_example_has_six_lines_of_five_requests() {
+        let (lines, malformed) = read(&[EXAMPLE]);
+        assert_eq!((lines.len(), malformed), (6, 0));
+        assert!(lines.iter().map(|line| line.thread).eq([75, 77, 78, 79, 80, 77]));
+        assert_eq!(lines[1].request, lines[5].request);
+        assert_eq!(lines[5].at_ms - lines[1].at_ms, 70, "\"took 70 ms of execution time\"");
+        let mut requests: Vec<u64> = lines.iter().map(|line| line.request).collect();
+        requests.sort_unstable();
+        requests.dedup();
+        assert_eq!(requests.len(), 5);
+    }
+
+    #[test]
+    fn pieces_do_not_matter() {
+        let whole = read(&[EXAMPLE]);
+        for size in 1..EXAMPLE.len() {
+            assert_eq!(read(&EXAMPLE.chunks(size).collect::<Vec<_>>()), whole, "{size}");
+        }
+    }
+
+    #[test]
+    fn malformed_lines_are_counted_and_skipped() {
+        let wrong: [&[u8]; 9] = [
+            b"",
+            b"75",
+            b"75;a",
+            b"75;;1",
+            b";a;1",
+            b"75;a;",
+            b"-1;a;1",
+            b"4294967296;a;1",
+            b"75;a;18446744073709551616",
+        ];
+        let too_long = [b'7'; 2 * STATS_LINE_MAX];
+        for wrong in wrong.into_iter().chain([too_long.as_slice()]) {
+            let (lines, malformed) = read(&[wrong, b"\n", b"75;a;1\r\n"]);
+            assert_eq!((lines.len(), malformed), (1, 1), "{wrong:?}");
+        }
+        assert!(StatsLine::parse(b"1;a;b;2").is_some_and(|line| line.at_ms == 2), "a name may have semicolons");
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic() {
+        let mut state = 1_u64;
+        let byte = |state: &mut u64| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b"0123456789;;;\n\n\r\xffab."[(*state >> 33) as usize % 20]
+        };
+        let bytes: Vec<u8> = (0..100_000).map(|_| byte(&mut state)).collect();
+        let (lines, malformed) = read(&[&bytes]);
+        let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        assert_eq!(lines.len() as u64 + malformed, ends);
+    }
+
+    #[test]
+    fn a_writer_that_was_killed_in_a_line_does_not_spoil_the_next_ones_first() {
+        let (mut lines, mut told) = (StatsLines::new(), Vec::new());
+        lines.take(b"75;ix", |line| told.push(line));
+        lines.closed();
+        lines.take(b"76;a;1\n", |line| told.push(line));
+        assert_eq!((told.len(), told[0].thread, lines.malformed()), (1, 76, 1));
+    }
+
+    #[test]
+    fn times_stay_between_the_last_read_and_now_however_the_wall_clock_is_set() {
+        const MS: u64 = 1_000_000;
+        let line = StatsLine { thread: 1, request: 1, at_ms: 5_000 };
+        let mut clock = StatsClock::new(100 * MS);
+        assert_eq!((clock.time_ns(&line, 120 * MS, 5_008), clock.steps()), (112 * MS, 0));
+        assert_eq!((clock.time_ns(&line, 120 * MS, 4_000), clock.steps()), (120 * MS, 1), "set back");
+        assert_eq!((clock.time_ns(&line, 120 * MS, 9_000), clock.steps()), (100 * MS, 2), "set ahead");
+        clock.emptied(120 * MS);
+        assert_eq!((clock.time_ns(&line, 130 * MS, 5_011), clock.steps()), (120 * MS, 2), "a millisecond is no step");
+    }
+
+    #[test]
+    fn fuzzed_lines_are_told_or_counted_however_they_are_split() {
+        sidelane_testing::fuzz("stats", |bytes| {
+            let (told, malformed) = read(&[bytes]);
+            let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            assert_eq!(told.len() as u64 + malformed, ends);
+            assert_eq!(read(&bytes.chunks(3).collect::<Vec<_>>()), (told, malformed));
+        });
+    }
+}

@@ -1,0 +1,109 @@
+//! A C program emits events through `abi/slot.h` into a shared file, and Rust in another process
+//! reads them at the same time. The reader accepts only whole events, accounts for every event, and
+//! does not miss the last one.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use sidelane_formats::{Event, EventSlot, PAYLOAD_WORDS, Poll, SlotReader, view};
+
+mod support;
+
+/// Enough events that each is overwritten while it is read many times, in less than a second.
+const EVENTS: u32 = 200_000;
+
+const PROT_READ: i32 = 1;
+const MAP_SHARED: i32 = 1;
+
+unsafe extern "C" {
+    /// mmap(2), from the C library that std links anyway.
+    fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut u8;
+}
+
+/// A new file with one empty slot.
+fn slot_file() -> (PathBuf, File) {
+    let name = format!("slot-{}", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.expect("the target directory is writable");
+    file.set_len(size_of::<EventSlot>() as u64).expect("the file can grow to one slot");
+    (path, file)
+}
+
+/// The file's slot, mapped until the process ends.
+fn map_slot(file: &File) -> &'static EventSlot {
+    let len = size_of::<EventSlot>();
+    // SAFETY: a new mapping at an address that the kernel chooses; no other memory is changed.
+    let base = unsafe { mmap(std::ptr::null_mut(), len, PROT_READ, MAP_SHARED, file.as_raw_fd(), 0) };
+    assert_ne!(base.addr(), usize::MAX, "mmap: {}", std::io::Error::last_os_error());
+    // SAFETY: mapped for reading and never unmapped; this process only polls it.
+    let slots = unsafe { view::<EventSlot>(base, len) };
+    &slots.expect("mappings start on a page")[0]
+}
+
+/// Panics unless every field of `event` has the value that `abi/tests/emit.c` computes from its
+/// number.
+fn assert_whole(event: &Event) {
+    let n = event.seq;
+    let payload = std::array::from_fn(|i| n as usize * PAYLOAD_WORDS + i).map(|word| word as u64);
+    let (kind, tid, pid) = (n + 1, n + 2, n + 3);
+    assert_eq!(*event, Event { kind, tid, pid, payload, ..*event });
+}
+
+/// The events that a reader has seen so far.
+#[derive(Debug, Default)]
+struct Tally {
+    accepted: u32,
+    missed: u32,
+    torn: u32,
+    last_ns: u64,
+}
+
+impl Tally {
+    fn count(&mut self, poll: Poll) {
+        match poll {
+            Poll::Event { event, missed } => {
+                assert_whole(&event);
+                assert!(event.timestamp_ns > self.last_ns);
+                self.last_ns = event.timestamp_ns;
+                self.accepted += 1;
+                self.missed += missed;
+                assert_eq!(event.seq, self.accepted + self.missed);
+            }
+            Poll::Torn => self.torn += 1,
+            Poll::Repeated => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Reads until the emitter has ended, and once more after that.
+fn read_until_end(reader: &mut SlotReader, emitter: &mut Child) -> Tally {
+    let mut tally = Tally::default();
+    loop {
+        let ended = emitter.try_wait().expect("the emitter is our child");
+        // Many polls for one system call, so that the slot is watched nearly all the time.
+        for _ in 0..10_000 {
+            tally.count(reader.poll());
+        }
+        if let Some(status) = ended {
+            assert!(status.success(), "the emitter: {status}");
+            return tally;
+        }
+    }
+}
+
+#[test]
+fn rust_reads_what_c_emits() {
+    let Some(program) = support::compile_c("emit.c") else {
+        return;
+    };
+    let (path, file) = slot_file();
+    let mut reader = SlotReader::from_start(map_slot(&file));
+    let mut emitter = program.command().arg(&path).arg(EVENTS.to_string()).spawn().expect("the emitter starts");
+    let tally = read_until_end(&mut reader, &mut emitter);
+    std::fs::remove_file(path).expect("the slot's file is still there");
+    println!("{tally:?}");
+    assert_eq!(tally.accepted + tally.missed, EVENTS);
+}

@@ -1,0 +1,68 @@
+//! Checks of the instrumented gate in a program of our own, as programs built with `gcc -pg` have them.
+//!
+//! `sidelane run --gate instrumented` preloads the gate's library. Without that library, checks
+//! read a word that stays 0.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static NOTHING: AtomicU32 = AtomicU32::new(0);
+
+/// The word that a check reads, and the function that it calls when the word is set.
+#[derive(Clone, Copy)]
+pub struct Check {
+    word: &'static AtomicU32,
+    slow_path: extern "C" fn(),
+}
+
+extern "C" fn go_on() {}
+
+impl Check {
+    /// Checks of a word that stays 0.
+    pub fn none() -> Self {
+        Self { word: &NOTHING, slow_path: go_on }
+    }
+
+    /// Checks of the gate's library if it is loaded, else [`Check::none`]. The calling thread
+    /// promises to check often.
+    pub fn join() -> Self {
+        Self::find().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::none)
+    }
+
+    fn find() -> Option<Self> {
+        let address = symbol(c"sidelane_check_address")?;
+        let slow_path = symbol(c"sidelane_gate_slow_path")?;
+        // SAFETY: the library's function, as runtime/c/sidelane_gate.h declares it.
+        let address: extern "C" fn() -> *const AtomicU32 = unsafe { std::mem::transmute(address) };
+        // SAFETY: as above.
+        let slow_path: extern "C" fn() = unsafe { std::mem::transmute(slow_path) };
+        // SAFETY: null, or an aligned word that stays mapped until the process ends; this process
+        // only reads it.
+        Some(Self { word: unsafe { address().as_ref() }?, slow_path })
+    }
+
+    /// Naps here while the service needs this core.
+    #[inline]
+    pub fn look(self) {
+        if self.word.load(Ordering::Relaxed) != 0 {
+            (self.slow_path)();
+        }
+    }
+}
+
+fn symbol(name: &std::ffi::CStr) -> Option<*mut libc::c_void> {
+    // SAFETY: looks a name up among the loaded libraries.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_library_checks_find_nothing() {
+        let check = Check::join();
+        assert_eq!(check.word.load(Ordering::Relaxed), 0);
+        check.look();
+    }
+}

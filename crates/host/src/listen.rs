@@ -1,0 +1,73 @@
+//! Listening sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+const BACKLOG: i32 = 4096;
+
+/// Listens, without waiting for clients. `[::]` is every address, those of IPv4, too; without IPv6 it is every address of
+/// IPv4.
+pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+    open_with(at, bind)
+}
+
+fn open_with<T>(at: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match bind(at) {
+        Err(error) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+            bind((Ipv4Addr::UNSPECIFIED, at.port()).into())
+        }
+        opened => opened,
+    }
+}
+
+fn bind(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let family = if at.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if at.ip() == Ipv6Addr::UNSPECIFIED {
+        // Whatever net.ipv6.bindv6only says.
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Whether an address of IPv6 cannot be had because there is no IPv6.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    const EVERY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80);
+
+    #[test]
+    fn every_address_has_those_of_ipv4_and_ipv6() {
+        let listener = listen(SocketAddr::new(EVERY.ip(), 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut clients: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
+        clients.extend(at.is_ipv6().then_some(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        for client in clients {
+            std::net::TcpStream::connect((client, at.port())).unwrap_or_else(|error| panic!("{client}: {error}"));
+        }
+    }
+
+    #[test]
+    fn without_ipv6_it_is_every_address_of_ipv4() {
+        for lack in [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL] {
+            let bind = |at: SocketAddr| if at.is_ipv6() { Err(lack.into()) } else { Ok(at) };
+            assert_eq!(open_with(EVERY, bind).unwrap().to_string(), "0.0.0.0:80");
+        }
+        let taken = |at: SocketAddr| if at.is_ipv6() { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(at) };
+        assert_eq!(open_with(EVERY, taken).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,104 @@
+//! Who ends what goes on until somebody ends it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::posix_signals::{Caught, PosixSignals, stop_this_process, wait_for_any};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags};
+
+/// Between two looks at something that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To end.
+    End,
+    /// To stop until somebody continues this process (Ctrl-Z).
+    Stop,
+}
+
+impl Wish {
+    fn of(caught: Caught) -> Option<Self> {
+        match caught {
+            _ if caught.asks_to_end() => Some(Self::End),
+            _ if caught.asks_to_stop() => Some(Self::Stop),
+            _ => None,
+        }
+    }
+
+    /// Stops this process if that is asked for; false if it is to end.
+    fn carry_out(wish: Option<Self>) -> bool {
+        if wish == Some(Self::Stop) {
+            stop_this_process();
+        }
+        wish != Some(Self::End)
+    }
+}
+
+/// Who ends it.
+pub enum Until {
+    /// Whoever sends a POSIX signal to this process.
+    Signal(PosixSignals),
+    /// Whoever started its thread: sets this, and unparks the thread.
+    Told(Arc<AtomicBool>),
+}
+
+impl Until {
+    /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
+    pub fn signal() -> Result<Self> {
+        PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
+    }
+
+    /// Waits for so long at most, or until `bell` can be read; false if it is to end. Who is told of the end may hear of it
+    /// only after the wait.
+    pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
+        match self {
+            Self::Signal(signals) => {
+                let caught = signals.wait_for_bell(bell, time).context("cannot wait for signals")?;
+                Ok(Wish::carry_out(caught.and_then(Wish::of)))
+            }
+            Self::Told(ends) => {
+                if !ends.load(Ordering::Acquire) {
+                    wait_for_any(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], time).context("cannot wait")?;
+                }
+                Ok(!ends.load(Ordering::Acquire))
+            }
+        }
+    }
+
+    /// Waits until something is so, which is looked at a few times a second; false if it is to end before.
+    pub fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
+        while !is_so() {
+            if !self.wait(LOOK_EVERY)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for so long at most; false if it is to end. A process that is to stop has stopped and was continued.
+    pub fn wait(&self, time: Duration) -> Result<bool> {
+        Ok(Wish::carry_out(self.hear(time)?))
+    }
+
+    /// Waits for so long at most, for whoever has more to stop than this process.
+    pub fn hear(&self, time: Duration) -> Result<Option<Wish>> {
+        match self {
+            Self::Signal(signals) => {
+                let caught = signals.wait(time).context("cannot wait for signals")?;
+                Ok(caught.and_then(Wish::of))
+            }
+            Self::Told(ends) => {
+                if !ends.load(Ordering::Acquire) {
+                    thread::park_timeout(time);
+                }
+                Ok(ends.load(Ordering::Acquire).then_some(Wish::End))
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The service's processes, looked for beside all else.
+//!
+//! A search reads the whole of `/proc`, and may take some 100 ms where there are many processes. Whoever maps threads works
+//! above the service, on one of its cores. So somebody else searches, in the ordinary class.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use sidelane_host::procfs::is_alive;
+use sidelane_host::service::Service;
+
+use sidelane_host::aside::Aside;
+
+/// How often it looks whether the service is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often processes of the service are looked for that nobody of it has forked, as after a restart of one of them.
+const LOOKS_A_SEARCH: u32 = 10;
+
+/// Who searches. Dropping this ends it, and does not wait for its end.
+pub struct Finder(Aside<Service, ()>);
+
+impl Finder {
+    /// Starts to search, with `find`, for a service of which these processes are known.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(known: &BTreeSet<u32>, mut find: impl FnMut() -> Option<Service> + Send + 'static) -> Result<Self> {
+        let mut known = known.clone();
+        Aside::start("sidelane-finder", move |until, told| {
+            let mut looks = 0_u32;
+            while until.wait(LOOK_EVERY)? {
+                looks = looks.wrapping_add(1);
+                let is_time = looks.is_multiple_of(LOOKS_A_SEARCH) || !known.iter().any(|pid| is_alive(*pid));
+                let Some(service) = is_time.then(&mut find).flatten() else { continue };
+                known.clone_from(&service.pids);
+                // Nobody hears it any more when the mapper is gone.
+                let _ = told.send(service);
+            }
+            Ok(())
+        })
+        .map(Self)
+    }
+
+    /// What was found last since the last call.
+    pub fn found(&self) -> Option<Service> {
+        self.0.events().last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, make_only_this_thread_fifo};
+
+    use super::*;
+
+    /// No process has it: numbers end below.
+    const NOBODY: u32 = u32::MAX >> 1;
+
+    #[test]
+    fn a_service_that_is_gone_is_searched_at_once_and_in_the_ordinary_class() {
+        let (tell, told) = channel();
+        // The test's thread ends with the test.
+        if make_only_this_thread_fifo(HOLDER_PRIORITY).is_err() {
+            return sidelane_testing::skip("needs to be root".to_owned());
+        }
+        let find = move || {
+            // SAFETY: plain system call.
+            let class = ThreadClass::of(unsafe { libc::gettid() } as u32);
+            tell.send(class.map(|class| class.policy)).unwrap();
+            Some(Service::of_process(std::process::id()))
+        };
+        let finder = Finder::start(&BTreeSet::from([NOBODY]), find).unwrap();
+        assert_eq!(told.recv().unwrap(), Some(libc::SCHED_OTHER));
+        let found = std::iter::repeat_with(|| finder.found()).flatten().next();
+        assert_eq!(found, Some(Service::of_process(std::process::id())));
+    }
+}

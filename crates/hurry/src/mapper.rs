@@ -1,0 +1,357 @@
+//! The policy, told what threads do, and its answers, carried out.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::{self, CpuMask};
+use sidelane_policy::hurryup::{
+    Action, Actions, Config, Cores, HurryUp, MAX_THREADS, Reason, Request, Seen, sizes_of_lanes,
+};
+
+use super::figures::Figures;
+use super::log::{AtWork, ThreadAudit, ThreadDecision};
+use super::pace::{Bell, Next, Pace};
+use super::pool::{NotMoved, Pool};
+use super::settings::Sizes;
+use super::work::{RungAt, Work};
+use sidelane_rollback::cpu_mask::mask;
+
+/// Which cores are big.
+enum Sizing {
+    Fixed(Cores),
+    /// A lane is big while its siblings are idle: all lanes, and who they are.
+    Lanes(CpuMask, Box<cpus::Cores>),
+}
+
+impl Sizing {
+    fn of(sizes: &Sizes) -> Self {
+        match sizes {
+            Sizes::Cores(cores) => Self::Fixed(Cores { big: mask(&cores.big), little: mask(&cores.little) }),
+            Sizes::Lanes(cores) => {
+                let cores = || cores.iter().map(mask);
+                Self::Lanes(cores().fold(CpuMask::EMPTY, |all, core| all.or(&core)), Box::new(cpus::Cores::of(cores())))
+            }
+        }
+    }
+}
+
+/// Who maps threads to cores.
+pub struct Mapper {
+    policy: Box<HurryUp>,
+    pace: Pace,
+    sizes: Sizing,
+    online: CpuMask,
+    /// What the policy was told of sizes.
+    told: Option<Cores>,
+    pool: Pool,
+    actions: Box<Actions>,
+    /// Those of `actions` that are being carried out.
+    todo: Vec<Action>,
+    /// Numbers that are given here, from the highest down: sources count from the lowest up.
+    next_request: Request,
+    figures: Figures,
+    audit: ThreadAudit,
+}
+
+impl Mapper {
+    /// Nobody is bound before it is heard of a thread.
+    pub fn new(mut config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
+        config.options.one_by_one = matches!(sizes, Sizes::Lanes(_));
+        let (policy, sizes) = (Box::new(HurryUp::new(config)), Sizing::of(sizes));
+        let (actions, todo, figures) = Default::default();
+        Self {
+            policy,
+            pace: Pace::new(config.looks),
+            sizes,
+            online: CpuMask::EMPTY,
+            told: None,
+            pool,
+            actions,
+            todo,
+            next_request: Request::MAX,
+            figures,
+            audit,
+        }
+    }
+
+    /// These CPUs are online.
+    pub fn use_online(&mut self, now_ns: u64, online: &CpuSet) {
+        self.online = mask(online);
+        self.tell_sizes(now_ns);
+    }
+
+    /// Which cores are big, where that has changed.
+    fn tell_sizes(&mut self, now_ns: u64) {
+        let sizes = match &self.sizes {
+            Sizing::Fixed(cores) => Cores { big: cores.big.and(&self.online), little: cores.little.and(&self.online) },
+            Sizing::Lanes(lanes, siblings) => {
+                sizes_of_lanes(&lanes.and(&self.online), siblings, &self.policy.working())
+            }
+        };
+        if self.told != Some(sizes) {
+            self.told = Some(sizes);
+            self.book(now_ns, Seen::Cores(sizes));
+        }
+    }
+
+    /// A thread does something, or has done it.
+    pub fn hear(&mut self, work: Work) -> Result<()> {
+        let (Work::Working { tid, .. } | Work::Served { tid, .. } | Work::Cut { tid, .. } | Work::Line { tid, .. }) =
+            work;
+        let at_ns = match work {
+            Work::Working { since_ns, .. } => since_ns,
+            Work::Served { at_ns, .. } | Work::Cut { at_ns, .. } | Work::Line { at_ns, .. } => at_ns,
+        };
+        if let Some(allowed) = self.pool.join(tid)? {
+            let allowed = mask(allowed);
+            self.book(at_ns, Seen::Joined { thread: tid, allowed });
+        }
+        if !self.pool.has(tid) {
+            self.figures.strangers += 1;
+            return Ok(());
+        }
+        match work {
+            Work::Working { tid, request, since_ns } => self.works(tid, request, since_ns),
+            Work::Served { request: Some(request), since_ns, at_ns, .. } => self.served(request, since_ns, at_ns),
+            Work::Served { tid, request: None, since_ns, at_ns } => self.thread_served(tid, since_ns, at_ns),
+            Work::Cut { tid, since_ns, at_ns } => self.cut(tid, since_ns, at_ns),
+            Work::Line { tid, request, at_ns } => self.line(tid, request, at_ns),
+        }
+        Ok(())
+    }
+
+    /// More of a request that has not been answered is the same request.
+    fn works(&mut self, tid: u32, request: Request, since_ns: u64) {
+        if self.policy.request_of(tid).is_none_or(|(known, _)| known != request) {
+            self.book(since_ns, Seen::Began { thread: tid, request, since: since_ns });
+        }
+    }
+
+    fn served(&mut self, request: Request, since_ns: u64, at_ns: u64) {
+        // Its thread has begun another one meanwhile.
+        self.figures.interleaved += u64::from(self.policy.since(request).is_none());
+        self.book(at_ns, Seen::Ended { request });
+        self.figures.served(at_ns.saturating_sub(since_ns));
+    }
+
+    /// A request may have begun and ended between two looks. Where its record came late, its thread works on a later one.
+    fn thread_served(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
+        let known = self.policy.request_of(tid);
+        let request = known.map_or(self.next_request, |(request, _)| request);
+        if known.is_none() {
+            self.next_request -= 1;
+            self.works(tid, request, since_ns);
+        }
+        if known.is_none_or(|(_, since)| since < at_ns) {
+            self.book(at_ns, Seen::Ended { request });
+        }
+        self.figures.served(at_ns.saturating_sub(since_ns));
+    }
+
+    /// A request without a client is no long request. Another one that the thread took up since goes on.
+    fn cut(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
+        if let Some((request, _)) = self.policy.request_of(tid).filter(|(_, since)| *since <= since_ns) {
+            self.book(at_ns, Seen::Ended { request });
+        }
+    }
+
+    fn line(&mut self, tid: u32, request: Request, at_ns: u64) {
+        let begun = self.policy.since(request);
+        self.book(at_ns, Seen::Noted { thread: tid, request, at: at_ns });
+        if let Some(since_ns) = begun {
+            self.figures.served(at_ns.saturating_sub(since_ns));
+        }
+    }
+
+    /// What was refused is tried again: a group's CPUs may have come back.
+    pub fn reconsider(&mut self, now_ns: u64) {
+        self.book(now_ns, Seen::Reconsider);
+    }
+
+    /// Threads that found no place among those that are moved get one, as far as there are any.
+    pub fn seat(&mut self, now_ns: u64) {
+        let places = MAX_THREADS - self.policy.threads();
+        let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
+        let waiting: Vec<(u32, CpuMask)> = waiting.map(|(tid, cpus)| (tid, mask(cpus))).collect();
+        waiting.into_iter().for_each(|(thread, allowed)| self.book(now_ns, Seen::Joined { thread, allowed }));
+    }
+
+    /// Threads have ended.
+    pub fn ended(&mut self, now_ns: u64, tids: &[u32]) {
+        tids.iter().for_each(|tid| self.book(now_ns, Seen::Left { thread: *tid }));
+    }
+
+    /// A look begins. Where begins and ends of requests are to ring, if any are to.
+    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<RungAt> {
+        // Where sizes change with what runs there, an end anywhere may make a core big.
+        let can_ring = Bell { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
+        let bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
+        self.rung_at(bell).filter(|_| bell.is_armed())
+    }
+
+    /// The look is over. Where it is to ring if there has to be another one at once: a long request has begun to wait for a
+    /// big core, and one may have come free meanwhile.
+    pub fn begins_to_wait(&mut self) -> Option<RungAt> {
+        let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
+        self.rung_at(bell?)
+    }
+
+    fn rung_at(&self, bell: Bell) -> Option<RungAt> {
+        let (sizes, among) = (self.told?, |wanted, cpus| if wanted { cpus } else { CpuMask::EMPTY });
+        Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
+    }
+
+    /// Whether somebody is to be sent to a big core as soon as one is free: a long request on a little core, or whoever is
+    /// next to take one.
+    fn waits(&self) -> bool {
+        match &self.sizes {
+            Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore || self.policy.sends_ahead(),
+            Sizing::Lanes(..) => {
+                let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
+                !self.policy.working().and(&little).is_empty()
+            }
+        }
+    }
+
+    /// So many looks have taken so much CPU time.
+    pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
+        self.pace.spent(cpu_ns, looks);
+    }
+
+    /// Moves whoever is to be moved now, and says when to look again.
+    pub fn decide(&mut self, now_ns: u64) -> Next {
+        // As many requests as there are lanes can move, one by one.
+        let rounds = match &self.sizes {
+            Sizing::Fixed(_) => 1,
+            Sizing::Lanes(lanes, _) => lanes.len(),
+        };
+        for _ in 0..rounds {
+            if !self.round(now_ns) {
+                break;
+            }
+        }
+        self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), self.waits())
+    }
+
+    /// Whether anybody moved.
+    fn round(&mut self, now_ns: u64) -> bool {
+        self.tell_sizes(now_ns);
+        self.actions.clear();
+        self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
+        let moves = self.actions.iter().next().is_some();
+        self.carry_out(now_ns);
+        moves
+    }
+
+    fn book(&mut self, at_ns: u64, seen: Seen) {
+        self.actions.clear();
+        self.policy.book(at_ns, &seen, &mut self.actions);
+        self.carry_out(at_ns);
+    }
+
+    fn carry_out(&mut self, now_ns: u64) {
+        let mut todo = std::mem::take(&mut self.todo);
+        todo.extend(self.actions.iter());
+        todo.drain(..).for_each(|action| self.act(now_ns, action));
+        self.todo = todo;
+    }
+
+    fn act(&mut self, now_ns: u64, action: Action) {
+        let (Action::Map { thread, .. } | Action::Hurry { thread } | Action::Restore { thread }) = action;
+        if self.is_taken_back(action) {
+            return;
+        }
+        let since_ns = self.policy.request_of(thread).map(|(_, since)| since);
+        let (threshold_ns, why) = (self.policy.threshold_ns(), self.policy.why());
+        let outcome = match action {
+            Action::Map { cpu, .. } => self.pool.bind(thread, &CpuSet::from_iter([cpu as u32])),
+            Action::Hurry { .. } => self.pool.bind(thread, &self.big()),
+            Action::Restore { .. } => {
+                self.pool.free(thread);
+                Ok(())
+            }
+        };
+        let failed = outcome.as_ref().err().copied();
+        let seen = AtWork { since_ns, threshold_ns, failed };
+        self.audit.record(now_ns, ThreadDecision { thread, action, why, seen });
+        let Some(failed) = failed else { return };
+        match action {
+            Action::Map { cpu, .. } => self.not_moved(now_ns, thread, &[cpu], failed),
+            Action::Hurry { .. } => {
+                let big: Vec<usize> = self.big().iter().map(|cpu| cpu as usize).collect();
+                self.not_moved(now_ns, thread, &big, failed);
+            }
+            Action::Restore { .. } => {}
+        }
+    }
+
+    /// The big cores, as the policy was told.
+    fn big(&self) -> CpuSet {
+        self.told.iter().flat_map(|sizes| sizes.big.iter()).map(|cpu| cpu as u32).collect()
+    }
+
+    /// Binds threads again that have other CPUs than they were given: from `by_guardian`, which gave them back while this
+    /// process was halted, or else from others, which is counted.
+    pub fn bind_strays(&mut self, now_ns: u64, by_guardian: bool) {
+        let strays = self.pool.strays();
+        for thread in &strays {
+            let cpus = self.policy.core_of(*thread).map_or_else(|| self.big(), |cpu| CpuSet::from_iter([cpu as u32]));
+            if let Err(why) = self.pool.bind(*thread, &cpus) {
+                self.not_moved(now_ns, *thread, &cpus.iter().map(|cpu| cpu as usize).collect::<Vec<_>>(), why);
+            }
+        }
+        self.figures.rebound += if by_guardian { 0 } else { strays.len() as u64 };
+    }
+
+    /// Whoever was to leave a core stays there if nobody could come: the policy knows by now.
+    fn is_taken_back(&self, action: Action) -> bool {
+        match action {
+            Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
+            Action::Hurry { .. } | Action::Restore { .. } => false,
+        }
+    }
+
+    fn not_moved(&mut self, now_ns: u64, thread: u32, cpus: &[usize], why: NotMoved) {
+        cpus.iter().for_each(|cpu| self.undone(now_ns, Seen::Refused { thread, cpu: *cpu }));
+        match why {
+            NotMoved::Refused => self.figures.refused += 1,
+            NotMoved::Ended => {
+                self.pool.forget(thread);
+                self.undone(now_ns, Seen::Left { thread });
+            }
+        }
+    }
+
+    /// Tells the policy that an action came to nothing; what it answers is for the next look.
+    fn undone(&mut self, now_ns: u64, seen: Seen) {
+        self.policy.book(now_ns, &seen, &mut Actions::default());
+    }
+
+    /// What has come of it so far.
+    pub fn figures(&self) -> Figures {
+        let mut figures = self.figures.clone();
+        figures.threads = self.policy.threads();
+        figures.unseated = (self.pool.workers().count() - figures.threads) as u64;
+        figures.others = self.pool.others() as u64;
+        figures.threshold_ns = self.policy.threshold_ns();
+        figures.lost = self.policy.lost();
+        // An end was told of each of these.
+        figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
+        figures.moved = self.policy.moved();
+        figures.sent_ahead = self.policy.sent_ahead();
+        figures.is_crowd = self.policy.is_crowd();
+        figures
+    }
+
+    /// The threads.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// Gives all threads their CPUs back. These are the processes of the service.
+    pub fn end(self, pids: &BTreeSet<u32>) -> Result<()> {
+        self.pool.end(pids)
+    }
+}

@@ -1,0 +1,274 @@
+//! A service under `sidelane hurry`, from begin to end.
+//!
+//! A request that begins after a look cannot be long before the threshold has passed since that look. So looks that are no
+//! further apart than the threshold see each long request before it is due, and for those that have been seen there is a
+//! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short, and where a long
+//! request waits for a big core.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::clock::{self, now_ns, thread_cpu_ns};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::energy::{Energy, EnergyError};
+use sidelane_host::priority::HOLDER_PRIORITY;
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::online_cpus;
+use sidelane_host::turn_limit::TurnLimit;
+
+use super::figures::{Figures, Summary};
+use super::finder::Finder;
+use super::log::ThreadAudit;
+use super::mapper::Mapper;
+use super::pace::Next;
+use super::pool::Pool;
+use super::settings::Settings;
+use super::work::WorkSource;
+use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::until::Until;
+use sidelane_rollback::own_threads;
+
+/// How often threads and cores are looked for that come and go.
+const CENSUS_EVERY_NS: u64 = 500_000_000;
+/// How often moves are tried again that were refused.
+const CENSUSES_A_RETRY: u32 = 10;
+
+/// Maps the threads of a service until `until` ends it. `tell` hears when all is ready, and what has come of it some times
+/// a second.
+///
+/// # Errors
+/// If its requests cannot be seen, somebody else moves its threads, or there can be no guardian.
+pub fn run(
+    settings: &Settings,
+    length: Option<Duration>,
+    until: &Until,
+    mut tell: impl FnMut(&Figures),
+) -> Result<Summary> {
+    let mut session = Session::begin(settings)?;
+    let ends_ns = length.map_or(u64::MAX, |length| now_ns().saturating_add(length.as_nanos() as u64));
+    tell(&session.figures());
+    let outcome = session.go_on(ends_ns, until, &mut tell);
+    // Whatever has happened: when this returns, all threads have their CPUs back, and nobody undoes anything any more.
+    let ended = session.end();
+    outcome.and(ended)
+}
+
+struct Session {
+    settings: Settings,
+    source: WorkSource,
+    mapper: Mapper,
+    log: Option<AuditLog>,
+    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    turns: Option<TurnLimit>,
+    online: CpuSet,
+    energy: Result<Energy, EnergyError>,
+    began_ns: u64,
+    cpu_began_ns: u64,
+    finder: Finder,
+    census_ns: u64,
+    censuses: u32,
+    /// Nothing of the service is left, and nothing of it will come.
+    is_over: bool,
+    /// CPU time at the last census, and looks since then.
+    cpu_ns: u64,
+    looks: u64,
+    notes: Vec<Note>,
+}
+
+impl Session {
+    fn begin(settings: &Settings) -> Result<Self> {
+        let service = settings.service.find()?;
+        own_threads::keep_off(&settings.service.to_string(), &service.pids);
+        let (log, audit) = open_log(settings)?;
+        let source = WorkSource::begin(settings, &service)?;
+        let finder = finder_of(&settings.service, &service)?;
+        let pool = Pool::of(&service)?;
+        let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
+        let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
+        // The service must not keep it from its work.
+        let turns = TurnLimit::for_this_thread(HOLDER_PRIORITY);
+        let notes =
+            turns.as_ref().err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
+        let mut session = Self {
+            settings: settings.clone(),
+            source,
+            mapper,
+            log,
+            turns: turns.ok(),
+            online: CpuSet::default(),
+            energy: Energy::open(Path::new("/sys")),
+            began_ns,
+            cpu_began_ns,
+            finder,
+            census_ns: began_ns + CENSUS_EVERY_NS,
+            censuses: 0,
+            is_over: false,
+            cpu_ns: cpu_began_ns,
+            looks: 0,
+            notes,
+        };
+        session.use_online(began_ns)?;
+        Ok(session)
+    }
+
+    fn go_on(&mut self, ends_ns: u64, until: &Until, tell: &mut impl FnMut(&Figures)) -> Result<()> {
+        loop {
+            if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+                self.turns = None;
+                self.notes.push(Note::MovedLate { error: error.to_string() });
+            }
+            let now_ns = now_ns();
+            let next = self.look(now_ns, tell)?;
+            let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
+            let goes_on = match self.source.bell().filter(|_| next.or_bell) {
+                Some(bell) => until.wait_for_bell(bell, wait)?,
+                None => until.wait(wait)?,
+            };
+            if now_ns >= ends_ns || !goes_on || self.is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hears what has happened, moves whoever is to be moved, and says when to look again.
+    fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
+        if now_ns >= self.census_ns {
+            self.census(now_ns)?;
+            tell(&self.figures());
+        }
+        self.looks += 1;
+        let Self { source, mapper, .. } = self;
+        if let Some(at) = mapper.begins(now_ns, source.bell().is_some()) {
+            source.arm(&at);
+        }
+        let mut next = self.hear_and_decide(now_ns)?;
+        if let Some(at) = self.mapper.begins_to_wait() {
+            self.source.arm(&at);
+            next = self.hear_and_decide(clock::now_ns())?;
+        }
+        Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
+    }
+
+    fn hear_and_decide(&mut self, now_ns: u64) -> Result<Next> {
+        self.hear()?;
+        Ok(self.mapper.decide(now_ns))
+    }
+
+    fn hear(&mut self) -> Result<()> {
+        let Self { source, mapper, .. } = self;
+        let mut outcome = Ok(());
+        source.hear(&mut |work| {
+            if outcome.is_ok() {
+                outcome = mapper.hear(work);
+            }
+        })?;
+        outcome
+    }
+
+    /// Who and what has come and gone.
+    fn census(&mut self, now_ns: u64) -> Result<()> {
+        self.census_ns = now_ns + CENSUS_EVERY_NS;
+        self.censuses += 1;
+        let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
+        self.mapper.spent(cpu_ns - self.cpu_ns, looks);
+        self.cpu_ns = cpu_ns;
+        let pids = self.processes()?;
+        own_threads::keep_off(&self.settings.service.to_string(), &pids);
+        let gone = self.mapper.pool().look(&pids)?;
+        self.mapper.ended(now_ns, &gone);
+        let by_guardian = self.mapper.pool().was_given_back()?;
+        self.mapper.bind_strays(now_ns, by_guardian);
+        self.mapper.seat(now_ns);
+        if self.censuses.is_multiple_of(CENSUSES_A_RETRY) {
+            self.mapper.reconsider(now_ns);
+        }
+        self.use_online(now_ns)?;
+        self.must_be_there(&pids);
+        self.look_at_log();
+        Ok(())
+    }
+
+    /// Has the log written. Threads are mapped on whatever becomes of it.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        let failing = Note::of_failing_audit(log.path(), &log.state());
+        self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
+    }
+
+    /// The service's processes now: those that were found, and whom they have started since.
+    fn processes(&mut self) -> Result<BTreeSet<u32>> {
+        let mut known = self.known();
+        if let Some(found) = self.finder.found() {
+            self.source.look_again(&found.pids)?;
+            known.extend(found.pids);
+        }
+        Ok(self.source.processes(&known))
+    }
+
+    fn known(&mut self) -> BTreeSet<u32> {
+        self.mapper.pool().pids().iter().copied().collect()
+    }
+
+    /// A process that has ended does not come back; a port, a name or a group may have other processes later.
+    fn must_be_there(&mut self, pids: &BTreeSet<u32>) {
+        if matches!(self.settings.service, Target::Pid(_)) && pids.is_empty() {
+            self.is_over = true;
+            self.notes.push(Note::MappedEnded { target: self.settings.service.clone() });
+        }
+    }
+
+    /// A core may be taken offline, and come back.
+    fn use_online(&mut self, now_ns: u64) -> Result<()> {
+        let online = online_cpus().context("cannot read which CPUs are online")?;
+        if online != self.online {
+            self.mapper.use_online(now_ns, &online);
+            self.online = online;
+        }
+        Ok(())
+    }
+
+    fn figures(&mut self) -> Figures {
+        let mut figures = self.mapper.figures();
+        figures.missed = self.source.lost();
+        figures.energy_joules = self.energy.as_mut().ok().and_then(|energy| energy.joules().ok());
+        figures.wall_ns = now_ns() - self.began_ns;
+        figures.own_cpu_ns = thread_cpu_ns() - self.cpu_began_ns;
+        figures
+    }
+
+    fn end(mut self) -> Result<Summary> {
+        // What has been answered since the last look counts.
+        let heard = self.hear();
+        let figures = self.figures();
+        let known = self.known();
+        let pids = self.source.processes(&known);
+        self.mapper.end(&pids)?;
+        heard?;
+        if let Some(log) = &mut self.log {
+            let state = log.end();
+            self.notes.retain(|note| !note.is_of_audit());
+            self.notes.extend(Note::of_audit(log.path(), &state));
+        }
+        let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
+        let source = self.source.to_string();
+        let notes = self.notes.into_iter().chain(own_threads::notes()).collect();
+        Ok(Summary { settings: self.settings, source, figures, energy_of, notes })
+    }
+}
+
+fn finder_of(target: &Target, service: &Service) -> Result<Finder> {
+    let target = target.clone();
+    Finder::start(&service.pids, move || target.find().ok())
+}
+
+fn open_log(settings: &Settings) -> Result<(Option<AuditLog>, ThreadAudit)> {
+    let Some(path) = &settings.log else { return Ok((None, ThreadAudit::default())) };
+    let file = AuditFile::create(path.clone()).with_context(|| format!("cannot write the log {}", path.display()))?;
+    let (audit, lines) = Audit::ring();
+    let log = AuditLog::start(file, AuditLevel::All, vec![lines]).context("cannot start the thread of the log")?;
+    Ok((Some(log), audit))
+}

@@ -1,0 +1,137 @@
+//! What threads work on, by the service's own word (`runtime/c/sidelane.h`).
+//!
+//! Any thread may say that a request has ended, whoever began it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sidelane_formats::{EmitKind, Emitted};
+
+use super::event::{LostWork, Work};
+use sidelane_requests::emitted::Emitters;
+
+/// Requests that began and did not end; of more, the older half is forgotten.
+const BEGUN_MAX: usize = 1 << 12;
+
+/// A service that emits its requests.
+pub struct Emissions {
+    emitters: Emitters,
+    begun: Begun,
+    lost: u64,
+}
+
+impl Emissions {
+    /// Of these processes.
+    pub fn new(emitters: Emitters) -> Self {
+        Self { emitters, begun: Begun::default(), lost: 0 }
+    }
+
+    /// Tells what was emitted since the last call.
+    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) {
+        for (pid, event) in self.emitters.fetch_events() {
+            self.begun.hear(pid, event).map(&mut *tell);
+        }
+    }
+
+    /// The service consists of these processes now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+        self.emitters.look_again(pids);
+        self.begun.keep(pids);
+    }
+
+    /// What was lost.
+    pub fn lost(&mut self) -> LostWork {
+        self.lost += self.emitters.take_lost();
+        LostWork { records: self.lost, ..LostWork::default() }
+    }
+}
+
+/// The requests under way, by process and by the number that the process has given them.
+#[derive(Default)]
+struct Begun {
+    requests: BTreeMap<(u32, u64), Request>,
+    last_number: u64,
+}
+
+struct Request {
+    number: u64,
+    tid: u32,
+    since_ns: u64,
+}
+
+impl Begun {
+    /// What an event says of its thread. Of a request whose begin was not heard nothing is known.
+    fn hear(&mut self, pid: u32, event: Emitted) -> Option<Work> {
+        let Emitted { id, at_ns, kind, tid } = event;
+        match kind {
+            EmitKind::Received => None,
+            EmitKind::Started => {
+                self.make_room();
+                self.last_number += 1;
+                let request = Request { number: self.last_number, tid, since_ns: at_ns };
+                self.requests.insert((pid, id), request);
+                Some(Work::Working { tid, request: self.last_number, since_ns: at_ns })
+            }
+            EmitKind::Finished => {
+                let Request { number, tid, since_ns } = self.requests.remove(&(pid, id))?;
+                Some(Work::Served { tid, request: Some(number), since_ns, at_ns })
+            }
+        }
+    }
+
+    fn keep(&mut self, pids: &BTreeSet<u32>) {
+        self.requests.retain(|(pid, _), _| pids.contains(pid));
+    }
+
+    fn make_room(&mut self) {
+        if self.requests.len() >= BEGUN_MAX {
+            let mut numbers: Vec<u64> = self.requests.values().map(|request| request.number).collect();
+            let (_, median, _) = numbers.select_nth_unstable(BEGUN_MAX / 2);
+            let oldest = *median;
+            self.requests.retain(|_, request| request.number >= oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EmitKind, id: u64, tid: u32, at_ns: u64) -> Emitted {
+        Emitted { id, at_ns, kind, tid }
+    }
+
+    #[test]
+    fn whoever_says_the_end_the_request_of_who_began_it_has_ended() {
+        let mut begun = Begun::default();
+        let began = begun.hear(1, event(EmitKind::Started, 5, 70, 10));
+        assert_eq!(began, Some(Work::Working { tid: 70, request: 1, since_ns: 10 }));
+        let ended = begun.hear(1, event(EmitKind::Finished, 5, 71, 30));
+        assert_eq!(ended, Some(Work::Served { tid: 70, request: Some(1), since_ns: 10, at_ns: 30 }));
+        assert_eq!(begun.hear(1, event(EmitKind::Finished, 5, 71, 40)), None, "it is over");
+    }
+
+    #[test]
+    fn requests_of_one_thread_and_of_several_processes_are_told_apart() {
+        let mut begun = Begun::default();
+        for (pid, id, at_ns) in [(1, 5, 10), (1, 6, 20), (2, 5, 30)] {
+            begun.hear(pid, event(EmitKind::Started, id, 70, at_ns));
+        }
+        let mut ended = |pid, id| begun.hear(pid, event(EmitKind::Finished, id, 70, 50));
+        let since = |work| match work {
+            Some(Work::Served { since_ns, .. }) => since_ns,
+            _ => panic!("{work:?}"),
+        };
+        assert_eq!([since(ended(1, 5)), since(ended(2, 5)), since(ended(1, 6))], [10, 30, 20]);
+    }
+
+    #[test]
+    fn requests_without_an_end_are_forgotten_at_last() {
+        let mut begun = Begun::default();
+        let all = (0..=BEGUN_MAX as u64).map(|id| begun.hear(1, event(EmitKind::Started, id, 70, id)));
+        assert_eq!(all.count(), BEGUN_MAX + 1);
+        assert_eq!(begun.requests.len(), BEGUN_MAX / 2 + 1);
+        assert!(begun.hear(1, event(EmitKind::Finished, BEGUN_MAX as u64, 70, 9999)).is_some());
+        begun.keep(&BTreeSet::from([2]));
+        assert!(begun.requests.is_empty());
+    }
+}

@@ -1,0 +1,193 @@
+//! What threads work on, as the paper's service says it: a line of text in a named pipe at each begin and end (§III-C).
+//!
+//! Writers may come and go. A pipe that is not there is made, and removed again at the end. A writer waits when a pipe is
+//! full, so it is read to its end at each look, or as much as a pipe holds: whoever writes as fast as it is read keeps
+//! nobody from all else.
+//!
+//! A service in a container knows its threads by numbers of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use sidelane_formats::{StatsClock, StatsLines};
+use sidelane_host::clock::now_ns;
+use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
+
+use super::super::settings::HurryError;
+use super::event::{LostWork, Work};
+
+/// What is read at one look: what a pipe holds at most, unless somebody has made it larger.
+const READ_MAX: usize = 1 << 16;
+
+/// Numbers that are remembered; what is written to a pipe may be any number.
+const NUMBERS_MAX: usize = 1 << 12;
+
+/// The pipe, opened for reading.
+pub struct StatsPipe {
+    file: File,
+    lines: StatsLines,
+    clock: StatsClock,
+    threads: OwnNumbers,
+    /// Removed at the end.
+    made: Option<PathBuf>,
+    /// Something was read since the last writer came.
+    has_writer: bool,
+}
+
+impl StatsPipe {
+    /// Opens the pipe, or makes it.
+    pub fn open(path: &Path, pids: &BTreeSet<u32>) -> Result<Self> {
+        let made = match fs::metadata(path) {
+            Ok(found) if found.file_type().is_fifo() => None,
+            Ok(_) => return Err(HurryError::NoPipe(path.to_owned()).into()),
+            Err(_) => {
+                mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR | Mode::WGRP)
+                    .with_context(|| format!("cannot make the pipe {}", path.display()))?;
+                Some(path.to_owned())
+            }
+        };
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.with_context(|| format!("cannot read the pipe {}", path.display()))?;
+        let (lines, clock) = (StatsLines::new(), StatsClock::new(now_ns()));
+        Ok(Self { file, lines, clock, threads: OwnNumbers::of(pids), made, has_writer: false })
+    }
+
+    /// Tells what was written since the last call.
+    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
+        let (mut bytes, mut left) = ([0; 4096], READ_MAX);
+        let is_closed = loop {
+            match self.file.read(&mut bytes) {
+                Ok(0) => break true,
+                Ok(count) => {
+                    self.take(&bytes[..count], tell);
+                    left = left.saturating_sub(count);
+                    if left == 0 {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("cannot read the pipe of statistics"),
+            }
+        };
+        self.emptied(is_closed);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Work)) {
+        self.has_writer = true;
+        let (now_ns, wall_ms) = (now_ns(), wall_ms());
+        let (clock, threads) = (&mut self.clock, &mut self.threads);
+        self.lines.take(bytes, |line| {
+            let at_ns = clock.time_ns(&line, now_ns, wall_ms);
+            tell(Work::Line { tid: threads.here(line.thread), request: line.request, at_ns });
+        });
+    }
+
+    /// All is read. Without a writer, a line that was begun is never ended.
+    fn emptied(&mut self, is_closed: bool) {
+        self.clock.emptied(now_ns());
+        if is_closed && std::mem::take(&mut self.has_writer) {
+            self.lines.closed();
+        }
+    }
+
+    /// The service consists of these processes now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+        self.threads = OwnNumbers::of(pids);
+    }
+
+    /// What was lost.
+    pub fn lost(&self) -> LostWork {
+        LostWork { malformed: self.lines.malformed(), clock_steps: self.clock.steps(), ..LostWork::default() }
+    }
+}
+
+impl Drop for StatsPipe {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Gone already is as good.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The threads of a service by the numbers by which it knows them itself, where those are others than here.
+struct OwnNumbers {
+    /// Processes that have numbers of their own.
+    pids: Vec<u32>,
+    known: BTreeMap<u32, u32>,
+}
+
+impl OwnNumbers {
+    fn of(pids: &BTreeSet<u32>) -> Self {
+        let pids: Vec<u32> = pids.iter().copied().filter(|pid| has_numbers_of_its_own(*pid)).collect();
+        let known = pids.iter().flat_map(|pid| threads_by_own_number(*pid)).collect();
+        Self { pids, known }
+    }
+
+    /// The number that a thread has here. One that nobody has here is 0, which is no thread's.
+    fn here(&mut self, own: u32) -> u32 {
+        match self.known.get(&own) {
+            _ if self.pids.is_empty() => own,
+            Some(thread) => *thread,
+            None if self.known.len() < NUMBERS_MAX => self.learn(own),
+            None => 0,
+        }
+    }
+
+    /// It may have been born since.
+    fn learn(&mut self, own: u32) -> u32 {
+        let found = self.pids.iter().find_map(|pid| threads_by_own_number(*pid).get(&own).copied());
+        *self.known.entry(own).or_insert(found.unwrap_or(0))
+    }
+}
+
+/// What programs call the time.
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn whoever_writes_as_fast_as_it_is_read_ends_no_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mut pipe = StatsPipe::open(&path, &BTreeSet::new()).unwrap();
+        let mut writer = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+        let (line, mut heard, mut left) = ("1;a;1\n".repeat(600), 0, 100);
+        writer.write_all(line.as_bytes()).unwrap();
+        pipe.hear(&mut |_| {
+            heard += 1;
+            // As soon as lines were read there are new ones, a hundred times.
+            if heard % 600 == 0 && left > 0 {
+                left -= 1;
+                writer.write_all(line.as_bytes()).unwrap();
+            }
+        })
+        .unwrap();
+        assert!(left > 0 && heard <= READ_MAX, "{heard} lines, {left} left");
+        pipe.hear(&mut |_| heard += 1).unwrap();
+        assert!(heard > READ_MAX / 6, "the next look goes on");
+    }
+
+    #[test]
+    fn a_thread_of_another_namespace_is_known_by_its_own_number_or_is_nobody() {
+        let mut outside = OwnNumbers::of(&BTreeSet::from([std::process::id()]));
+        assert_eq!(outside.here(7), 7);
+        let mut inside = OwnNumbers { pids: vec![std::process::id()], known: BTreeMap::from([(7, 4711)]) };
+        assert_eq!([inside.here(7), inside.here(u32::MAX)], [4711, 0]);
+    }
+}

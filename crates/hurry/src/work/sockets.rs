@@ -1,0 +1,150 @@
+//! What threads work on, seen at the service's sockets.
+//!
+//! A word of each thread says since when it works on a request, and each request that was answered leaves a record. The
+//! words are read before the records, so that a request that a word still shows and a record already tells of has ended.
+//!
+//! A thread that receives what others answer is taken to work on it until the kernel program knows better. So a thread that
+//! has answered nothing yet is told of only while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+
+use anyhow::Result;
+use sidelane_host::procfs::{allowed_cpus, is_alive, state};
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Lanes;
+use sidelane_tracker::threads::{ThreadWords, WorkingThread};
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+use super::event::{LostWork, RungAt, Work};
+use sidelane_requests::{Request, RequestError, Requests, can_track};
+
+/// The end of a request.
+#[derive(Clone, Copy)]
+struct Served {
+    at_ns: u64,
+    since_ns: u64,
+    tid: u32,
+    /// It had no response.
+    is_cut: bool,
+}
+
+impl Served {
+    /// The client may have closed before a thread took the request up.
+    fn of(request: &Request) -> Self {
+        let (since_ns, is_cut) = (request.started_ns, request.ending.is_some());
+        let at_ns = if is_cut { request.finished_ns.max(since_ns + 1) } else { request.finished_ns };
+        Self { at_ns, since_ns, tid: request.tid, is_cut }
+    }
+}
+
+/// A service whose threads are seen at work.
+pub struct Sockets {
+    words: ThreadWords,
+    requests: Requests,
+    tracking: ServiceTracking,
+    /// What the words said, read at once.
+    working: Vec<WorkingThread>,
+    /// What the records told, in the order in which requests ended.
+    served: Vec<Served>,
+    /// When each thread answered last, or a connection of its ended.
+    answered: BTreeMap<u32, u64>,
+    /// Of those, threads without a word when that was looked at last.
+    wordless: u64,
+}
+
+impl Sockets {
+    /// Loads the kernel program for this service.
+    pub fn watch(target: &Target, service: &Service) -> Result<Self> {
+        can_track()?;
+        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+        let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
+        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), features)?;
+        let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
+        let words = ThreadWords::map(&tracking)?;
+        tracking.tracker().attach()?;
+        tracking.take_in(&service.pids);
+        let (working, served, answered) = Default::default();
+        Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
+    }
+
+    /// The next request that is taken up or answered there makes the bell readable.
+    pub fn arm(&self, at: &RungAt) {
+        self.words.arm(at.begins.iter(), at.ends.iter());
+    }
+
+    /// What becomes readable then.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.requests.bell()
+    }
+
+    /// Tells what was answered since the last call, and what is worked on now.
+    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
+        self.tracking.tracker().watch_switches()?;
+        self.working.clear();
+        self.working.extend(self.words.iter());
+        self.served.clear();
+        let served = &mut self.served;
+        self.requests.fetch_answered(|request| served.push(Served::of(request)))?;
+        self.served.sort_unstable_by_key(|served| served.at_ns);
+        for Served { at_ns, since_ns, tid, is_cut } in self.served.iter().copied().filter(|served| served.tid != 0) {
+            self.answered.insert(tid, at_ns);
+            tell(match is_cut {
+                true => Work::Cut { tid, since_ns, at_ns },
+                false => Work::Served { tid, request: None, since_ns, at_ns },
+            });
+        }
+        let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.request?)));
+        working.filter(|(tid, request)| self.works(*tid, request.since_ns)).for_each(|(tid, request)| {
+            tell(Work::Working { tid, request: request.number, since_ns: request.since_ns });
+        });
+        Ok(())
+    }
+
+    /// Whether what a word says is so, and goes on.
+    fn works(&self, tid: u32, since_ns: u64) -> bool {
+        match self.answered.get(&tid) {
+            Some(answered_ns) => *answered_ns <= since_ns,
+            None => state(&format!("/proc/{tid}/stat")) == Some('R'),
+        }
+    }
+
+    /// The service's processes, and whom they have started, wherever their parents are.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.tracking.processes().into_iter().collect()
+    }
+
+    /// The service consists of these processes now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+        let with_words: BTreeSet<u32> = self.words.iter().map(|thread| thread.tid).collect();
+        let all = std::mem::take(&mut self.answered).into_iter();
+        let (with, without): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(tid, _)| with_words.contains(tid));
+        self.answered = with;
+        self.wordless = without.keys().filter(|tid| is_alive(**tid)).count() as u64;
+        self.tracking.take_in(pids);
+        self.requests.look_again(pids)
+    }
+
+    /// What was lost.
+    pub fn lost(&self) -> LostWork {
+        LostWork { records: self.requests.counted().dropped, wordless: self.wordless, ..LostWork::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_timeline::ending::Ending;
+
+    use super::*;
+
+    #[test]
+    fn a_request_without_a_client_ends_after_it_began() {
+        let cut =
+            Request { started_ns: 90, finished_ns: 50, tid: 7, ending: Some(Ending::Abandoned), ..Request::default() };
+        let served = Served::of(&cut);
+        assert!(served.is_cut && served.at_ns > served.since_ns, "its client closed before a thread took it up");
+        let answered = Served::of(&Request { ending: None, finished_ns: 120, ..cut });
+        assert_eq!((answered.is_cut, answered.at_ns, answered.since_ns), (false, 120, 90));
+    }
+}

@@ -1,0 +1,327 @@
+//! Adopted batch: processes that somebody else started borrow the batch lanes for a while, and are given back as
+//! they were found.
+//!
+//! They are not ours to end. Each thread's CPUs and class, each process's group and the freezer and CPUs of a group
+//! that is used in place are told to the guardian before they are changed. A process gets its class in the kernel
+//! program after its threads were noted and before they are changed: so whoever is born with a changed thread's CPUs
+//! is of that class, and one that has none is seen as it was before Sidelane came.
+
+mod find;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+
+pub use find::{AdoptError, Adoptee, Members};
+
+use super::cage::Cage;
+use sidelane_host::affinity::{Affinity, Cpusets};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::Tree;
+use sidelane_host::freezer::Freezer;
+use sidelane_host::priority::{ThreadClass, pin_thread};
+use sidelane_host::procfs::{command_name, is_alive, is_kept_in_place, thread_name, threads};
+use sidelane_host::thread::{Thread, change_all};
+use sidelane_rollback::groups::Fate;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::newcomers::Newcomers;
+use sidelane_rollback::{Ticket, Undo};
+use sidelane_tracker::tracking::BatchTracking;
+
+/// A process forks no faster than its children are taken in; this many rounds have never been needed.
+const ROUNDS_MAX: usize = 1000;
+
+/// Adopted batch.
+pub struct Adopted {
+    adoptee: Adoptee,
+    /// A group of ours that its processes are moved into, where it has none that can be frozen.
+    leaf: Option<OwnLeaf>,
+    /// The CPUs are those of its own group; else those of its threads.
+    cpuset: Option<Leaf>,
+    /// Who was born meanwhile, and how that is undone.
+    newcomers: Newcomers,
+    newcomers_ticket: Ticket,
+    /// Processes that have undos of their own, by process id.
+    noted: BTreeMap<u32, (Thread, Vec<Ticket>)>,
+    counts: Counts,
+}
+
+/// The group that was made, and the hierarchy that it is in.
+struct OwnLeaf {
+    leaf: Leaf,
+    hierarchy: Hierarchy,
+}
+
+/// How many were adopted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Processes at the beginning.
+    pub processes: usize,
+    /// Processes that joined the batch later, without being born to it.
+    pub joined: usize,
+    /// Processes that left its group.
+    pub left: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processes, joined, left } = self;
+        write!(f, "{processes} process(es), {joined} joined later, {left} left")
+    }
+}
+
+impl Adopted {
+    /// Gets ready: makes the group that is needed, and tells the guardian of all that will be changed. Nothing of
+    /// the batch is changed yet.
+    pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
+        let (affinity, class) = adoptee.of_root().context("the batch has ended before it was adopted")?;
+        let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
+        let (groups, families) = match &adoptee.members {
+            Members::Group(dir) => (vec![dir.clone()], vec![]),
+            Members::Family(root) => (leaf.iter().map(|own| own.leaf.dir.clone()).collect(), vec![*root]),
+        };
+        let newcomers = Newcomers {
+            groups,
+            families,
+            confined: lanes.clone(),
+            alone: false,
+            together: CpuSet::default(),
+            affinity,
+            class: Some(class),
+        };
+        let cpuset = adoptee.cpuset.clone();
+        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer: one of them
+        // may have had the lanes' CPUs before.
+        let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
+        let newcomers_ticket = guardian.add([Undo::Newcomers(nobody)])?[0];
+        let (noted, counts) = (BTreeMap::new(), Counts::default());
+        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_ticket, noted, counts };
+        if let Some(dir) = &adopted.adoptee.freezable {
+            guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
+        }
+        for pid in adopted.adoptee.members.now() {
+            adopted.note(pid, guardian)?;
+        }
+        guardian.replace(newcomers_ticket, Undo::Newcomers(adopted.newcomers.clone()))?;
+        // After its threads: it is undone before them, since they may get back only what their group has.
+        if let Some(leaf) = &adopted.cpuset {
+            let found = Tree::read(&leaf.dir).found();
+            ensure!(!found.lists.is_empty(), "cannot read the CPUs of the batch's group {}", leaf.dir.display());
+            guardian.add([Undo::Cpusets(found)])?;
+        }
+        Ok(adopted)
+    }
+
+    /// The cage around it.
+    pub fn cage(&self, lanes: CpuSet, job: &BatchTracking) -> Cage {
+        let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
+        let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
+        let freezer = freezable.and_then(|dir| Freezer::of(dir));
+        Cage::around(lanes, job.census(), freezer, self.found_frozen(), self.cpuset.clone(), own)
+    }
+
+    fn found_frozen(&self) -> bool {
+        let freezer = self.adoptee.freezable.as_ref().and_then(|dir| Freezer::of(dir));
+        freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
+    }
+
+    /// Moves every process to the batch lanes.
+    pub fn take_all(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            let new = self.strangers(job);
+            if new.is_empty() {
+                cage.settle_again().context("cannot confine the batch's group to its lanes")?;
+                return self.must_be_confined();
+            }
+            for pid in new {
+                self.take(pid, cage, job, guardian)?;
+                self.counts.processes += 1;
+            }
+        }
+        bail!("{} starts processes faster than they can be adopted", self.adoptee.target)
+    }
+
+    /// A v2 group may be given CPUs that the groups above it do not have, and then has others.
+    fn must_be_confined(&self) -> Result<()> {
+        let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
+        let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
+        let lanes = &self.newcomers.confined;
+        ensure!(cpus.is_subset(lanes), "the group of {} may not use CPUs {lanes}", self.adoptee.target);
+        Ok(())
+    }
+
+    /// Members that are nobody's yet.
+    fn strangers(&self, job: &BatchTracking) -> BTreeSet<u32> {
+        let is_nobodys = |pid: &u32| job.is_free(*pid);
+        self.adoptee.members.now().into_iter().filter(is_nobodys).collect()
+    }
+
+    /// Notes a process as it is, unless that was done.
+    fn note(&mut self, pid: u32, guardian: &mut Guardian) -> Result<()> {
+        let Some(process) = Thread::of(pid) else { return Ok(()) };
+        if self.noted.get(&pid).is_some_and(|(noted, _)| *noted == process) {
+            return Ok(());
+        }
+        let (mut changes, cpusets) = (Vec::new(), Cpusets::find());
+        if let Some(own) = &self.leaf
+            && let Some(from) = own.hierarchy.dir_of(pid)
+        {
+            changes.push(Undo::Member { process, group: own.leaf.dir.clone(), from });
+        }
+        for thread in Thread::all_of(pid) {
+            let class = ThreadClass::of(thread.tid).map(|class| Undo::Class { thread, class });
+            let affinity = Affinity::of(&thread, &cpusets).map(|affinity| Undo::Affinity { thread, affinity });
+            changes.extend(class.into_iter().chain(affinity));
+        }
+        let tickets = guardian.add(changes)?;
+        let before = self.noted.insert(pid, (process, tickets));
+        // Whoever bore the number before has ended.
+        guardian
+            .withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default())
+            .context("cannot tell the guardian what to undo")
+    }
+
+    fn take(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+        self.note(pid, guardian)?;
+        job.take_in(pid);
+        let own = self.leaf.as_ref().map(|own| &own.leaf);
+        let by_affinity = self.cpuset.is_none();
+        let changed = cage.undisturbed(|lanes| {
+            own.map_or(Ok(()), |leaf| leaf.admit(pid))?;
+            change_threads(pid, by_affinity.then_some(lanes))
+        });
+        match changed {
+            Err(error) if is_alive(pid) => Err(error).with_context(|| refusal(pid, &self.newcomers.confined)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in processes that joined, and gives back those that left. Returns the names of those that left.
+    pub fn look(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        if let Members::Group(_) = self.adoptee.members {
+            // Who is born to a member between these two looks is a member in the second.
+            let ours = job.processes();
+            let members = self.adoptee.members.now();
+            for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
+                let name = command_name(pid).unwrap_or_default();
+                if self.give_back(pid, cage, job, guardian)? {
+                    left.push(format!("{name:?} ({pid})"));
+                }
+            }
+            for pid in self.strangers(job) {
+                self.take(pid, cage, job, guardian)?;
+                self.counts.joined += 1;
+            }
+        }
+        self.note_families(job, guardian)?;
+        self.forget_ended(guardian)?;
+        Ok(left)
+    }
+
+    /// Where no group holds all of the batch, those whose parents have ended are known by the kernel program alone.
+    pub fn note_families(&mut self, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+        if !self.newcomers.groups.is_empty() {
+            return Ok(());
+        }
+        let families: Vec<Thread> = job.processes().into_iter().filter_map(Thread::of).collect();
+        if families == self.newcomers.families {
+            return Ok(());
+        }
+        self.newcomers.families = families;
+        let undo = Undo::Newcomers(self.newcomers.clone());
+        guardian.replace(self.newcomers_ticket, undo).context("cannot tell the guardian what to undo")
+    }
+
+    /// Whether it was batch's, and is no more.
+    fn give_back(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<bool> {
+        if !is_alive(pid) || self.adoptee.members.now().contains(&pid) {
+            return Ok(false);
+        }
+        let (_, tickets) = self.noted.remove(&pid).unzip();
+        let known = guardian.list().known();
+        let given = cage.undisturbed(|_| {
+            job.release(pid);
+            let born = Thread::all_of(pid).filter(|thread| !known.contains(thread));
+            born.for_each(|thread| self.newcomers.give(&thread));
+            if let Some(above) = self.leaf.as_ref().filter(|_| tickets.is_none()).and_then(|own| own.leaf.dir.parent())
+            {
+                Leaf { dir: above.to_owned() }.admit(pid)?;
+            }
+            guardian.undo_these(&tickets.unwrap_or_default())
+        });
+        self.counts.left += 1;
+        given.with_context(|| format!("cannot give process {pid} back, which has left the batch's group"))?;
+        Ok(true)
+    }
+
+    /// What is noted of those who have ended is of no use to anybody.
+    fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
+        let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
+        let tickets = ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, tickets)| tickets);
+        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot tell the guardian what to undo")
+    }
+
+    /// Whether all of its processes have ended.
+    pub fn has_ended(&self, job: &BatchTracking) -> bool {
+        // The members of a tree take longer to find.
+        job.processes().is_empty() && self.adoptee.members.now().is_empty()
+    }
+
+    /// As the user named it, and how many it were.
+    pub fn in_words(&self) -> String {
+        format!("{}, {}", self.adoptee.target, self.counts)
+    }
+
+    /// As the user named it.
+    pub fn name(&self) -> String {
+        self.adoptee.target.to_string()
+    }
+}
+
+/// What is to be done about a process that cannot be put on these CPUs.
+fn refusal(pid: u32, lanes: &CpuSet) -> String {
+    let kept = threads(pid).into_iter().find(|tid| is_kept_in_place(*tid));
+    let why = kept.map_or("its groups may allow others only".to_owned(), |tid| {
+        format!(
+            "the kernel refuses to move its thread {}; boot Linux 6.3 or later, or have it use no io_uring",
+            thread_name(pid, tid)
+        )
+    });
+    format!("cannot put process {pid} of the batch on CPUs {lanes}; {why}")
+}
+
+/// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds none that is new.
+fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
+    let cpus: Option<Vec<u32>> = lanes.map(|lanes| lanes.iter().collect());
+    change_all(
+        || Thread::all_of(pid).collect(),
+        |thread| {
+            ThreadClass::IDLE.give(thread.tid)?;
+            cpus.as_ref().map_or(Ok(()), |cpus| pin_thread(thread.tid, cpus))
+        },
+    )
+}
+
+/// A group below the one that the batch's root is in, so that the batch keeps every limit that it has.
+fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<OwnLeaf>> {
+    for hierarchy in with_freezers() {
+        let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
+        let dir: PathBuf = above.join(name);
+        guardian.add([Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
+        if std::fs::create_dir(&dir).is_ok() && Freezer::of(&dir).is_some() {
+            return Ok(Some(OwnLeaf { leaf: Leaf { dir }, hierarchy }));
+        }
+    }
+    Ok(None)
+}
+
+/// Hierarchies whose groups can be frozen, the newer version first.
+fn with_freezers() -> Vec<Hierarchy> {
+    let (v2, v1): (Vec<_>, Vec<_>) = Hierarchy::all().into_iter().partition(Hierarchy::is_v2);
+    v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.controls("freezer"))).collect()
+}

@@ -1,0 +1,204 @@
+//! Beside whom, and where: turns what the user asked for into lanes and processes, and refuses
+//! what would make the service wait, before anything on the machine is changed.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
+use sidelane_host::service::{Service, ServiceError, Target};
+use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
+use sidelane_rollback::own_threads::Fixed;
+use sidelane_tracker::tracker::LaneMemory;
+
+/// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
+/// real-time thread never lets go of it.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a batch command cannot run beside a service.
+#[derive(Debug, Error)]
+pub enum BesideError {
+    /// The machine's CPUs cannot be read.
+    #[error(transparent)]
+    Topology(#[from] ReadError),
+    /// There are no such lanes.
+    #[error(transparent)]
+    Lanes(#[from] LaneError),
+    /// There is no such service.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Holding the batch lane would hold up the service.
+    #[error(
+        "{target} may run on CPUs {allowed}, and so on batch lane(s) {shared}: a hold there would make it wait. \
+         Confine it to {requests} first (taskset -a -c -p {requests} PID, or its cpuset), \
+         or add --pin-service to have that done now and undone at the end"
+    )]
+    ServiceOnBatchLane {
+        /// The service.
+        target: Target,
+        /// Where it may run.
+        allowed: CpuSet,
+        /// The batch lanes among them.
+        shared: CpuSet,
+        /// Where it should run.
+        requests: CpuSet,
+    },
+    /// The service may not run on any request lane.
+    #[error("{target} may run on CPUs {allowed} only, and none of them is a request lane ({requests}): check --lanes")]
+    ServiceElsewhere {
+        /// The service.
+        target: Target,
+        /// Where it may run.
+        allowed: CpuSet,
+        /// The request lanes.
+        requests: CpuSet,
+    },
+    /// Two services would have the same lane.
+    #[error(
+        "CPU {cpu} is a lane of both {one} and {other}: give each service lanes of its own (--lanes once for each)"
+    )]
+    LaneOfTwo {
+        /// The lane.
+        cpu: u32,
+        /// A service.
+        one: Target,
+        /// Another one.
+        other: Target,
+    },
+    /// Two names mean the same process.
+    #[error("process {pid} belongs to both {one} and {other}: name a service once")]
+    ProcessOfTwo {
+        /// The process.
+        pid: u32,
+        /// A service.
+        one: Target,
+        /// Another one.
+        other: Target,
+    },
+    /// A lane's state could not be learned.
+    #[error(
+        "CPU {cpu} switched no thread within 2 s: a real-time thread seems to own it, so nothing can be known of it; \
+         choose other lanes with --lanes"
+    )]
+    LaneStuck {
+        /// The request lane.
+        cpu: u32,
+    },
+}
+
+impl BesideError {
+    /// Whether the service may be there, and this process not be allowed to see it.
+    pub fn is_unseen(&self) -> bool {
+        matches!(self, Self::Service(_))
+    }
+}
+
+/// What a session stands on.
+#[derive(Debug)]
+pub struct Beside {
+    /// As the user named it.
+    pub target: Target,
+    /// Its processes when it was looked up.
+    pub service: Service,
+    /// Who borrows what from whom.
+    pub lanes: Lanes,
+    /// Whether the service is confined to its request lanes for the session.
+    pub pin_service: bool,
+}
+
+impl Beside {
+    /// Looks up service and lanes and checks that they go together.
+    pub fn find(target: Target, lanes: Option<&str>, pin_service: bool) -> Result<Self, BesideError> {
+        let topology = Topology::read(Path::new("/sys"))?;
+        let declared = lanes.map(|spec| topology.declared_pairs(spec)).transpose()?;
+        let service = target.find()?;
+        let allowed = allowed_cpus(&service.pids);
+        let lanes = declared.map_or_else(|| topology.smt_pairs(&allowed), Ok)?;
+        let beside = Self { target, service, lanes, pin_service };
+        beside.check(&allowed)?;
+        Ok(beside)
+    }
+
+    /// Whether each thread of the service may run on one CPU alone, or will be confined to one.
+    pub fn has_one_place_a_thread(&self) -> bool {
+        match self.pin_service {
+            true => self.lanes.request_lanes.len() == 1,
+            false => have_one_place_each(&self.service.pids),
+        }
+    }
+
+    /// The lanes of several services together, once it is sure that none is in the way of another.
+    ///
+    /// # Errors
+    /// When two share a lane or a process, or one may run on a batch lane beside another.
+    pub fn together(all: &[Self]) -> Result<Lanes, BesideError> {
+        for (index, one) in all.iter().enumerate() {
+            all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
+        }
+        let first = &all.first().expect("a session has a service").lanes;
+        let mut lanes = Lanes { batch: Vec::new(), request_lanes: CpuSet::default(), ..first.clone() };
+        for one in all {
+            lanes.batch.extend(one.lanes.batch.iter().cloned());
+            lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
+        }
+        // Of its own batch lanes this is known of each already.
+        let mut several = all.iter().filter(|_| all.len() > 1);
+        several.try_for_each(|one| one.stays_off(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
+        Ok(lanes)
+    }
+
+    /// The service, which may run on `allowed`, may not run on the batch lanes `batch`, or will be confined.
+    fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), BesideError> {
+        let shared = allowed.intersection(batch);
+        if shared.is_empty() || self.pin_service {
+            return Ok(());
+        }
+        let (target, allowed, requests) = (self.target.clone(), allowed.clone(), self.lanes.request_lanes.clone());
+        Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests })
+    }
+
+    fn stands_apart_from(&self, other: &Self) -> Result<(), BesideError> {
+        let names = || (self.target.clone(), other.target.clone());
+        let lanes = |beside: &Self| beside.lanes.request_lanes.union(&beside.lanes.batch_cpus());
+        if let Some(cpu) = lanes(self).intersection(&lanes(other)).iter().next() {
+            let (one, other) = names();
+            return Err(BesideError::LaneOfTwo { cpu, one, other });
+        }
+        if let Some(pid) = self.service.pids.intersection(&other.service.pids).next() {
+            let ((one, other), pid) = (names(), *pid);
+            return Err(BesideError::ProcessOfTwo { pid, one, other });
+        }
+        Ok(())
+    }
+
+    fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
+        self.stays_off(allowed, &self.lanes.batch_cpus())?;
+        if allowed.intersection(&self.lanes.request_lanes).is_empty() && !self.pin_service {
+            let (target, requests) = (self.target.clone(), self.lanes.request_lanes.clone());
+            return Err(BesideError::ServiceElsewhere { target, allowed: allowed.clone(), requests });
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the kernel program has seen every request lane switch once: before that a lane
+/// on which the service runs without a break would look idle.
+pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), BesideError> {
+    for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
+        let (done, settled) = mpsc::channel();
+        // One turn of an ordinary thread on that lane: two switches, some microseconds.
+        thread::spawn(move || {
+            let _fixed = Fixed::this_thread();
+            done.send(pin_this_thread(&[cpu]).is_ok())
+        });
+        if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {
+            return Err(BesideError::LaneStuck { cpu });
+        }
+    }
+    Ok(())
+}

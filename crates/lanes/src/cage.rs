@@ -1,0 +1,455 @@
+//! The cage of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
+//!
+//! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
+//! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
+//! them; plain affinity confines where neither does, and is set again when batch strays.
+//!
+//! Sending batch away from one lane of several moves it to the others; from the last one, it
+//! is frozen. A frozen program that goes on sees what it would see after SIGSTOP and SIGCONT: a
+//! few waiting system calls (epoll_wait, sigtimedwait; see signal(7)) return EINTR.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+
+use super::batch::BatchClass;
+use super::decider::Evictor;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::freezer::Freezer;
+use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
+use sidelane_host::procfs::{is_kept_in_place, thread_name, threads};
+use sidelane_host::thread::{Thread, change_all};
+use sidelane_rollback::groups::{kill_all, kill_until_none};
+use sidelane_tracker::tracking::Census;
+
+/// Batch in user mode is frozen a few microseconds after it runs again.
+const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
+const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
+
+/// The groups of one batch command, or of a batch that was adopted.
+pub struct Cage {
+    census: Census,
+    lanes: CpuSet,
+    freezer: Option<Freezer>,
+    /// An adopted group may have been frozen when it was found.
+    found_frozen: bool,
+    cpuset: Option<Leaf>,
+    /// Every leaf made, for admission and removal.
+    leaves: Vec<Leaf>,
+    adopted: bool,
+    state: Mutex<State>,
+    /// By the watchdog, which takes no lock that a keeper may hold.
+    stopped: AtomicBool,
+    /// Wakes the watchdog.
+    bell: OnceLock<OwnedFd>,
+}
+
+/// What was put right, by the first name of each kind.
+#[derive(Debug, Default)]
+pub struct PutRight {
+    /// A thread that was in another class.
+    pub class: Option<String>,
+    /// A thread, or the group, that was allowed other CPUs.
+    pub cpus: Option<String>,
+    /// A thread that is still allowed other CPUs: the kernel lets it have no others.
+    pub kept: Option<String>,
+}
+
+/// What the keepers of the lanes have asked for.
+#[derive(Default)]
+struct State {
+    evicted: BTreeSet<u32>,
+    /// As for a Ctrl-Z.
+    paused: bool,
+    /// Nothing is changed any more.
+    retired: bool,
+}
+
+impl Cage {
+    /// Makes the cage `name` for the batch lanes `lanes`. Degrades to what the machine has;
+    /// [`Cage::missing`] says what it lacks.
+    pub fn make(name: &str, lanes: CpuSet, census: Census) -> Self {
+        let unified = leaf_in(name, Hierarchy::is_v2);
+        let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
+        let confines = unified.clone().filter(|leaf| leaf.has("cpuset.cpus"));
+        let v1 = |controller: &'static str| leaf_in(name, move |found| found.controls(controller));
+        let v1_freezer = if freezes.is_some() { None } else { v1("freezer") };
+        let v1_cpuset = if confines.is_some() { None } else { v1("cpuset") };
+        Self {
+            census,
+            lanes,
+            freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
+            found_frozen: false,
+            adopted: false,
+            cpuset: confines.or(v1_cpuset.clone()),
+            leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            bell: OnceLock::new(),
+        }
+    }
+
+    /// A cage around batch that was adopted, in groups that others made or look after; `leaves` were made for it.
+    pub fn around(
+        lanes: CpuSet,
+        census: Census,
+        freezer: Option<Freezer>,
+        found_frozen: bool,
+        cpuset: Option<Leaf>,
+        leaves: Vec<Leaf>,
+    ) -> Self {
+        let state = Mutex::default();
+        let (stopped, bell) = (AtomicBool::new(false), OnceLock::new());
+        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
+    }
+
+    /// Rings this bell when batch is back on a lane from which it was evicted.
+    pub fn ring_when_back(&self, bell: OwnedFd) {
+        let _ = self.bell.set(bell);
+    }
+
+    /// Stops all batch, whatever its classes, without waiting for any keeper: by the freezer, or a command without one
+    /// by SIGSTOP. Safe to repeat.
+    ///
+    /// # Errors
+    /// When there is no means: adopted batch without a freezer, which is not this process's to signal.
+    pub fn stop(&self) -> io::Result<()> {
+        self.stopped.store(true, Ordering::SeqCst);
+        match self.freeze(true) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported && !self.adopted => {
+                signal_all(&self.processes(), libc::SIGSTOP);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Ends a stop: batch is again as the keepers want it.
+    pub fn go_on(&self) -> io::Result<()> {
+        self.stopped.store(false, Ordering::SeqCst);
+        if self.freezer.is_none() && !self.adopted {
+            signal_all(&self.processes(), libc::SIGCONT);
+        }
+        self.settle_again()
+    }
+
+    /// Puts batch back where it belongs now: into its groups, and onto the lanes that it may use. Returns false if a
+    /// keeper is at work on that.
+    pub fn send_back(&self) -> bool {
+        self.fetch_back();
+        let Ok(state) = self.state.try_lock() else { return false };
+        if !state.retired {
+            // A thread that cannot be moved is seen again.
+            let _ = self.settle(&state);
+        }
+        true
+    }
+
+    /// Does `work` with the lanes that batch may use now, while no keeper changes them; with all of them, if it is
+    /// frozen because it may use none.
+    pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
+        let state = self.state.lock().expect("no holder panics");
+        let usable = self.usable(&state.evicted);
+        work(if usable.is_empty() { &self.lanes } else { &usable })
+    }
+
+    /// Applies once more what was asked for: batch has only now come into the cage, or somebody else has frozen it.
+    pub fn settle_again(&self) -> io::Result<()> {
+        let state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Ok(());
+        }
+        if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
+            return self.confine(&self.lanes);
+        }
+        self.settle(&state)
+    }
+
+    /// Stops everything in the cage, whatever the keepers ask for, or lets that be as they ask.
+    pub fn pause(&self, paused: bool) -> io::Result<()> {
+        self.state.lock().expect("no holder panics").paused = paused;
+        self.settle_again()
+    }
+
+    /// Changes nothing from now on: batch is about to be given back.
+    pub fn retire(&self) {
+        self.state.lock().expect("no holder panics").retired = true;
+    }
+
+    /// Puts a process that does not run yet into the cage, and into all batch lanes.
+    pub fn admit(&self, pid: u32) -> io::Result<()> {
+        self.confine(&self.lanes)?;
+        for leaf in &self.leaves {
+            leaf.admit(pid)?;
+        }
+        pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
+    }
+
+    /// What this machine lacks for a full cage.
+    pub fn missing(&self) -> Vec<Note> {
+        let lacks = [
+            (self.freezer.is_none(), Note::NoFreezer),
+            (self.cpuset.is_none(), Note::NoCpuset),
+            (self.adopted && self.freezer.is_none(), Note::NoGroupsForAdopted),
+            (!self.adopted && self.leaves.is_empty(), Note::NoGroupsForCommand),
+        ];
+        lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
+    }
+
+    /// The processes of batch: those in the cage, and those that have left it.
+    pub fn processes(&self) -> Vec<u32> {
+        let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
+        let all: BTreeSet<u32> = (self.census)().into_iter().chain(inside).collect();
+        all.into_iter().collect()
+    }
+
+    /// Puts those back that have left a group, and so would be neither frozen with it nor ended by the guardian. Returns
+    /// how many had.
+    pub fn fetch_back(&self) -> usize {
+        let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
+        self.leaves.iter().map(fetched).max().unwrap_or(0)
+    }
+
+    /// The processes that have left a group, be it with one thread: in version 1 each thread has a group, and in version 2
+    /// each thread of a threaded group. A thread that is born to a member between these two looks is a member in the second.
+    fn outside(&self, leaf: &Leaf) -> Vec<u32> {
+        let all: Vec<(u32, Vec<u32>)> = (self.census)().into_iter().map(|pid| (pid, threads(pid))).collect();
+        let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
+        let is_out = |tid: &u32| !inside.contains(tid) && Thread::of(*tid).is_some_and(|thread| thread.is_there());
+        all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
+    }
+
+    /// Whether the thread is in the group that is frozen: it has not left, even if it is not asleep yet.
+    pub fn has_frozen(&self, tid: u32) -> bool {
+        let frozen = self.freezer.clone().filter(Freezer::has_taken_effect).map(Freezer::into_dir);
+        frozen.is_some_and(|dir| threads_in(&dir).contains(&tid))
+    }
+
+    /// Puts each thread back that is in another class than batch, or may run on other CPUs than batch. Without a class it
+    /// may be in any.
+    pub fn put_right(&self, class: Option<BatchClass>) -> PutRight {
+        let mut right = PutRight::default();
+        if self.narrow_again() {
+            right.cpus = Some("the control group of batch".to_owned());
+        }
+        let lanes = self.undisturbed(CpuSet::clone);
+        for pid in self.processes() {
+            for tid in threads(pid) {
+                if class.is_some_and(|class| class.put_back(tid)) {
+                    right.class.get_or_insert_with(|| thread_name(pid, tid));
+                }
+                if !may_leave(tid, &lanes) {
+                    continue;
+                }
+                if self.undisturbed(|lanes| confine_again(tid, lanes)) {
+                    right.cpus.get_or_insert_with(|| format!("the batch thread {}", thread_name(pid, tid)));
+                } else if is_kept_in_place(tid) {
+                    right.kept.get_or_insert_with(|| thread_name(pid, tid));
+                }
+            }
+        }
+        right
+    }
+
+    /// Gives the group its CPUs again if batch has given it others. Returns whether it had.
+    fn narrow_again(&self) -> bool {
+        let state = self.state.lock().expect("no holder panics");
+        let lanes = self.usable(&state.evicted);
+        let Some(leaf) = self.cpuset.as_ref().filter(|_| !state.retired && !lanes.is_empty()) else { return false };
+        let cpus = leaf.read("cpuset.cpus").ok().and_then(|cpus| cpus.parse::<CpuSet>().ok());
+        cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
+    }
+
+    /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
+    /// end.
+    pub fn kill(&self) {
+        if self.adopted {
+            return;
+        }
+        self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
+        match self.leaves.first() {
+            Some(leaf) => kill_until_none(|| self.outside(leaf)),
+            None => kill_until_none(&self.census),
+        }
+    }
+
+    /// Puts threads that left the batch lanes back.
+    pub fn put_back(&self) {
+        let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
+        if !lanes.is_empty() {
+            // Who cannot be put back now is found outside again.
+            let _ = self.pin_all(&lanes);
+        }
+    }
+
+    /// Puts everything in the cage that is in SCHED_EXT into SCHED_IDLE: no scheduler looks after it
+    /// any more.
+    pub fn make_idle(&self) {
+        self.move_all(move_from_ext_to_idle);
+    }
+
+    /// Puts everything in the cage into SCHED_EXT that has left it. Returns whether anything had.
+    pub fn make_ext(&self) -> bool {
+        self.move_all(move_to_ext)
+    }
+
+    fn move_all(&self, moved: impl Fn(u32) -> bool) -> bool {
+        /// A thread that was just made inherits its maker's class; a round or two find them all.
+        const ROUNDS_MAX: usize = 10;
+        let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| moved(*tid)).count();
+        (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
+    }
+
+    fn freeze(&self, frozen: bool) -> io::Result<()> {
+        match &self.freezer {
+            Some(freezer) => freezer.set(frozen || self.found_frozen || self.stopped.load(Ordering::SeqCst)),
+            None => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    fn usable(&self, evicted: &BTreeSet<u32>) -> CpuSet {
+        self.lanes.iter().filter(|cpu| !evicted.contains(cpu)).collect()
+    }
+
+    fn confine(&self, lanes: &CpuSet) -> io::Result<()> {
+        match &self.cpuset {
+            Some(leaf) => leaf.set_cpus(lanes),
+            None => self.pin_all(lanes),
+        }
+    }
+
+    /// A thread that is made meanwhile may be where the one that made it was.
+    fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
+        let cpus: Vec<u32> = lanes.iter().collect();
+        let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
+        change_all(threads, |thread| pin_thread(thread.tid, &cpus))
+    }
+
+    /// Applies what was asked for. The only one that thaws.
+    fn settle(&self, state: &State) -> io::Result<()> {
+        let lanes = self.usable(&state.evicted);
+        if lanes.is_empty() {
+            return self.freeze(true);
+        }
+        self.confine(&lanes)?;
+        // A machine without a freezer never froze anything.
+        if self.freezer.is_some() { self.freeze(state.paused) } else { Ok(()) }
+    }
+}
+
+impl Evictor for Cage {
+    fn evict(&self, cpu: u32) -> io::Result<()> {
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Err(io::Error::other("batch has been given back"));
+        }
+        state.evicted.insert(cpu);
+        self.settle(&state).inspect_err(|_| {
+            state.evicted.remove(&cpu);
+            // Some may have been moved.
+            let _ = self.settle(&state);
+        })
+    }
+
+    fn restore(&self, cpu: u32) -> io::Result<()> {
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state) } else { Ok(()) }
+    }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        let began = Instant::now();
+        while self.is_leaving(cpu) {
+            if began.elapsed() >= FREEZE_TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(FREEZE_LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Threads that were moved to other lanes are there already; a freeze takes time.
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        let freezes = || {
+            let state = self.state.lock().expect("no holder panics");
+            !state.retired && self.usable(&state.evicted).is_empty()
+        };
+        self.freezer.as_ref().is_some_and(|freezer| freezes() && !freezer.has_taken_effect())
+    }
+
+    fn came_back(&self, _cpu: u32) {
+        if let Some(bell) = self.bell.get() {
+            // Fails only when the counter is full, and then the bell rings already.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+fn signal_all(processes: &[u32], signal: i32) {
+    for pid in processes {
+        // SAFETY: plain system call; the pid was batch's a moment ago.
+        unsafe { libc::kill(*pid as libc::pid_t, signal) };
+    }
+}
+
+/// Whether the thread was allowed other CPUs than these, and was confined to them.
+fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
+    may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
+}
+
+fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
+    let hierarchies = Hierarchy::all();
+    Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::atomic::AtomicUsize;
+
+    use sidelane_host::procfs::{command_name, thread_cpus};
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// A thread of the kernel's for one CPU is refused others, as workers of io_uring are before Linux 6.3.
+    #[test]
+    fn a_thread_that_the_kernel_keeps_on_another_cpu_is_told_of() {
+        let numbers = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let Some(pid) = pids.find(|pid| command_name(*pid).as_deref() == Some("ksoftirqd/0")) else {
+            return sidelane_testing::skip("needs to see the kernel's threads");
+        };
+        let lanes = [1].into_iter().collect();
+        let right = Cage::around(lanes, Box::new(move || vec![pid]), None, false, None, vec![]).put_right(None);
+        assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
+    }
+
+    /// The second process is born, on all lanes, just after the first look.
+    #[test]
+    fn whoever_is_made_while_batch_is_sent_away_is_sent_away_too() {
+        let lanes: CpuSet = [0, 1].into_iter().collect();
+        let mut children = [sleeper(), sleeper()];
+        let pids = [0, 1].map(|child: usize| children[child].id());
+        let looks = AtomicUsize::new(0);
+        let census: Census = Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
+        let sent = Cage::around(lanes, census, None, false, None, vec![]).evict(1);
+        let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        match sent {
+            Ok(()) => assert_eq!(cpus, [Some("0".into()), Some("0".into())]),
+            Err(error) => sidelane_testing::skip(format!("needs CPUs 0 and 1: {error}")),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What every keeper of a batch lane does, however it keeps it: it looks, asks the policy, and has
+//! batch sent away and brought back. It decides nothing itself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use sidelane_formats::{LaneWord, hist_record};
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, PolicyKind, Reason, Terms, Want, Watched};
+
+use super::lateness::Lateness;
+use super::log::{LaneAudit, LaneDecision};
+use super::look::{look, requests};
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::BatchLane;
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::LaneMemory;
+
+/// Sends batch away from a lane and brings it back; both may take their time.
+pub trait Evictor: Send + Sync {
+    /// No batch thread runs on `cpu` from soon after this call on. On an error batch is where
+    /// it was, and the lane has to be held on.
+    fn evict(&self, cpu: u32) -> io::Result<()>;
+    /// Batch may run on `cpu` again.
+    fn restore(&self, cpu: u32) -> io::Result<()>;
+    /// Whether the last eviction has taken effect, or never will. Waits for that for 1 ms at most, in which the lane is
+    /// batch's: a batch thread stops only when it runs.
+    fn has_left(&self, _cpu: u32) -> bool {
+        true
+    }
+    /// The same, at once.
+    fn is_leaving(&self, _cpu: u32) -> bool {
+        false
+    }
+    /// Batch runs on `cpu` beside the service although it was evicted; the lane is held again.
+    fn came_back(&self, _cpu: u32) {}
+}
+
+/// What a keeper works with besides its lane.
+#[derive(Clone)]
+pub struct Means {
+    /// What it sees.
+    pub memory: Arc<LaneMemory>,
+    /// Who moves batch.
+    pub evictor: Arc<dyn Evictor>,
+    /// Where decisions are noted.
+    pub audit: LaneAudit,
+}
+
+/// What a keeper did so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HolderBooks {
+    /// Holds begun.
+    pub holds: u64,
+    /// Holds that lasted until batch was sent away.
+    pub evictions: u64,
+    /// Times batch could not be sent away or brought back.
+    pub evictor_errors: u64,
+    /// Times batch ran beside the service that had promised to look for itself.
+    pub promises_broken: u64,
+    /// Time spent napping.
+    pub napped_ns: u64,
+    /// Time batch ran beside requests that had waited, before that was noticed: where requests are
+    /// emitted. The kernel program takes it for lent.
+    pub late_ns: u64,
+}
+
+impl std::ops::Add for HolderBooks {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            holds: self.holds + other.holds,
+            evictions: self.evictions + other.evictions,
+            evictor_errors: self.evictor_errors + other.evictor_errors,
+            promises_broken: self.promises_broken + other.promises_broken,
+            napped_ns: self.napped_ns + other.napped_ns,
+            late_ns: self.late_ns + other.late_ns,
+        }
+    }
+}
+
+/// What a keeper's thread shares with the thread that started it.
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    /// The keeper is not on its lane any more.
+    pub(super) displaced: AtomicBool,
+    /// Arrivals of service threads on the batch lane that have been dealt with.
+    visitors_known: AtomicU32,
+    pub(super) napped_ns: AtomicU64,
+    holds: AtomicU64,
+    evictions: AtomicU64,
+    evictor_errors: AtomicU64,
+    pub(super) promises_broken: AtomicU64,
+    late_ns: AtomicU64,
+    /// [`sidelane_policy::borrow::Terms::kept_off`].
+    kept_off: AtomicBool,
+    /// [`sidelane_policy::borrow::Terms::min_idle_ns`].
+    min_idle_ns: AtomicU64,
+    /// Why batch may not run on the lane, as the place of a [`Reason`] among all, and 1; 0: it may.
+    kept_by: AtomicU8,
+    lateness: Lateness,
+    bell: OwnedFd,
+}
+
+impl Shared {
+    pub(super) fn new(batch_lane: &LaneWord) -> io::Result<Self> {
+        Ok(Self {
+            stop: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
+            visitors_known: AtomicU32::new(batch_lane.lc_visitors()),
+            napped_ns: AtomicU64::new(0),
+            holds: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            evictor_errors: AtomicU64::new(0),
+            promises_broken: AtomicU64::new(0),
+            late_ns: AtomicU64::new(0),
+            kept_off: AtomicBool::new(false),
+            min_idle_ns: AtomicU64::new(0),
+            kept_by: AtomicU8::new(0),
+            lateness: Lateness::of_environment(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Whether threads of the service came to the batch lane that have not been dealt with.
+    pub(super) fn visited(&self, batch_lane: &LaneWord) -> bool {
+        batch_lane.lc_visitors() != self.visitors_known.load(Ordering::Acquire)
+    }
+
+    pub(super) fn visitors_gone(&self, batch_lane: &LaneWord) {
+        self.visitors_known.store(batch_lane.lc_visitors(), Ordering::Release);
+        self.ring_bell();
+    }
+
+    /// When batch may have the lane from now on.
+    pub(super) fn agree(&self, worth: Worth) {
+        let (kept_off, min_idle_ns) = match worth {
+            Worth::Never => (true, 0),
+            Worth::AfterIdle(ns) => (false, ns),
+        };
+        let changes = self.kept_off.swap(kept_off, Ordering::Relaxed) != kept_off;
+        if self.min_idle_ns.swap(min_idle_ns, Ordering::Relaxed) != min_idle_ns || changes {
+            self.ring_bell();
+        }
+    }
+
+    fn tell(&self, want: Want, why: Reason) {
+        let kept_by = if want.lets_batch_run() { 0 } else { why as u8 + 1 };
+        self.kept_by.store(kept_by, Ordering::Relaxed);
+    }
+
+    /// Why batch may not run on the lane; `None`: it may.
+    pub(super) fn kept_by(&self) -> Option<Reason> {
+        let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
+        Reason::ALL.get(usize::from(place)).copied()
+    }
+
+    pub(super) fn kept_off(&self) -> bool {
+        self.kept_off.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn books(&self) -> HolderBooks {
+        HolderBooks {
+            holds: self.holds.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            evictor_errors: self.evictor_errors.load(Ordering::Relaxed),
+            promises_broken: self.promises_broken.load(Ordering::Relaxed),
+            napped_ns: self.napped_ns.load(Ordering::Relaxed),
+            late_ns: self.late_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Asks the keeper's thread to come to its end.
+    pub(super) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ring_bell();
+    }
+
+    fn ring_bell(&self) {
+        // Fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether it was, also if only just after its time was up.
+    pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
+        let timeout = timeout_ns.map(timespec);
+        let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        // An interrupted or refused sleep only means one more look at the lane.
+        let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
+        let (summoned, rung) = (doors[0].revents().contains(PollFlags::IN), doors[1].revents().contains(PollFlags::IN));
+        if summoned {
+            self.lateness.delay();
+        }
+        if rung {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+        ring.take() || woken
+    }
+}
+
+/// How long a keeper sleeps at most beside a lane that is lent while requests are emitted: nobody
+/// tells it when one starts that had to wait, so this is how long such a request may share its core.
+/// (And how long one may be held that may be lent beside, where nobody tells of that.)
+/// It costs batch a wake-up a millisecond: 3 % of its lane on a virtual machine where one takes 28 µs,
+/// of which 2 are for looking.
+const HEAR_EVERY_NS: Nanos = 1_000_000;
+
+/// Batch that ran for less of the 1 ms that it had to stop did not have its lane: other threads of the machine did.
+const RAN_MIN_NS: Nanos = 300_000;
+
+/// The policy of one lane, with what it sees and what it may do.
+pub(super) struct Decider<P> {
+    pub(super) cpu: u32,
+    pub(super) request_lanes: Vec<u32>,
+    pub(super) memory: Arc<LaneMemory>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) policy: P,
+    pub(super) want: Want,
+    /// A request that had to wait is not to share its core. By the terms, which are agreed before lanes are
+    /// kept.
+    pub(super) spares_waited: bool,
+    /// The last eviction has taken effect.
+    pub(super) has_left: bool,
+    /// When it last looked.
+    looked_ns: Nanos,
+    evictor: Arc<dyn Evictor>,
+    audit: LaneAudit,
+    /// What the last decision was made on.
+    seen: Observation,
+}
+
+impl<P: LanePolicy> Decider<P> {
+    pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
+        let Means { memory, evictor, audit } = means;
+        let requests = lane.request_lanes.iter().collect();
+        let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
+        let (cpu, want, spares_waited) = (lane.cpu, Want::Free, kind.spares_waited());
+        let seen = Observation::default();
+        Self {
+            cpu,
+            request_lanes: requests,
+            memory,
+            shared,
+            policy,
+            want,
+            spares_waited,
+            has_left: true,
+            looked_ns: 0,
+            evictor,
+            audit,
+            seen,
+        }
+    }
+
+    pub(super) fn ask(&mut self, seen: &Observation) {
+        let mut actions = Actions::default();
+        let now = now_ns();
+        self.seen = *seen;
+        self.policy.observe(now, seen, &mut actions);
+        for action in actions.iter() {
+            self.act(action, self.policy.why(), now);
+        }
+        self.shared.tell(self.want, self.policy.why());
+    }
+
+    fn act(&mut self, action: Action, why: Reason, now: u64) {
+        self.audit.record(now, LaneDecision { cpu: self.cpu, action, why, seen: self.seen });
+        self.want = Want::after(action);
+        match action {
+            Action::Hold => _ = self.shared.holds.fetch_add(1, Ordering::Relaxed),
+            Action::Release | Action::Lend => {}
+            Action::Evict => self.evict(),
+            Action::Restore => {
+                if self.evictor.restore(self.cpu).is_err() {
+                    self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn evict(&mut self) {
+        self.has_left = true;
+        if self.evictor.evict(self.cpu).is_ok() {
+            self.shared.evictions.fetch_add(1, Ordering::Relaxed);
+            self.wait_until_left();
+        } else {
+            self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+            self.want = Want::after_failed_eviction(self.visited());
+        }
+    }
+
+    /// Looks whether batch has left the lane, as in [`Evictor::has_left`]. Batch that does not get the lane even now keeps
+    /// nothing from the service: the kernel program summons the holder when it does.
+    pub(super) fn wait_until_left(&mut self) {
+        let was_told = !self.has_left;
+        let before_ns = self.memory.batch_ns(self.cpu);
+        let has_left = self.evictor.has_left(self.cpu);
+        self.has_left = has_left || self.memory.batch_ns(self.cpu) - before_ns < RAN_MIN_NS;
+        if !self.has_left && !was_told {
+            self.evictor.came_back(self.cpu);
+        }
+    }
+
+    /// Batch is back on a lane from which it was evicted, or still there.
+    pub(super) fn batch_came_back(&mut self) {
+        if self.evictor.is_leaving(self.cpu) {
+            self.wait_until_left();
+        } else {
+            self.has_left = false;
+            self.evictor.came_back(self.cpu);
+        }
+    }
+
+    /// Sends batch away whatever the policy says: nobody can keep the lane.
+    pub(super) fn give_up(&mut self) {
+        if self.want != Want::Evicted {
+            self.act(Action::Evict, Reason::End, now_ns());
+        }
+    }
+
+    /// Brings batch back if it was sent away: nobody will keep the lane from now on.
+    pub(super) fn let_back(&mut self) {
+        if self.want == Want::Evicted {
+            self.act(Action::Restore, Reason::End, now_ns());
+        }
+    }
+
+    pub(super) fn look(&mut self) -> Observation {
+        let waited = self.waited();
+        let seen = look(&self.memory, &self.request_lanes, self.cpu);
+        if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears(self.cpu) {
+            self.note_late(&seen);
+        }
+        self.looked_ns = now_ns();
+        let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
+        let terms = Terms { kept_off, min_idle_ns, ..seen.terms };
+        Observation { service_on_batch_lane: self.visited(), terms, ..seen }
+    }
+
+    /// Batch has had the lane since the last look. If a request that waited runs, it should not have.
+    fn note_late(&self, seen: &Observation) {
+        let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
+            return;
+        };
+        if !seen.request_busy || self.memory.self_checking() {
+            return;
+        }
+        let began_ns = running.started.max(seen.request_since).max(self.looked_ns);
+        let late_ns = self.memory.turns(self.cpu).batch_since_ns(began_ns);
+        self.shared.late_ns.fetch_add(late_ns, Ordering::Relaxed);
+        hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
+    }
+
+    /// When to look again, though nothing is heard.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        let due = self.policy.next_wakeup();
+        if !self.want.misses_requests(self.spares_waited, self.memory.hears(self.cpu)) {
+            return due;
+        }
+        let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
+        Some(due.map_or(hear_at, |due| due.min(hear_at)))
+    }
+
+    pub(super) fn must_stop(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// As [`Decider::waited`], as of now.
+    pub(super) fn waited_meanwhile(&self) -> bool {
+        self.memory.hear(self.cpu);
+        self.waited()
+    }
+
+    /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
+    /// the last look.
+    pub(super) fn waited(&self) -> bool {
+        self.spares_waited
+            && requests(&self.memory, &self.request_lanes, self.cpu).is_some_and(|requests| requests.waited())
+    }
+
+    /// What a keeper that naps watches, as of now.
+    pub(super) fn watched(&self) -> Watched {
+        Watched::of(self.busy(), requests(&self.memory, &self.request_lanes, self.cpu).as_ref(), self.spares_waited)
+    }
+
+    /// The same, as it was seen.
+    pub(super) fn watched_in(&self, seen: &Observation) -> Watched {
+        Watched::of(seen.request_busy, seen.requests.as_ref(), self.spares_waited)
+    }
+
+    /// Whether somebody has to be on the lane, by what is true now.
+    pub(super) fn needs_keeper(&self) -> bool {
+        // One that was there at the last look is where no hold can help it.
+        let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
+        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
+    }
+
+    /// How long to nap at most, so as to hear of the next request.
+    pub(super) fn nap_ns_max(&self) -> Nanos {
+        if self.memory.hears(self.cpu) && !self.spares_waited { HEAR_EVERY_NS } else { Nanos::MAX }
+    }
+
+    pub(super) fn busy(&self) -> bool {
+        self.request_lanes.iter().any(|cpu| self.memory.word(*cpu).busy())
+    }
+
+    pub(super) fn visited(&self) -> bool {
+        self.shared.visited(self.memory.word(self.cpu))
+    }
+}
+
+pub(super) fn timespec(ns: u64) -> Timespec {
+    const SECOND_NS: u64 = 1_000_000_000;
+    Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
+}

@@ -1,0 +1,98 @@
+//! Starting the keepers of all batch lanes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::Lending;
+
+use super::super::cage::Cage;
+use super::super::decider::Means;
+use super::super::holder::Holder;
+use super::{Gate, LaneKeeper};
+use crate::gate::sched_ext::{ExtKeeper, Successor};
+use crate::log::LaneAudit;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_tracker::scheduler::Scheduler;
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::Tracker;
+
+/// What every keeper by batch's scheduler is given.
+#[derive(Clone)]
+struct Outfit {
+    means: Means,
+    cage: Arc<Cage>,
+    lending: Lending,
+}
+
+/// Starts a holder for each batch lane.
+pub fn hold(lanes: &Lanes, tracker: &Tracker, lending: Lending, means: &Means) -> Result<Vec<LaneKeeper>> {
+    let start =
+        |lane: &BatchLane| Ok(LaneKeeper::Holder(holder(lane, tracker.ring(lane.cpu)?, lending, means.clone())?));
+    lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
+}
+
+/// Lets those lanes be held again that the service has visited and may not run on any more. It consists of these
+/// processes; of one that has none nothing is known.
+pub fn let_visitors_go<'a>(keepers: impl Iterator<Item = &'a LaneKeeper>, processes: &BTreeSet<u32>) {
+    if processes.is_empty() {
+        return;
+    }
+    let allowed = allowed_cpus(processes);
+    keepers.filter(|keeper| !allowed.contains(keeper.cpu())).for_each(LaneKeeper::visitors_gone);
+}
+
+fn holder(lane: &BatchLane, ring: SummonsRing, lending: Lending, means: Means) -> io::Result<Holder> {
+    let policy = lending.policy.policy(lending.config);
+    let Means { memory, evictor, audit } = means;
+    Holder::start(lane.clone(), memory, ring, policy, evictor, audit)
+}
+
+/// Starts a keeper for each batch lane, and batch's scheduler if the gate is one.
+pub fn start(
+    gate: &Gate,
+    lanes: &Lanes,
+    tracker: &Tracker,
+    cage: &Arc<Cage>,
+    lending: Lending,
+    audit: &LaneAudit,
+) -> Result<(Vec<LaneKeeper>, Option<Scheduler>)> {
+    let means = Means { memory: tracker.memory(), evictor: Arc::clone(cage) as _, audit: audit.clone() };
+    let lending = if *gate == Gate::Freezer { lending.evicting_at_once() } else { lending };
+    let outfit = Outfit { means, cage: Arc::clone(cage), lending };
+    match gate {
+        Gate::CoreSched | Gate::SchedIdle => Ok((Vec::new(), None)),
+        Gate::Holder | Gate::Instrumented { .. } | Gate::Freezer => {
+            Ok((hold(lanes, tracker, lending, &outfit.means)?, None))
+        }
+        Gate::SchedExt => {
+            let scheduler = Scheduler::start(tracker)?;
+            let start = |lane| outfit.keep_by(&scheduler, tracker, lane).map(LaneKeeper::SchedExt);
+            let keepers = lanes.batch.iter().map(start).collect::<io::Result<_>>().context("cannot keep the lanes")?;
+            Ok((keepers, Some(scheduler)))
+        }
+    }
+}
+
+const NO_HOLDER: &str = "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit; \
+                         in a group of cgroup v1 also time in its cpu.rt_runtime_us)";
+
+impl Outfit {
+    fn keep_by(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {
+        let policy = self.lending.policy.policy(ExtKeeper::CONFIG);
+        let succeed = self.successor(lane, tracker.ring(lane.cpu)?);
+        ExtKeeper::start(lane, self.means.clone(), tracker.ring(lane.cpu)?, scheduler.orders(), policy, succeed)
+    }
+
+    /// A holder, who is to find batch in the class that holders are made for.
+    fn successor(&self, lane: &BatchLane, ring: SummonsRing) -> Successor {
+        let (outfit, lane) = (self.clone(), lane.clone());
+        Box::new(move || {
+            let holder = holder(&lane, ring, outfit.lending, outfit.means.clone());
+            outfit.cage.make_idle();
+            holder
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! The lane holder: keeps a batch lane empty, by being there itself.
+//!
+//! One thread a batch lane, in SCHED_FIFO and pinned. It sleeps on its bell ([`SummonsRing`])
+//! while batch may run. When the service starts beside running batch the kernel program rings;
+//! the thread preempts whatever batch runs on the lane, and naps there until the policy lets
+//! go. It asks the policy, and carries out what it says; it decides nothing.
+//!
+//! What the thread must not do while the service waits for it is the rule of this file: its
+//! loop allocates nothing, takes no lock, waits for no page of its code and makes no system call but to sleep.
+//! (Evicting and restoring do; they come when a pause of a millisecond or more has begun or has lasted.)
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
+
+use super::decider::{Decider, Shared};
+pub use super::decider::{Evictor, HolderBooks, Means};
+use crate::gate::backstop::Backstop;
+use crate::log::LaneAudit;
+use sidelane_formats::HoldState;
+use sidelane_host::clock::now_ns;
+use sidelane_host::nap::Nap;
+use sidelane_host::priority;
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::resident::keep_code_in_memory;
+use sidelane_host::topology::BatchLane;
+use sidelane_rollback::own_threads::Fixed;
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::LaneMemory;
+
+/// How long to nap where the policy waits for a change that the holder itself has to notice.
+const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;
+/// How long the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave. Real-time
+/// throttling starts above 95 % of the time, so a longer hold would give batch its 5 % in one piece.
+const HOLD_UNTIL_LEFT_NS: u64 = 19_000_000;
+
+/// A running holder. Dropping it releases the lane.
+pub struct Holder {
+    cpu: u32,
+    shared: Arc<Shared>,
+    memory: Arc<LaneMemory>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Holder {
+    /// Starts holding `lane` as `policy` says.
+    ///
+    /// # Errors
+    /// When the thread cannot be pinned to the lane or made SCHED_FIFO.
+    pub fn start(
+        lane: BatchLane,
+        memory: Arc<LaneMemory>,
+        ring: SummonsRing,
+        policy: impl LanePolicy + Send + 'static,
+        evictor: Arc<dyn Evictor>,
+        audit: LaneAudit,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(memory.word(lane.cpu))?);
+        let cpu = lane.cpu;
+        let evictor = Arc::new(LeavesTheLane { evictor, memory: Arc::clone(&memory) });
+        let means = Means { memory: Arc::clone(&memory), evictor, audit };
+        let decider = Decider::new(&lane, means, Arc::clone(&shared), policy);
+        let backstop = Backstop::new(Arc::clone(&memory), cpu);
+        let body = Body { decider, backstop, ring, nap: Nap::probe() };
+        // Where it may not be locked it is in memory from now on, if not for ever. What leaks for that is counted.
+        let _ = keep_code_in_memory();
+        let (ready, started) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
+            let _fixed = Fixed::this_thread();
+            let armed = body.take_place();
+            let fit = armed.is_ok();
+            let _ = ready.send(armed);
+            if fit {
+                body.run();
+            }
+        })?;
+        started.recv().expect("the holder reports before it ends")?;
+        Ok(Self { cpu, shared, memory, thread: Some(thread) })
+    }
+
+    /// The lane it holds.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Whether threads of the service were put on the batch lane and have not been
+    /// acknowledged as gone.
+    pub fn visited(&self) -> bool {
+        self.shared.visited(self.memory.word(self.cpu))
+    }
+
+    /// Says that the service can no longer run on the batch lane, whatever happened before.
+    pub fn visitors_gone(&self) {
+        self.shared.visitors_gone(self.memory.word(self.cpu));
+    }
+
+    /// Whether it is not on its lane any more, and cannot keep it.
+    pub fn is_displaced(&self) -> bool {
+        self.shared.displaced.load(Ordering::Acquire)
+    }
+
+    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    pub fn put_right(&self) -> bool {
+        let tid = self.memory.hold(self.cpu).holder_pid.load(Ordering::Acquire);
+        let is_fit = tid == 0 || self.is_displaced() || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::HOLDER);
+        !is_fit && ThreadClass::HOLDER.give(tid).is_ok()
+    }
+
+    /// Why batch may not run on the lane; `None`: it may.
+    pub fn kept_by(&self) -> Option<Reason> {
+        self.shared.kept_by()
+    }
+
+    /// When batch may have the lane from now on.
+    pub fn agree(&self, worth: Worth) {
+        self.shared.agree(worth);
+    }
+
+    /// What it did so far.
+    pub fn books(&self) -> HolderBooks {
+        self.shared.books()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.shared.ask_to_stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// To move batch takes system calls in which the holder may block: what batch runs meanwhile runs on a lane that
+/// nobody holds, and nobody is summoned for it.
+struct LeavesTheLane {
+    evictor: Arc<dyn Evictor>,
+    memory: Arc<LaneMemory>,
+}
+
+impl LeavesTheLane {
+    fn leave_for<T>(&self, cpu: u32, work: impl FnOnce() -> T, stays_away: impl FnOnce(&T) -> bool) -> T {
+        let hold = self.memory.hold(cpu);
+        hold.evict();
+        let done = work();
+        if !stays_away(&done) {
+            hold.hold();
+        }
+        done
+    }
+}
+
+impl Evictor for LeavesTheLane {
+    fn evict(&self, cpu: u32) -> io::Result<()> {
+        self.leave_for(cpu, || self.evictor.evict(cpu), Result::is_ok)
+    }
+
+    fn restore(&self, cpu: u32) -> io::Result<()> {
+        self.leave_for(cpu, || self.evictor.restore(cpu), |_| false)
+    }
+
+    fn has_left(&self, cpu: u32) -> bool {
+        self.leave_for(cpu, || self.evictor.has_left(cpu), |has_left| *has_left)
+    }
+
+    fn is_leaving(&self, cpu: u32) -> bool {
+        self.evictor.is_leaving(cpu)
+    }
+
+    fn came_back(&self, cpu: u32) {
+        self.evictor.came_back(cpu);
+    }
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// The holder's thread.
+struct Body<P> {
+    decider: Decider<P>,
+    backstop: Backstop,
+    ring: SummonsRing,
+    nap: Nap,
+}
+
+impl<P: LanePolicy> Body<P> {
+    fn take_place(&self) -> io::Result<()> {
+        let cpu = self.decider.cpu;
+        priority::pin_this_thread(&[cpu])?;
+        priority::make_this_thread_fifo(HOLDER_PRIORITY)?;
+        self.decider.memory.hold(cpu).holder_pid.store(own_tid(), Ordering::Release);
+        Ok(())
+    }
+
+    fn run(mut self) {
+        while !self.decider.must_stop() && !self.is_displaced() {
+            self.serve();
+            while !self.decider.must_stop() && !self.is_displaced() && self.sleep() {}
+        }
+        if self.is_displaced() {
+            self.stand_down();
+        }
+        self.leave();
+    }
+
+    /// Whether it is on another CPU: its own went offline, or somebody has moved it. The service may be there.
+    fn is_displaced(&self) -> bool {
+        // SAFETY: reads no memory of ours.
+        unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }
+    }
+
+    /// Keeps nobody waiting where it is, and sends batch away from a lane that nobody keeps.
+    fn stand_down(&mut self) {
+        let _ = ThreadClass::ORDINARY.give(own_tid());
+        self.go_where_others_are();
+        if self.decider.must_stop() {
+            return;
+        }
+        self.decider.give_up();
+        self.decider.memory.hold(self.decider.cpu).evict();
+        self.decider.shared.displaced.store(true, Ordering::Release);
+        while !self.decider.must_stop() {
+            self.decider.shared.sleep(&self.ring, None);
+        }
+    }
+
+    /// Its process keeps off request lanes, if it can.
+    fn go_where_others_are(&self) {
+        let process = rustix::process::getpid();
+        // Where it is, it is an ordinary thread.
+        let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
+    }
+
+    /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.
+    fn sleep(&mut self) -> bool {
+        let due_ns = self.decider.due();
+        let timeout_ns = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
+        let woken = self.decider.shared.sleep(&self.ring, timeout_ns);
+        let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
+        self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
+        if sleeps_on {
+            // Batch that looks for itself reads the request words, too.
+            self.decider.memory.hear(self.decider.cpu);
+        }
+        sleeps_on
+    }
+
+    /// Holds the lane for as long as the policy wants it.
+    fn serve(&mut self) {
+        let hold = self.decider.memory.hold(self.decider.cpu);
+        let came_back = self.decider.want == Want::Evicted && hold.state() == Ok(HoldState::Summoned);
+        // Running is holding: until the policy has spoken, no further summons are needed.
+        hold.hold();
+        if came_back && !self.decider.visited() {
+            self.decider.batch_came_back();
+        }
+        let mut look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
+        while !self.decider.must_stop() && !self.is_displaced() {
+            let seen = self.decider.look();
+            self.decider.ask(&seen);
+            if self.may_sleep() {
+                return;
+            }
+            self.nap(&seen, look_at_ns);
+            if self.decider.want == Want::Evicted && now_ns() >= look_at_ns {
+                self.decider.wait_until_left();
+                look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
+            }
+        }
+    }
+
+    /// Leaves the lane as the policy wants it; false: the lane is, or has to be, held.
+    fn may_sleep(&self) -> bool {
+        let decider = &self.decider;
+        let hold = decider.memory.hold(decider.cpu);
+        match decider.want {
+            Want::Held => false,
+            Want::Free => hold.release(|| decider.needs_keeper()),
+            Want::Lent => hold.lend(|| decider.needs_keeper()),
+            // A hold would keep a visitor of the service waiting.
+            Want::Evicted if !decider.has_left && !decider.visited() => false,
+            // The holder looks again when the policy wants it to, when visitors have gone, or when batch comes back.
+            Want::Evicted => {
+                hold.evict();
+                true
+            }
+        }
+    }
+
+    /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
+    fn nap(&self, seen: &Observation, look_at_ns: u64) {
+        let decider = &self.decider;
+        let began = now_ns();
+        let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
+        let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
+        let deadline = if decider.want == Want::Evicted { deadline.min(look_at_ns) } else { deadline };
+        let watched = &decider.memory.word(decider.request_lanes[0]).busy;
+        let before = decider.watched_in(seen);
+        let over = || {
+            decider.watched() != before
+                || decider.visited() != seen.service_on_batch_lane
+                || decider.shared.kept_off() != seen.terms.kept_off
+                || decider.shared.stop.load(Ordering::Relaxed)
+                || self.is_displaced()
+        };
+        let mut now = began;
+        while !over() && now < deadline {
+            self.nap.wait(watched, Duration::from_nanos(deadline - now), over);
+            now = now_ns();
+        }
+        decider.shared.napped_ns.fetch_add(now - began, Ordering::Relaxed);
+    }
+
+    /// Leaves the lane as it was found.
+    fn leave(&mut self) {
+        self.decider.let_back();
+        let hold = self.decider.memory.hold(self.decider.cpu);
+        hold.holder_pid.store(0, Ordering::Release);
+        let _ = hold.release(|| false);
+        debug_assert!(self.decider.policy.why() != Reason::Start || self.decider.want == Want::Free);
+    }
+}

@@ -1,0 +1,82 @@
+//! The audit log of lanes: what was decided for a lane, why, and what was seen of its core.
+
+use serde_json::{Map, Value, json};
+use sidelane_policy::borrow::{Action, Observation, Reason};
+
+use sidelane_diagnostics::audit::{Audit, Line};
+
+/// The audit log of a lane's decider.
+pub type LaneAudit = Audit<LaneDecision>;
+
+/// What was decided for one batch lane, why, and what was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneDecision {
+    /// The batch lane.
+    pub cpu: u32,
+    /// What was done.
+    pub action: Action,
+    /// Why.
+    pub why: Reason,
+    /// What was seen.
+    pub seen: Observation,
+}
+
+impl Line for LaneDecision {
+    /// Batch that leaves for long, or comes back.
+    fn is_event(&self) -> bool {
+        matches!(self.action, Action::Evict | Action::Restore)
+    }
+
+    fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("lane".to_owned(), json!(self.cpu));
+        fields.insert("action".to_owned(), json!(format!("{:?}", self.action).to_lowercase()));
+        fields.insert("why".to_owned(), json!(self.why.to_string()));
+        fields.insert("seen".to_owned(), Value::Object(values(&self.seen)));
+        fields
+    }
+}
+
+/// The values that were seen; what was not known is left out.
+fn values(seen: &Observation) -> Map<String, Value> {
+    let mut values = Map::new();
+    let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));
+    put("request_busy", json!(seen.request_busy));
+    put("request_since_ns", json!(seen.request_since));
+    put("service_on_batch_lane", json!(seen.service_on_batch_lane));
+    let Some(requests) = seen.requests else { return values };
+    put("queue_len", json!(requests.queue_len));
+    if let Some(running) = requests.running {
+        put("request", json!(running.number));
+        put("arrived_ns", json!(running.arrived));
+        put("started_ns", json!(running.started));
+        put("waited", json!(running.waited));
+    }
+    put("budget_ns", json!(seen.terms.budget_ns));
+    put("harm_ppm", json!(seen.terms.harm.ppm()));
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::borrow::{Requests, Running};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let seen = Observation { request_busy: true, request_since: 7, ..Observation::default() };
+        let values = Value::Object(values(&seen));
+        assert_eq!(values, json!({ "request_busy": true, "request_since_ns": 7, "service_on_batch_lane": false }));
+    }
+
+    #[test]
+    fn the_request_that_runs_is_told() {
+        let running = Running { number: 3, arrived: 1, started: 2, waited: true };
+        let requests = Some(Requests { queue_len: 4, running: Some(running) });
+        let values = values(&Observation { requests, ..Observation::default() });
+        let told = ["queue_len", "request", "arrived_ns", "started_ns"].map(|name| values[name].as_u64());
+        assert_eq!(told, [Some(4), Some(3), Some(1), Some(2)]);
+        assert_eq!(values["waited"], true);
+    }
+}

@@ -1,0 +1,143 @@
+//! What lends lanes to batch beside services: what the user asks for, and the same, found. Nothing is changed yet.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::Lending;
+
+use super::adopt::Adoptee;
+use super::beside::{Beside, BesideError};
+use super::gate::{Gate, GateChoice};
+use super::refusal::Refusal;
+use super::slowdown::{BOUND, MaxSlowdown};
+use sidelane_host::procfs::command_name;
+use sidelane_host::service::Target;
+use sidelane_rollback::own_threads::keep_off_cpus;
+
+const MAX_SLOWDOWN_ALONE: &str = "--max-slowdown is for --gate holder and --policy borrow-idle: with a budget or an objective batch may cost \
+     requests what these say, and other gates wake nobody for a request";
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The services, each with its lanes if `--lanes` says which.
+    pub services: Vec<(Target, Option<String>)>,
+    /// Confine the services to their request lanes meanwhile.
+    pub pin_service: bool,
+    /// How batch gets off a lane.
+    pub gate: GateChoice,
+    /// Who decides, and what batch may cost.
+    pub lending: Lending,
+    /// By how much batch may slow down requests, if the user says so.
+    pub max_slowdown: Option<MaxSlowdown>,
+    /// What borrows the lanes.
+    pub batch: AskedBatch,
+}
+
+/// What borrows the lanes.
+#[derive(Clone, Debug)]
+pub enum AskedBatch {
+    /// A command and its arguments.
+    Command(Vec<OsString>),
+    /// Batch that somebody else started.
+    Adopted(Target),
+}
+
+/// What borrows the lanes, found.
+pub enum FoundBatch {
+    Command(Vec<OsString>),
+    Adoptee(Adoptee),
+}
+
+/// What the user asks for, found.
+pub struct Plan {
+    pub services: Vec<Beside>,
+    pub gate: Gate,
+    pub lending: Lending,
+    /// As 0.05 for 5 %, where that is looked at.
+    pub max_slowdown: Option<f64>,
+    pub batch: FoundBatch,
+}
+
+impl Plan {
+    /// Finds what the user has named. What is in the way is noted; then it may be nothing. This
+    /// process leaves the request lanes.
+    pub fn find(asked: Asked, refusal: &mut Refusal) -> Option<Self> {
+        let services = find_services(asked.services, asked.pin_service, refusal);
+        // Before any work: to load the kernel program takes some hundred milliseconds.
+        for beside in &services {
+            refusal.note(keep_off_cpus(&beside.lanes.request_lanes).context("cannot leave the request lanes"));
+        }
+        let found = find_batch(asked.batch, asked.gate, &services, refusal);
+        let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
+        let max_slowdown = refusal.note(max_slowdown(asked.max_slowdown, &gate, &asked.lending));
+        let (gate, batch) = found?;
+        Some(Self { services, gate, lending: asked.lending, max_slowdown: max_slowdown?, batch })
+    }
+
+    /// What is going to happen, in a line for each service.
+    pub fn lines(&self) -> Vec<String> {
+        let (gate, policy) = (self.gate.name(), self.lending.policy.name());
+        let bound = self.max_slowdown.map(|bound| format!(", requests slowed down by {:.0} % at most", bound * 100.0));
+        let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
+        self.services.iter().map(|beside| format!("{}; {by}", line_of(beside))).collect()
+    }
+}
+
+fn line_of(beside: &Beside) -> String {
+    let pid = beside.service.pids.first().copied();
+    let name = pid.and_then(command_name).unwrap_or_default();
+    let more = beside.service.pids.len().saturating_sub(1);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let behind = beside.service.behind.as_ref().map(|stand| format!(" behind {}", stand.name())).unwrap_or_default();
+    let process = pid.map(|pid| format!(" ({name}, process {pid}{more}{behind})")).unwrap_or_default();
+    let (batch, requests) = (beside.lanes.batch_cpus(), &beside.lanes.request_lanes);
+    format!("batch on CPU {batch} beside {}{process} on CPU {requests}", beside.target)
+}
+
+fn find_services(named: Vec<(Target, Option<String>)>, pin_service: bool, refusal: &mut Refusal) -> Vec<Beside> {
+    let mut services = Vec::new();
+    for (target, lanes) in named {
+        let found = Beside::find(target, lanes.as_deref(), pin_service);
+        // Without privileges other users' sockets are not seen.
+        if refusal.lacks_privileges() && found.as_ref().is_err_and(BesideError::is_unseen) {
+            continue;
+        }
+        services.extend(refusal.note(found));
+    }
+    if services.len() > 1 {
+        refusal.note(Beside::together(&services));
+    }
+    services
+}
+
+fn find_batch(
+    batch: AskedBatch,
+    gate: GateChoice,
+    services: &[Beside],
+    refusal: &mut Refusal,
+) -> Option<(Gate, FoundBatch)> {
+    match batch {
+        AskedBatch::Command(command) => {
+            let gate = refusal.note(Gate::choose(gate, &command))?;
+            Some((gate, FoundBatch::Command(command)))
+        }
+        AskedBatch::Adopted(target) => {
+            let pids = services.iter().flat_map(|beside| beside.service.pids.iter().copied()).collect();
+            let gate = refusal.note(Gate::choose_for_adopted(gate));
+            let adoptee = refusal.note(Adoptee::find(&target, &pids));
+            gate.zip(adoptee.map(FoundBatch::Adoptee))
+        }
+    }
+}
+
+/// The bound on the slowdown of requests, where there is one.
+fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
+    let can_keep = *gate == Gate::Holder && !lending.policy.needs_requests();
+    match wanted {
+        Some(MaxSlowdown::Bound(_)) if !can_keep => bail!(MAX_SLOWDOWN_ALONE),
+        Some(MaxSlowdown::Bound(bound)) => Ok(Some(bound)),
+        Some(MaxSlowdown::Any) => Ok(None),
+        None => Ok(can_keep.then_some(BOUND)),
+    }
+}

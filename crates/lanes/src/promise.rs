@@ -1,0 +1,200 @@
+//! The overlap promise: whether batch kept off a service, why it did not where that is known, and what to do.
+//!
+//! The judgement is `sidelane_policy::borrow::promise`. Here it gets its words, for runs, comparisons and the agent.
+
+use std::fmt;
+
+use sidelane_policy::borrow::promise::{BOUND_PPM, Kind, MARGIN_NS, Overlap, Standing};
+use sidelane_report::{Check, Unit};
+
+use super::gate::Gate;
+use sidelane_diagnostics::note::Note;
+
+/// What else is known of the time in which overlap was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Circumstances {
+    /// Gate of batch.
+    pub gate: Gate,
+    /// Whether this process was stopped, so that no holder ran.
+    pub was_stopped: bool,
+    /// Note of that time that explains overlap best; see [`Note::explaining`].
+    pub note: Option<Note>,
+}
+
+/// The overlap of one service, judged.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    /// Service, as the user named it.
+    pub service: String,
+    overlap: Overlap,
+    bound_ppm: u32,
+    why: Why,
+}
+
+/// The cause of overlap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Why {
+    /// The gate is one to compare with.
+    Gate(&'static str),
+    ShortTurns {
+        turn_ns: u64,
+    },
+    Stopped,
+    Noted(Note),
+    Unknown {
+        each_ns: u64,
+    },
+}
+
+impl Why {
+    fn of(overlap: &Overlap, bound_ppm: u32, circumstances: Circumstances) -> Self {
+        let Circumstances { gate, was_stopped, note } = circumstances;
+        if matches!(gate, Gate::SchedIdle | Gate::CoreSched | Gate::Freezer) {
+            return Self::Gate(gate.name());
+        }
+        match (overlap.kind(bound_ppm), note) {
+            (Kind::ShortTurns(turn_ns), _) => Self::ShortTurns { turn_ns },
+            _ if was_stopped => Self::Stopped,
+            (_, Some(note)) => Self::Noted(note),
+            (Kind::Stayed(each_ns), None) => Self::Unknown { each_ns },
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gate(name) => write!(
+                f,
+                "the gate {name} is one to compare with, and does not keep batch off; choose --gate holder (gate = \
+                 \"holder\" in [lanes])"
+            ),
+            Self::ShortTurns { turn_ns } => write!(
+                f,
+                "turns of the service last {} on average, and batch needs some µs of each to leave; allow that with \
+                 --budget, as in --budget 2ms, or lend longer pauses only, as in --min-idle 1ms (budget, min_idle in \
+                 [lanes])",
+                Unit::Ns.human(*turn_ns as f64)
+            ),
+            Self::Stopped => write!(
+                f,
+                "sidelane was stopped (SIGSTOP), so batch ran on until the guardian froze it; let sidelane run, or \
+                 end it with SIGTERM"
+            ),
+            Self::Noted(note) => note.fmt(f),
+            Self::Unknown { each_ns } => write!(
+                f,
+                "batch stayed for {} of each turn of the service on average; check its scheduling class (ps -eLo \
+                 pid,tid,cls,rtprio,psr,comm) and this machine (sidelane doctor)",
+                Unit::Ns.human(*each_ns as f64)
+            ),
+        }
+    }
+}
+
+impl Promise {
+    /// Judges the overlap beside `service` under the bound that was asked for, or else 1 %.
+    pub fn new(service: String, overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Self {
+        let bound_ppm = bound_ppm.unwrap_or(BOUND_PPM);
+        Self { service, overlap, bound_ppm, why: Why::of(&overlap, bound_ppm, circumstances) }
+    }
+
+    /// Whether the bound is passed by more than a single accident explains.
+    pub fn is_broken(&self) -> bool {
+        self.overlap.standing(self.bound_ppm) == Standing::Broken
+    }
+
+    /// The judgement as a check of a result.
+    pub fn to_check(&self) -> Check {
+        let percent = self.overlap.share_ppm().map(percent);
+        let name = format!("overlap beside {}", self.service);
+        let check = Check::at_most(name, percent, percent_of_bound(self.bound_ppm), Unit::Percent);
+        match self.overlap.standing(self.bound_ppm) {
+            Standing::Undecided => check.undecided(format!(
+                "a longer run: the bound has to be passed by {} of overlap, as one accident of the machine may cause \
+                 less",
+                Unit::Ns.human(MARGIN_NS as f64)
+            )),
+            Standing::Kept | Standing::Broken => check,
+        }
+    }
+}
+
+/// Says that the promise is broken.
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, overlap, bound_ppm, why } = self;
+        let human = |ns: u64| Unit::Ns.human(ns as f64);
+        write!(
+            f,
+            "promise broken: batch ran beside {service} for {} of its time ({} of {}; bound {}): {why}",
+            overlap.share_ppm().map_or_else(|| "an unknown part".to_owned(), |ppm| Unit::Percent.human(percent(ppm))),
+            human(overlap.overlap_ns),
+            human(overlap.service_ns),
+            Unit::Percent.human(percent_of_bound(*bound_ppm))
+        )
+    }
+}
+
+/// Percent of a bound in millionths.
+pub fn percent_of_bound(bound_ppm: u32) -> f64 {
+    percent(bound_ppm)
+}
+
+fn percent(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_report::Verdict;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn promise(overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Promise {
+        Promise::new("port:7000".to_owned(), overlap, bound_ppm, circumstances)
+    }
+
+    fn stays() -> Overlap {
+        Overlap { service_ns: 5_000 * MS, overlap_ns: 2_750 * MS, turns: 500 }
+    }
+
+    #[test]
+    fn the_line_has_share_bound_cause_and_advice() {
+        let unknown = promise(stays(), None, Circumstances::default()).to_string();
+        let wanted = "promise broken: batch ran beside port:7000 for 55.0 % of its time (2.75 s of 5.00 s; bound 1.0 \
+                      %): batch stayed for 5.5 ms of each turn of the service on average; check";
+        assert!(unknown.starts_with(wanted), "{unknown}");
+        let note = Some(Note::Leaks { times: 7 });
+        let leaks = promise(stays(), Some(500), Circumstances { note, ..Circumstances::default() }).to_string();
+        assert!(leaks.contains("bound 0.05 %): the kernel let batch run 7 times in a lane that was held;"), "{leaks}");
+    }
+
+    #[test]
+    fn a_cause_that_is_surer_goes_first() {
+        let note = Some(Note::Leaks { times: 1 });
+        let all = |gate| Circumstances { gate, was_stopped: true, note: note.clone() };
+        let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
+        let why = |overlap, circumstances| promise(overlap, None, circumstances).why;
+        assert_eq!(why(stays(), all(Gate::SchedIdle)), Why::Gate("sched-idle"));
+        assert_eq!(why(redis, all(Gate::Holder)), Why::ShortTurns { turn_ns: 24_474 });
+        assert_eq!(why(stays(), all(Gate::Holder)), Why::Stopped);
+        let noted = Circumstances { was_stopped: false, ..all(Gate::Holder) };
+        assert_eq!(why(stays(), noted), Why::Noted(Note::Leaks { times: 1 }));
+    }
+
+    #[test]
+    fn a_check_is_missed_only_where_the_promise_is_broken() {
+        let verdict = |overlap, bound| {
+            let promise = promise(overlap, bound, Circumstances::default());
+            assert_eq!(promise.is_broken(), promise.to_check().verdict == Verdict::Missed);
+            promise.to_check().verdict
+        };
+        assert_eq!(verdict(stays(), None), Verdict::Missed);
+        assert_eq!(verdict(stays(), Some(600_000)), Verdict::Holds);
+        let short = Overlap { service_ns: 20 * MS, overlap_ns: 8 * MS, turns: 2 };
+        assert_eq!((verdict(short, None), verdict(Overlap::default(), None)), (Verdict::Undecided, Verdict::Undecided));
+    }
+}

@@ -1,0 +1,169 @@
+//! `sidelane run`: a batch command, or batch that is there already, in the idle moments of a service.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::plan::{Asked, FoundBatch, Plan};
+use super::refusal::Refusal;
+use super::session::{Session, SessionOptions};
+use super::summary::Summary;
+use super::talk::{Talk, TalkOptions};
+use sidelane_diagnostics::audit::{AuditFile, AuditLevel};
+use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_host::topology::PairKind;
+use sidelane_report::check_writable;
+
+/// What `sidelane run` was asked to do.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// Services, lanes and batch.
+    pub asked: Asked,
+    /// Where the audit log goes, and what is in it.
+    pub audit: Option<(PathBuf, AuditLevel)>,
+    /// Where the figures go in the end.
+    pub json: Option<PathBuf>,
+    /// How long the batch command may go on after a signal that asks it to end.
+    pub grace: Duration,
+    /// What to do when batch cannot run.
+    pub on_blocked: OnBlocked,
+    /// Bound of the overlap, in millionths of a service's time; `None`: 1 %.
+    pub max_overlap_ppm: Option<u32>,
+    /// The command may enter real-time classes.
+    pub allow_realtime: bool,
+    /// What is said meanwhile.
+    pub talk: TalkOptions,
+}
+
+/// What to do when batch has been kept off all its lanes for so long.
+#[derive(Clone, Copy, Debug)]
+pub struct OnBlocked {
+    /// How long.
+    pub after: Duration,
+    /// End the run, instead of saying so.
+    pub ends: bool,
+}
+
+/// A run that can be.
+pub struct Run {
+    plan: Plan,
+    audit: Option<(PathBuf, AuditLevel)>,
+    grace: Duration,
+    on_blocked: OnBlocked,
+    max_overlap_ppm: Option<u32>,
+    allow_realtime: bool,
+    talk: TalkOptions,
+}
+
+impl Run {
+    /// Finds what the user has named. Nothing is changed.
+    ///
+    /// # Errors
+    /// All that is in the way, at once.
+    pub fn prepare(options: RunOptions) -> Result<Self, Refusal> {
+        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, talk } = options;
+        let mut refusal = Refusal::of_privileges();
+        let plan = Plan::find(asked, &mut refusal);
+        for path in audit.iter().map(|(path, _)| path).chain(&json) {
+            refusal.note(check_writable(path));
+        }
+        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, talk })
+    }
+
+    /// What is going to happen: a line for each service.
+    pub fn lines(&self) -> Vec<String> {
+        let declared = self.plan.services.iter().any(|beside| beside.lanes.kind == PairKind::Declared);
+        let gain = declared.then(|| NO_CORE_SHARED.to_owned());
+        gain.into_iter().chain(self.plan.lines()).collect()
+    }
+
+    /// Runs the command to its end, or adopted batch to its end or until a signal asks to give it back; returns its
+    /// exit code and what the run came to.
+    pub fn run(self) -> Result<(u8, Summary)> {
+        let mut talk = Talk::new(self.talk);
+        let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.lines(), self.plan);
+        let session_options = SessionOptions {
+            class: gate.batch_class(),
+            hold: Some(lending),
+            gate,
+            audit: self.audit.map(create).transpose()?,
+            max_slowdown,
+            quiet: false,
+            allow_realtime: self.allow_realtime,
+        };
+        // Before any thread is started, so that no thread takes a signal away.
+        let signals = PosixSignals::listen().context("cannot listen for signals")?;
+        let mut session = match batch {
+            FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
+            FoundBatch::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
+        };
+        lines.iter().for_each(|line| talk.say(line));
+        let lanes = session.lanes().clone();
+        let watched = watch(&mut session, &signals, self.grace, self.on_blocked, &mut talk);
+        if watched.is_err() {
+            session.kill();
+        }
+        let outcome = session.end()?;
+        watched?;
+        Ok((outcome.exit_code(), Summary::new(&outcome, lanes, self.max_overlap_ppm)))
+    }
+}
+
+fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel)> {
+    let failed = format!("cannot write the audit log {}", path.display());
+    let file = AuditFile::create(path).context(failed)?;
+    Ok((file, level))
+}
+
+/// What is to be gained where the kernel shows no common core.
+const NO_CORE_SHARED: &str = "as far as the kernel shows, the lanes share no core: batch there cannot slow the service down by \
+     sharing one, and a run gains no more than that both never work at once (sidelane compare says what it is worth)";
+
+/// Looks after the session and passes signals on until the batch command has ended.
+fn watch(
+    session: &mut Session,
+    signals: &PosixSignals,
+    grace: Duration,
+    on_blocked: OnBlocked,
+    talk: &mut Talk,
+) -> Result<()> {
+    let mut deadline: Option<Instant> = None;
+    while !session.has_ended() {
+        if let Some(caught) = signals.wait(session.due()).context("cannot wait for signals")? {
+            pass_on(session, caught);
+            let asked_to_end = caught.asks_to_end();
+            if asked_to_end && session.is_adopted() {
+                return Ok(());
+            }
+            if asked_to_end && deadline.is_none() {
+                deadline = Some(Instant::now() + grace);
+            }
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            session.kill();
+        }
+        session.supervise()?;
+        if let Some((since, why)) = session.blocked().filter(|(since, _)| *since >= on_blocked.after) {
+            if on_blocked.ends {
+                bail!(
+                    "batch was kept off its lanes for {:.0} s ({why}), and --on-blocked fail ends it",
+                    since.as_secs_f64()
+                );
+            }
+            session.note_blocked(on_blocked.after, why);
+        }
+        talk.go_on(session);
+    }
+    Ok(())
+}
+
+fn pass_on(session: &Session, caught: Caught) {
+    match caught.signal {
+        libc::SIGCHLD | libc::SIGCONT => {}
+        libc::SIGTSTP => session.stop_with_batch(),
+        // The terminal has sent it to the batch command too.
+        _ if caught.from_terminal => {}
+        signal => session.signal(signal),
+    }
+}

@@ -1,0 +1,445 @@
+//! A session: one batch, a command or adopted, borrowing the lanes of one service, from start to end.
+//!
+//! Order is everything here. What can fail without touching the machine comes first; the
+//! guardian knows of each change before it is made; batch runs last. At the end batch goes
+//! first, and the lanes are let go only when nothing is left to run in them.
+
+mod options;
+mod pinned;
+mod rank;
+mod served;
+mod start;
+mod watch;
+mod work;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sidelane_policy::borrow::Reason;
+
+use crate::adopt::Adoptee;
+use crate::batch::exit_code;
+use crate::beside::Beside;
+use crate::cage::Cage;
+use crate::gate::{Gate, LaneKeeper};
+use crate::holder::HolderBooks;
+use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
+use crate::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
+use crate::watchdog::LaneWatch;
+pub use options::SessionOptions;
+use rank::Rank;
+use served::{Guest, Served};
+use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::clock::now_ns;
+use sidelane_host::posix_signals::stop_this_process;
+use sidelane_host::procfs::{is_stuck, thread_name};
+use sidelane_host::service::Target;
+use sidelane_host::topology::Lanes;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_requests::{RequestSource, Source};
+use sidelane_rollback::claim::{Claim, Claimant};
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::own_threads::keep_off_cpus;
+use sidelane_rollback::{Ticket, Undo, own_threads};
+use sidelane_tracker::books::Books;
+use sidelane_tracker::scheduler::Scheduler;
+use sidelane_tracker::tracker::{LaneMemory, Tracker};
+use sidelane_tracker::tracking::BatchTracking;
+use start::{Stage, Started, adopt_batch, start_batch, start_guardian, undo};
+pub use work::Ending;
+use work::{Wanted, Work};
+
+/// Batch that was killed is gone by then, unless it is stuck.
+const DIES_WITHIN: Duration = Duration::from_secs(1);
+const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The library of the gate reads the words of one service.
+const INSTRUMENTED_BESIDE_ONE: &str =
+    "--gate instrumented works beside one service; name one --service, or use --gate holder";
+
+/// What a session came to.
+pub struct Outcome {
+    /// How batch ended.
+    pub ending: Ending,
+    /// What the kernel counted, from start to end.
+    pub books: Books,
+    /// What the lanes' keepers did.
+    pub holders: HolderBooks,
+    /// How batch got off its lanes.
+    pub gate: Gate,
+    /// What it came to for each service, in the order in which they were named.
+    pub services: Vec<ServiceOutcome>,
+    /// Whether this process was stopped meanwhile, so that no holder ran.
+    pub was_stopped: bool,
+    /// What was degraded or went wrong on the way.
+    pub notes: Vec<Note>,
+}
+
+/// What a session came to for one service.
+#[derive(Clone, Debug)]
+pub struct ServiceOutcome {
+    /// As the user named it.
+    pub target: Target,
+    /// Its lanes.
+    pub lanes: Lanes,
+    /// On what terms they were lent, if they were held at all.
+    pub terms: Option<FinalTerms>,
+    /// Where its requests were learned from, if the policy had to know them.
+    pub requests: Option<Source>,
+    /// How it stood with its objective, if it has one.
+    pub objective: Option<ObjectiveOutcome>,
+    /// What batch cost its requests, if that was looked at and they could be seen.
+    pub slowdown: Option<SlowdownOutcome>,
+}
+
+impl ServiceOutcome {
+    fn of((index, served): (usize, &Served), slowdown: Option<&SlowdownKeeper>) -> Self {
+        let slowdown = slowdown.filter(|_| served.requests.is_some());
+        Self {
+            objective: served.terms.as_ref().and_then(TermsKeeper::objective),
+            slowdown: slowdown.and_then(|slowdown| slowdown.outcome(index as u64)),
+            target: served.beside.target.clone(),
+            lanes: served.beside.lanes.clone(),
+            terms: served.terms.as_ref().map(TermsKeeper::present),
+            requests: served.requests.as_ref().map(RequestSource::name),
+        }
+    }
+}
+
+impl Outcome {
+    /// The batch command's exit code, as a shell would report it. That of adopted batch is for others to know.
+    pub fn exit_code(&self) -> u8 {
+        match &self.ending {
+            Ending::Command(status) => exit_code(*status) as u8,
+            Ending::GivenBack(_) => 0,
+        }
+    }
+}
+
+/// A running session.
+pub struct Session {
+    served: Vec<Served>,
+    /// Of all services.
+    lanes: Lanes,
+    tracker: Rc<Tracker>,
+    job: BatchTracking,
+    gate: Gate,
+    cage: Arc<Cage>,
+    keepers: Vec<LaneKeeper>,
+    scheduler: Option<Scheduler>,
+    watch: Option<LaneWatch>,
+    work: Work,
+    guardian: Guardian,
+    claims: Vec<Claim>,
+    log: Option<AuditLog>,
+    notes: BTreeSet<Note>,
+    slowdown: Option<SlowdownKeeper>,
+    began: Books,
+    strays_seen: u64,
+    was_stopped: bool,
+    service_looked_at: Instant,
+    rank: Rank,
+    /// Notes that nobody has been told of.
+    news: Vec<Note>,
+    blocked: Blocked,
+}
+
+/// Since when batch may not run on any lane, and how long it had run then.
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    since: Instant,
+    batch_ns: u64,
+    why: Option<Reason>,
+}
+
+impl Session {
+    /// Starts `command` beside these services, of which there is at least one.
+    pub fn start(services: Vec<Beside>, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        Self::begin(services, Wanted::Command(command), options)
+    }
+
+    /// Adopts batch beside these services, of which there is at least one.
+    pub fn adopt(services: Vec<Beside>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
+        Self::begin(services, Wanted::Adoptee(adoptee), options)
+    }
+
+    fn begin(services: Vec<Beside>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
+        let lanes = Beside::together(&services)?;
+        let gate = options.gate.clone();
+        ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
+        let guests: Vec<Guest> = services.into_iter().map(|beside| Guest::new(beside, &options)).collect();
+        // First, because its errors name the privileges that are missing.
+        let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
+        let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
+        let job = BatchTracking::start(&tracker, None)?;
+        keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lanes")?;
+        // A moment before the guardian, who is to hold them too.
+        let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
+        let pinned = served.iter().flat_map(Served::to_be_pinned).map(|pid| Claim::to_move_threads(pid, Claimant::Run));
+        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
+        let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
+        let mut guardian = start_guardian(&claims, &tracker)?;
+        guardian.add(claims.iter().map(Claim::undo))?;
+        claims.iter().try_for_each(Claim::announce)?;
+        let slowdown = Self::measure_slowdown(&served, &options);
+        let rank = Rank::of(&options, matches!(wanted, Wanted::Command(_)));
+        let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
+        let started = match wanted {
+            Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
+            Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
+        };
+        let Started { cage, keepers, scheduler, watch, work, log } = match started {
+            Ok(started) => started,
+            Err(error) => return Err(undo(guardian, error)),
+        };
+        let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
+        let beside = (!guardian.is_apart()).then_some(Note::GuardianInGroup);
+        let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).collect();
+        Ok(Self {
+            served,
+            lanes,
+            tracker,
+            job,
+            gate,
+            cage,
+            keepers,
+            scheduler,
+            watch,
+            work,
+            guardian,
+            claims,
+            log,
+            notes,
+            slowdown,
+            began,
+            strays_seen,
+            was_stopped: false,
+            service_looked_at: Instant::now(),
+            rank,
+            news: Vec::new(),
+            blocked: Blocked { since: Instant::now(), batch_ns: 0, why: None },
+        })
+    }
+
+    /// Nothing where no request can be seen, or nobody asks.
+    fn measure_slowdown(served: &[Served], options: &SessionOptions) -> Option<SlowdownKeeper> {
+        let min_idle_ns = options.hold?.config.min_idle_ns;
+        let bound = options.max_slowdown.filter(|_| served.iter().any(|served| served.requests.is_some()))?;
+        let now = now_ns();
+        let mut keeper = SlowdownKeeper::new(bound, min_idle_ns, now);
+        keeper.measure(&(0..served.len() as u64).collect(), now);
+        Some(keeper)
+    }
+
+    /// What was noted since the last call.
+    pub fn take_news(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What was counted so far.
+    pub fn books(&self) -> Books {
+        self.memory().books().since(&self.began)
+    }
+
+    /// For how long batch has not been allowed to run on any of its lanes, and why.
+    pub fn blocked(&self) -> Option<(Duration, Reason)> {
+        Some((self.blocked.since.elapsed(), self.blocked.why?))
+    }
+
+    /// The lanes of all its services.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The memory shared with the kernel program.
+    pub fn memory(&self) -> Arc<LaneMemory> {
+        self.tracker.memory()
+    }
+
+    /// The kernel's side.
+    pub fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    /// The batch command's processes that are alive.
+    pub fn batch_processes(&self) -> Vec<u32> {
+        self.job.processes()
+    }
+
+    /// Whether batch has ended.
+    pub fn has_ended(&self) -> bool {
+        self.work.has_ended(&self.job)
+    }
+
+    /// What was learned from the requests of the first service, if lanes are held.
+    pub fn learned(&self) -> Option<Learned> {
+        self.served[0].terms.as_ref().map(TermsKeeper::learned)
+    }
+
+    /// Goes on from what another session has learned of the same service and batch command.
+    pub fn take_over(&mut self, learned: &Learned) {
+        self.served[0].terms.iter_mut().for_each(|terms| terms.take_over(learned));
+    }
+
+    /// Whether batch was adopted.
+    pub fn is_adopted(&self) -> bool {
+        matches!(self.work, Work::Adopted(_))
+    }
+
+    /// Sends a batch command a signal. Adopted batch is not ours to signal.
+    pub fn signal(&self, signal: i32) {
+        self.work.signal(signal);
+    }
+
+    /// Ends the batch command and everything it started, now. Adopted batch goes on.
+    pub fn kill(&mut self) {
+        self.cage.kill();
+        self.work.signal(libc::SIGKILL);
+        self.end_scheduler();
+    }
+
+    /// Ends batch's scheduler, if it has one: a thread that never gets its lane could not even die.
+    fn end_scheduler(&mut self) {
+        if self.scheduler.is_some() {
+            self.keepers.iter().for_each(LaneKeeper::dismiss_from_scheduler);
+            self.scheduler = None;
+        }
+    }
+
+    /// Freezes or thaws the batch command.
+    fn pause(&self, paused: bool) {
+        let _ = self.cage.pause(paused);
+    }
+
+    /// Ctrl-Z: batch stops first, then this process, until the shell continues it.
+    pub fn stop_with_batch(&self) {
+        self.pause(true);
+        stop_this_process();
+        self.signal(libc::SIGCONT);
+        self.pause(false);
+    }
+
+    /// Takes down what was put up, batch first. Works at any time.
+    pub fn end(mut self) -> Result<Outcome> {
+        self.tell_findings();
+        // Batch that it has stopped goes on, and ends or is given back like any other.
+        self.watch = None;
+        if !self.is_adopted() {
+            self.end_command()?;
+        }
+        self.cage.retire();
+        if let Work::Adopted(adopted) = &mut self.work {
+            adopted.note_families(&self.job, &mut self.guardian)?;
+        }
+        for served in &mut self.served {
+            served.follow_pinned(&served.tracking.processes().into_iter().collect(), &mut self.guardian)?;
+        }
+        // Adopted batch goes on, and where it does is no concern of these books.
+        let at_end = self.is_adopted().then(|| self.memory().books());
+        if let Err(error) = self.guardian.undo_all() {
+            let _ = self.guardian.dismiss();
+            return Err(error).context("cannot undo all changes to the machine");
+        }
+        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
+        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
+        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let of_service = |served| ServiceOutcome::of(served, self.slowdown.as_ref());
+        let services = self.served.iter().enumerate().map(of_service).collect();
+        self.note_unused(&books);
+        let (ending, why) = self.work.finish()?;
+        let of_ending = self.rank.of_ending(&ending);
+        self.keepers.clear();
+        self.tracker.detach();
+        if let Some(log) = &mut self.log {
+            log.note(now_ns(), "end", &why);
+            let state = log.end();
+            self.notes.retain(|note| !note.is_of_audit());
+            self.notes.extend(Note::of_audit(log.path(), &state));
+        }
+        drop(self.claims);
+        self.guardian.dismiss().context("cannot send the guardian home")?;
+        let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
+        let notes = self.notes.into_iter().chain(of_ending).chain(of_services).chain(leak_notes(&books, holders));
+        let notes = notes.chain(own_threads::notes()).collect();
+        Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
+    }
+
+    fn end_command(&mut self) -> Result<()> {
+        let leftovers = self.cage.processes().len();
+        if self.has_ended() {
+            if leftovers > 0 {
+                self.note(Note::LeftoversEnded { processes: leftovers });
+            }
+            let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
+            let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
+            self.guardian.withdraw(families)?;
+        }
+        // Where there are no groups the guardian knows of the batch command alone.
+        self.cage.kill();
+        self.end_scheduler();
+        self.say_what_is_stuck();
+        Ok(())
+    }
+
+    /// Says which process does not die, at once: until it does its groups cannot be removed.
+    fn say_what_is_stuck(&self) {
+        let (began, stuck) = (Instant::now(), || self.cage.processes().into_iter().find(|pid| is_stuck(*pid)));
+        while let Some(pid) = stuck() {
+            if began.elapsed() >= DIES_WITHIN {
+                let name = thread_name(pid, pid);
+                return eprint_fitted(&format!(
+                    "sidelane: process {name} of the batch does not end: it is in a system call that no signal interrupts; \
+                     see where with cat /proc/{pid}/stack"
+                ));
+            }
+            sleep(STUCK_LOOK_EVERY);
+        }
+    }
+
+    /// Batch has been kept off for so long.
+    pub fn note_blocked(&mut self, after: Duration, why: Reason) {
+        if why != Reason::ServiceOnBatchLane && why != Reason::KeptOff {
+            self.note(Note::Blocked { seconds: after.as_secs(), why: why.to_string() });
+        }
+    }
+
+    /// Notes something once, however often it is seen.
+    fn note(&mut self, what: Note) {
+        if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
+            log.note(now_ns(), "note", &what.to_string());
+        }
+        if self.notes.insert(what.clone()) {
+            self.news.push(what);
+        }
+    }
+}
+
+/// From this share of all switches on it is said that the kernel hides some.
+const UNTOLD_ONE_IN: u64 = 200;
+
+fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note> {
+    let leaks = books.sum(|lane| lane.leaks);
+    let strays = books.sum(|lane| lane.batch_strays);
+    let lc_strays = books.sum(|lane| lane.lc_strays);
+    let (untold, switches) = (books.sum(|lane| lane.untold), books.sum(|lane| lane.switches));
+    // Fewer change no figure that is shown.
+    let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
+    let errors = holders.evictor_errors;
+    let broken = holders.promises_broken;
+    let unbelieved_ms = books.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
+    let notes = [
+        (leaks, Note::Leaks { times: leaks }),
+        (strays, Note::BatchStrays { times: strays }),
+        (lc_strays, Note::ServiceStrays { times: lc_strays }),
+        (untold_share, Note::SwitchesUntold { times: untold, of: switches }),
+        (errors, Note::EvictionsFailed { times: errors }),
+        (broken, Note::PromisesBroken { times: broken }),
+        (unbelieved_ms, Note::ExcusesNotBelieved { ms: unbelieved_ms }),
+    ];
+    notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
+}

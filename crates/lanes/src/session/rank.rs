@@ -1,0 +1,169 @@
+//! Batch below the holder of its lane: what a command gives up for that, and the regular look at threads that have
+//! another class, other CPUs or another group all the same.
+
+use std::time::{Duration, Instant};
+
+use super::Session;
+use super::options::SessionOptions;
+use super::work::{Ending, Work};
+use crate::batch::BatchClass;
+use crate::gate::LaneKeeper;
+use crate::watchdog::LaneWatch;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::rights;
+use sidelane_host::topology::Lanes;
+use sidelane_tracker::books::Books;
+
+/// Batch chooses the names of its threads, so notes that have one are bounded.
+const NAMES_MAX: usize = 8;
+/// A command that has used no CPU is looked at once while it runs, after this time.
+const UNUSED_LOOK_AFTER: Duration = Duration::from_secs(10);
+/// Shorter runs say nothing about a command that waits.
+const UNUSED_IDLE_MIN_NS: u64 = 1_000_000_000;
+/// A command that uses less than one part in this many of the request lanes' idle time has used none.
+const UNUSED_SHARE: u64 = 100;
+/// The signals of which the kernel makes a core dump.
+const DUMPING: [i32; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
+
+/// What is known of batch's place below the holder.
+pub(super) struct Rank {
+    began: Instant,
+    /// The class that batch is kept in; `None` if it may choose.
+    class: Option<BatchClass>,
+    is_command: bool,
+    is_allowed: bool,
+    /// The kernel would hand core dumps to a program, and is kept from it.
+    withholds_dumps: bool,
+    /// Whether the command has used any CPU was looked at while it ran.
+    use_seen: bool,
+}
+
+impl Rank {
+    pub(super) fn of(options: &SessionOptions, is_command: bool) -> Self {
+        let class = options.keeps_class().then_some(options.class);
+        let withholds_dumps = is_command && class.is_some() && rights::dumps_go_to_a_program();
+        let is_allowed = options.allow_realtime;
+        Self { began: Instant::now(), class, is_command, is_allowed, withholds_dumps, use_seen: false }
+    }
+
+    /// What is to be said at the start.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let keeps_rights = self.is_command && self.class.is_some() && !rights::can_give_up();
+        let notes = [(self.is_allowed, Note::RealtimeAllowed), (keeps_rights, Note::RightsStay)];
+        notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()
+    }
+
+    /// What is to be said of how the command ended.
+    pub(super) fn of_ending(&self, ending: &Ending) -> Option<Note> {
+        use std::os::unix::process::ExitStatusExt;
+        let Ending::Command(status) = ending else { return None };
+        let signal = status.signal().filter(|signal| self.withholds_dumps && DUMPING.contains(signal))?;
+        Some(Note::CoreDumpWithheld { signal })
+    }
+}
+
+/// The CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
+fn unused(books: &Books, lanes: &Lanes) -> Option<u64> {
+    let (batch_ns, busy_ns) = (books.batch_ns(lanes), books.lc_ns(lanes));
+    left_unused(batch_ns, (books.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
+}
+
+fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
+    let is_unused = idle_ns >= UNUSED_IDLE_MIN_NS && batch_ns.saturating_mul(UNUSED_SHARE) < idle_ns;
+    is_unused.then_some(batch_ns / 1_000_000)
+}
+
+impl Session {
+    /// Puts threads right that have left batch's class, CPUs or group.
+    pub(super) fn look_at_rank(&mut self) {
+        if self.cage.fetch_back() > 0 {
+            self.note(Note::BatchLeftGroup);
+        }
+        let class = match self.rank.class {
+            // Its scheduler was put out.
+            Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
+            class => class,
+        };
+        for lane in self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
+            self.note(Note::KeeperLowered { lane });
+        }
+        if self.watch.as_ref().is_some_and(LaneWatch::put_right) {
+            self.note(Note::WatchdogLowered);
+        }
+        let right = self.cage.put_right(class);
+        if let Some(thread) = right.class {
+            self.note_named(Note::BatchRaised { thread });
+        }
+        if let Some(what) = right.cpus {
+            self.note_named(Note::BatchWidened { what });
+        }
+        if let Some(thread) = right.kept {
+            self.note_named(Note::BatchKept { thread });
+        }
+        if !self.rank.use_seen && self.rank.began.elapsed() >= UNUSED_LOOK_AFTER {
+            self.rank.use_seen = true;
+            let books = self.books();
+            self.note_unused(&books);
+        }
+    }
+
+    /// Notes a command that waits while a daemon may work for it, unless it was kept off its lanes.
+    pub(super) fn note_unused(&mut self, books: &Books) {
+        let is_kept_off =
+            |note: &Note| matches!(note, Note::Blocked { .. } | Note::KeptOff { .. } | Note::SlowsDown { .. });
+        let is_told = |note: &Note| matches!(note, Note::CommandUsedNoCpu { .. });
+        if !matches!(self.work, Work::Command(_)) || self.notes.iter().any(|note| is_kept_off(note) || is_told(note)) {
+            return;
+        }
+        if let Some(cpu_ms) = unused(books, &self.lanes) {
+            let seconds = self.rank.began.elapsed().as_secs();
+            self.note(Note::CommandUsedNoCpu { seconds, cpu_ms });
+        }
+    }
+
+    /// Notes what has a name that batch chose, up to a bound.
+    pub(super) fn note_named(&mut self, note: Note) {
+        let named = |note: &&Note| {
+            matches!(
+                note,
+                Note::BatchRaised { .. }
+                    | Note::BatchWidened { .. }
+                    | Note::BatchKept { .. }
+                    | Note::LeftAdopted { .. }
+                    | Note::BatchOutranked { .. }
+                    | Note::BatchStayed { .. }
+                    | Note::BatchStopped { .. }
+                    | Note::BatchNotStopped { .. }
+            )
+        };
+        if self.notes.iter().filter(named).count() < NAMES_MAX {
+            self.note(note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_unused_below_a_hundredth_of_the_idle_time() {
+        const S: u64 = 1_000_000_000;
+        assert_eq!(left_unused(0, S), Some(0));
+        assert_eq!(left_unused(50_000_000, 60 * S), Some(50));
+        // A hundredth, and idle time of less than a second, say nothing.
+        assert_eq!(left_unused(S, 100 * S), None);
+        assert_eq!(left_unused(0, S - 1), None);
+    }
+}

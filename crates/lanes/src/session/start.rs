@@ -1,0 +1,194 @@
+//! How batch is started: the guardian, the changes to the machine, and then the command, in that order.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+
+use super::super::adopt::{Adopted, Adoptee};
+use super::super::batch::StartBarrier;
+use super::super::beside::settle;
+use super::super::cage::Cage;
+use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
+use super::options::SessionOptions;
+use super::served::Served;
+use super::work::Work;
+use crate::log::LaneAudit;
+use crate::watchdog::LaneWatch;
+use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
+use sidelane_host::clock::now_ns;
+use sidelane_host::corecookie::CoreCookie;
+use sidelane_host::thread::Thread;
+use sidelane_host::topology::Lanes;
+use sidelane_rollback::Undo;
+use sidelane_rollback::change::own_groups;
+use sidelane_rollback::claim::Claim;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_tracker::scheduler::Scheduler;
+use sidelane_tracker::tracker::Tracker;
+use sidelane_tracker::tracking::{BatchTracking, ServiceTracking};
+
+/// The parts of a session that start with batch.
+pub(super) struct Started {
+    pub(super) cage: Arc<Cage>,
+    pub(super) keepers: Vec<LaneKeeper>,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) watch: Option<LaneWatch>,
+    pub(super) work: Work,
+    pub(super) log: Log,
+}
+
+/// What batch is started on.
+pub(super) struct Stage<'a> {
+    pub(super) served: &'a mut [Served],
+    /// Of all services.
+    pub(super) lanes: &'a Lanes,
+    pub(super) tracker: &'a Tracker,
+    pub(super) job: &'a BatchTracking,
+}
+
+impl Stage<'_> {
+    /// The first change to the machine: the services' affinities, if wanted.
+    fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.served.iter_mut().try_for_each(|served| served.pin(guardian))
+    }
+
+    /// Tracking begins; whoever was forked since the services were looked at is taken in, too.
+    fn attach(&self) -> Result<()> {
+        self.tracker.attach()?;
+        self.served.iter().for_each(|served| served.tracking.take_in(&served.beside.service.pids));
+        Ok(settle(&self.tracker.memory(), &self.lanes.request_lanes)?)
+    }
+}
+
+/// Starts a guardian that holds these claims, too, and hears from the tracker of halts of this process.
+pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
+    let bell = tracker.halt_bell()?;
+    Guardian::start(&locks(claims)?, Some(bell)).context("cannot start the guardian process")
+}
+
+/// Second handles on the locks of these claims.
+pub(super) fn locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
+    Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
+}
+
+/// What the groups of this session are called.
+fn group_name() -> String {
+    format!("sidelane-{}", std::process::id())
+}
+
+fn make_cage(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<Cage>> {
+    let name = group_name();
+    guardian.add(own_groups(&name))?;
+    Ok(Arc::new(Cage::make(&name, stage.lanes.batch_cpus(), stage.job.census())))
+}
+
+pub(super) fn start_batch(
+    mut stage: Stage<'_>,
+    guardian: &mut Guardian,
+    command: &[OsString],
+    options: SessionOptions,
+) -> Result<Started> {
+    stage.pin_services(guardian)?;
+    let cage = make_cage(&stage, guardian)?;
+    let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
+    let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
+        .context("cannot start the batch command")?;
+    let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
+    guardian.add([Undo::Family { process }])?;
+    cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
+    // The barrier takes its class too, but may not have got as far when the session first looks at it.
+    options.class.put_back(barrier.pid());
+    if options.gate == Gate::CoreSched {
+        CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;
+    }
+    stage.job.take_in(barrier.pid());
+    stage.attach()?;
+    let what = format!("process {} was started", barrier.pid());
+    let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
+    let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
+    let Kept { keepers, scheduler, watch } = kept;
+    Ok(Started { cage, keepers, scheduler, watch, work, log })
+}
+
+/// Moves batch that is there already to its lanes. They are kept before it comes.
+pub(super) fn adopt_batch(
+    mut stage: Stage<'_>,
+    guardian: &mut Guardian,
+    adoptee: Adoptee,
+    options: SessionOptions,
+) -> Result<Started> {
+    stage.pin_services(guardian)?;
+    stage.attach()?;
+    let (lanes, job) = (stage.lanes.batch_cpus(), stage.job);
+    let mut adopted = Adopted::prepare(adoptee, &lanes, &group_name(), guardian)?;
+    let cage = Arc::new(adopted.cage(lanes, job));
+    let what = format!("{} was adopted", adopted.name());
+    let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
+    let taken = adopted.take_all(&cage, job, guardian);
+    if taken.is_err() {
+        // The keepers are there for a moment longer.
+        cage.retire();
+    }
+    taken?;
+    let Kept { keepers, scheduler, watch } = kept;
+    Ok(Started { cage, keepers, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
+}
+
+/// Who keeps the lanes.
+struct Kept {
+    keepers: Vec<LaneKeeper>,
+    scheduler: Option<Scheduler>,
+    watch: Option<LaneWatch>,
+}
+
+fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what: &str) -> Result<(Kept, Log)> {
+    let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
+    let pen = pen.unwrap_or_default();
+    let Some(lending) = options.hold else {
+        return Ok((Kept { keepers: Vec::new(), scheduler: None, watch: None }, log));
+    };
+    stage.served.iter_mut().for_each(|served| served.agree(lending, stage.tracker.memory()));
+    let (keepers, scheduler) = keepers::start(&options.gate, stage.lanes, stage.tracker, cage, lending, &pen)?;
+    // Where the gate keeps no lane, batch has to leave none.
+    let watched = !keepers.is_empty();
+    let watch =
+        || LaneWatch::start(stage.lanes, stage.tracker.memory(), stage.tracker.alarms()?, cage).context(NO_WATCHDOG);
+    let watch = watched.then(watch).transpose()?;
+    Ok((Kept { keepers, scheduler, watch }, log))
+}
+
+const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
+
+type Log = Option<AuditLog>;
+
+fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
+    let Gate::Instrumented { library } = gate else { return Ok(None) };
+    let pass = Pass::make(tracking, library);
+    pass.map(Some).context("cannot hand the lane words to the batch command")
+}
+
+/// The audit log, beginning with what was done to the machine so far.
+fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &str) -> Result<(AuditLog, LaneAudit)> {
+    let (pen, lines) = Audit::ring();
+    let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
+    let note = |what, why: &str| log.note(now_ns(), what, why);
+    for beside in stage.served.iter().map(|served| &served.beside) {
+        let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());
+        if beside.pin_service {
+            let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
+            note("pin", &why);
+        }
+        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", beside.target));
+    }
+    Ok((log, pen))
+}
+
+pub(super) fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
+    match guardian.finish() {
+        Ok(()) => error,
+        Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
+    }
+}

@@ -1,0 +1,265 @@
+//! What a session looks after while batch runs, besides what is decided lane by lane.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::Budget;
+use sidelane_policy::borrow::headroom::Standing;
+
+use super::super::beside::Beside;
+use super::super::gate::LaneKeeper;
+use super::super::gate::keepers::let_visitors_go;
+use super::served::Served;
+use super::start::locks;
+use super::work::Work;
+use super::{Blocked, Session};
+use crate::slowdown::{Change, SlowdownKeeper};
+use crate::watchdog::LaneWatch;
+use sidelane_diagnostics::note::{Note, Slo};
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::online_cpus;
+use sidelane_requests::RequestSource;
+
+/// How often the session looks after what is not decided lane by lane.
+const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
+/// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The same while a service is on a batch lane: batch waits for the end of that.
+const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl Session {
+    /// Looks after everything that is not decided lane by lane; to be called a few times a second.
+    pub fn supervise(&mut self) -> Result<()> {
+        self.look_at_log();
+        self.keep_terms()?;
+        self.keep_slowdown();
+        self.look_at_blocked();
+        self.look_after_scheduler()?;
+        self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
+        self.put_strays_back();
+        self.tell_findings();
+        self.look_after_guardian()?;
+        let is_visited = self.keepers.iter().any(LaneKeeper::visited);
+        if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
+            self.service_looked_at = Instant::now();
+            let online = online_cpus().context("cannot read which CPUs are online")?;
+            self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
+            self.look_after_services()?;
+            if let Work::Adopted(adopted) = &mut self.work {
+                let left = adopted.look(&self.cage, &self.job, &mut self.guardian)?;
+                left.into_iter().for_each(|process| self.note_named(Note::LeftAdopted { process }));
+            }
+            // After processes that have left adopted batch were let go.
+            self.look_at_rank();
+        }
+        Ok(())
+    }
+
+    /// Has the audit log written. A run never ends because of it.
+    fn look_at_log(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.drain();
+        if let Some(note) = Note::of_failing_audit(log.path(), &log.state()) {
+            self.note(note);
+        }
+    }
+
+    /// Learns from the requests that have finished, and agrees new terms.
+    fn keep_terms(&mut self) -> Result<()> {
+        for index in 0..self.served.len() {
+            let (served, slowdown) = (&mut self.served[index], &mut self.slowdown);
+            let Some(terms) = &mut served.terms else { continue };
+            if let Some(requests) = &mut served.requests {
+                terms.learn(requests, |request| {
+                    slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
+                })?;
+            }
+            let (budget, standing) = (terms.budget(), terms.keep());
+            let Budget::Slo(slo) = budget else { continue };
+            let slo = Slo(slo);
+            match standing {
+                Some(Standing::MissedAlone) => self.note(Note::MissedAlone { slo }),
+                Some(Standing::Late) => self.note(Note::Late { slo }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// When to look after the session again, at the latest.
+    pub fn due(&self) -> Duration {
+        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.due().saturating_sub(now_ns()));
+        due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
+    }
+
+    /// Sees requests, or not, and keeps batch off, or not, as the windows of comparison go on.
+    fn keep_slowdown(&mut self) {
+        let Some(slowdown) = &mut self.slowdown else { return };
+        let Some(changes) = slowdown.go_on(now_ns()) else { return };
+        self.agree_worth();
+        for change in changes {
+            self.tell_worth(&change);
+        }
+    }
+
+    /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
+    fn agree_worth(&self) {
+        let Some(slowdown) = &self.slowdown else { return };
+        for (index, served) in self.served.iter().enumerate() {
+            let Some(requests) = &served.requests else { continue };
+            if slowdown.sees_requests() {
+                requests.resume()
+            } else {
+                requests.pause()
+            }
+            let (lanes, worth) = (served.beside.lanes.batch_cpus(), slowdown.worth(index as u64));
+            self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu())).for_each(|keeper| keeper.agree(worth));
+        }
+    }
+
+    /// What was found so far of what batch costs requests.
+    pub fn slowdown(&self) -> Option<&SlowdownKeeper> {
+        self.slowdown.as_ref()
+    }
+
+    /// Goes on from what another session has found of the same service and batch command.
+    pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
+        if let Some(slowdown) = &mut self.slowdown {
+            slowdown.go_on_from(earlier);
+            self.agree_worth();
+        }
+    }
+
+    /// Batch is blocked while every keeper keeps it off and it does not run on its lanes.
+    fn look_at_blocked(&mut self) {
+        let keepers = self.keepers.iter().map(LaneKeeper::kept_by);
+        let why = keepers.reduce(|one, other| one.and(other)).flatten();
+        // The books are large: nobody asks for them while batch may run.
+        let batch_ns = if why.is_some() { self.books().batch_ns(&self.lanes) } else { 0 };
+        let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
+        let since = if goes_on { self.blocked.since } else { Instant::now() };
+        self.blocked = Blocked { since, batch_ns, why };
+    }
+
+    /// Of several changes the last one stays.
+    fn tell_worth(&mut self, change: &Change) {
+        let service = self.served[change.service as usize].beside.target.to_string();
+        self.notes.retain(|note| !note.is_worth_of(&service));
+        if let Some(note) = Note::of_worth(service, change.worth, change.verdict) {
+            self.note(note);
+        }
+    }
+
+    /// Says once that batch's scheduler was put out, and puts back who has left its class.
+    fn look_after_scheduler(&mut self) -> Result<()> {
+        if let Some(error) = self.keepers.iter().find_map(LaneKeeper::forsaken) {
+            bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
+        }
+        let Some(scheduler) = &self.scheduler else { return Ok(()) };
+        if let Some(why) = scheduler.ejection() {
+            self.note(Note::SchedulerPutOut { why: why.to_string() });
+            self.scheduler = None;
+        } else if scheduler.has_outsiders() && self.cage.make_ext() {
+            self.note(Note::LeftSchedulerClass);
+        }
+        Ok(())
+    }
+
+    /// A lane that nobody can keep, if there is one, is no place for batch.
+    fn must_keep(&self, gone: Option<u32>) -> Result<()> {
+        let Some(cpu) = gone else { return Ok(()) };
+        bail!(
+            "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
+             has ended for that: choose other lanes with --lanes"
+        )
+    }
+
+    /// Writes down what the watchdog did.
+    pub(super) fn tell_findings(&mut self) {
+        let findings = self.watch.as_ref().map(LaneWatch::take_findings).unwrap_or_default();
+        for finding in findings {
+            if let Some(log) = &mut self.log {
+                log.note(finding.at_ns, finding.name(), &finding.to_string());
+            }
+            if let Some(note) = finding.note() {
+                self.note_named(note);
+            }
+        }
+    }
+
+    fn put_strays_back(&mut self) {
+        let strays = self.memory().batch_strays();
+        if strays > self.strays_seen {
+            self.strays_seen = strays;
+            self.cage.put_back();
+        }
+    }
+
+    fn look_after_guardian(&mut self) -> Result<()> {
+        let alive = self.guardian.is_alive();
+        if !alive {
+            self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
+            // Said once it is so: the new one has the whole list.
+            self.note(Note::GuardianEnded);
+        }
+        if !self.guardian.take_frozen().is_empty() {
+            self.was_stopped = true;
+            self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+            self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
+        }
+        Ok(())
+    }
+
+    /// Finds services that were restarted, and lets lanes be held again that one had visited.
+    fn look_after_services(&mut self) -> Result<()> {
+        for index in 0..self.served.len() {
+            let pids = self.look_after_service(index)?;
+            self.served[index].follow_pinned(&pids, &mut self.guardian)?;
+            let lanes = self.served[index].beside.lanes.batch_cpus();
+            if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
+                self.receive_visitors(index, &pids)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
+        let Served { beside, tracking, requests, .. } = &mut self.served[index];
+        let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
+        let had_gone = pids.is_empty();
+        if had_gone || beside.target.may_grow() {
+            let found = beside.target.find().map(|service| service.pids).unwrap_or_default();
+            let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
+            tracking.take_in(&new);
+            pids.extend(&new);
+            if let Some(requests) = requests.as_mut().filter(|_| !new.is_empty()) {
+                requests.look_again(&pids)?;
+            }
+        }
+        let note = had_gone.then(|| match pids.is_empty() {
+            true => Note::ServiceEnded { target: beside.target.clone() },
+            false => Note::ServiceCameBack { target: beside.target.clone() },
+        });
+        if let Some(requests @ RequestSource::Emitted(_)) = requests {
+            // A process may emit its first request at any time.
+            requests.look_again(&pids)?;
+        }
+        note.into_iter().for_each(|note| self.note(note));
+        Ok(pids)
+    }
+
+    fn receive_visitors(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
+        let Beside { target, lanes, .. } = &self.served[index].beside;
+        let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
+        self.note(Note::ServiceVisited { target, requests });
+        let served = &mut self.served[index];
+        served.beside.service.pids = pids.clone();
+        served.pin_again(&mut self.guardian)?;
+        let beside = &served.beside;
+        let lanes = beside.lanes.batch_cpus();
+        let own = self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu()));
+        let_visitors_go(own, &beside.service.pids);
+        Ok(())
+    }
+}

@@ -1,0 +1,614 @@
+//! What a run came to, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Map, json};
+
+use super::promise::{Circumstances, Promise, percent_of_bound};
+use super::session::{Ending, Outcome, ServiceOutcome};
+use super::slowdown::SlowdownOutcome;
+use super::terms::{FinalTerms, ObjectiveOutcome};
+use crate::gate::Gate;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_host::clock::process_cpu_ns;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
+use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
+use sidelane_report::{ResultFile, Row, Unit};
+use sidelane_requests::objective::written as written_objective;
+use sidelane_tracker::books::{Books, reaction_figures, worst_reaction};
+use sidelane_tracker::gate_books::GateBooks;
+use sidelane_tracker::histogram::Histogram;
+use sidelane_tracker::kernel_work::{InterruptsFrom, WorkBooks};
+use sidelane_tracker::stolen::StolenFrom;
+
+/// The figures of one run. Everything was measured in that run.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The lanes that were lent and borrowed.
+    pub lanes: Lanes,
+    /// How long batch ran beside the service.
+    pub wall_s: f64,
+    /// Time batch ran on the batch lanes.
+    pub batch_cpu_s: f64,
+    /// Time the service ran on the request lanes.
+    pub lc_cpu_s: f64,
+    /// Batch's part in the request lanes' idle time.
+    pub batch_share_of_idle_percent: Option<f64>,
+    /// Time batch ran beside the service without leave, of the service's time.
+    pub overlap_percent: Option<f64>,
+    /// Time batch ran beside the service on its requests' budgets, of the service's time.
+    pub lent_overlap_percent: Option<f64>,
+    /// Each service, in the order in which they were named.
+    pub services: Vec<ServiceSummary>,
+    /// Overlap beside each of them, judged.
+    promises: Vec<Promise>,
+    /// Bound of the overlap, in millionths of a service's time.
+    bound_ppm: u32,
+    /// How batch got off a lane.
+    pub gate: Gate,
+    /// What batch that looked for itself did, if it could.
+    pub looked: Option<GateBooks>,
+    /// What else ran on the batch lanes beside the service.
+    work: WorkBooks,
+    /// From the service's start to batch off.
+    pub reaction_off: Histogram,
+    /// Overlap in turns of the service that batch never left: they have no reaction.
+    never_left_ns: u64,
+    /// From the service's stop to batch back.
+    pub reaction_on: Histogram,
+    /// Context switches to the service.
+    pub lc_switches: u64,
+    /// Wake-ups that a request lane sent to a holder, and paid for.
+    pub lc_summons: u64,
+    /// Holds begun.
+    pub holds: u64,
+    /// Of them, those that lasted until batch was sent away.
+    pub evictions: u64,
+    /// The kernel program's time in a context switch, sampled.
+    pub cost_per_switch_ns: Option<f64>,
+    /// CPU time of this process without the holders' naps.
+    pub own_cpu_s: f64,
+    /// Time the holders napped.
+    pub napped_s: f64,
+    /// Time the hypervisor took from the lanes; the other times are without it.
+    pub stolen_percent: Option<f64>,
+    /// The longest it took at once.
+    pub stolen_gap_max_us: Option<f64>,
+    /// How that is known.
+    pub stolen_from: StolenFrom,
+    /// The batch that was adopted and given back, if it was none of ours.
+    pub adopted: Option<String>,
+    /// What was degraded or went wrong.
+    pub notes: Vec<Note>,
+}
+
+/// The figures that say on what terms the lanes of a service were lent.
+const OF_TERMS: [&str; 5] =
+    ["budget_ms", "harm_percent", "requests_count", "delay_bound_mean_us", "delay_bound_max_us"];
+
+/// The figures of one service in a run.
+#[derive(Clone, Debug)]
+pub struct ServiceSummary {
+    /// What it came to.
+    outcome: ServiceOutcome,
+    /// Time the service ran on its request lanes.
+    lc_cpu_s: f64,
+    /// Time batch ran on its batch lanes.
+    batch_cpu_s: f64,
+    batch_share_of_idle_percent: Option<f64>,
+    overlap_percent: Option<f64>,
+    lent_overlap_percent: Option<f64>,
+}
+
+impl ServiceSummary {
+    fn new(outcome: &ServiceOutcome, books: &Books) -> Self {
+        let lanes = &outcome.lanes;
+        Self {
+            lc_cpu_s: seconds(books.lc_ns(lanes)),
+            batch_cpu_s: seconds(books.batch_ns(lanes)),
+            batch_share_of_idle_percent: books.batch_share_of_idle_percent(lanes),
+            overlap_percent: books.overlap_percent(lanes),
+            lent_overlap_percent: books.lent_overlap_percent(lanes),
+            outcome: outcome.clone(),
+        }
+    }
+
+    fn to_row(&self) -> Row {
+        let mut row = Row::new(self.outcome.target.to_string());
+        let figures = [
+            ("batch_cpu_s", Some(self.batch_cpu_s)),
+            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
+            ("overlap_percent", self.overlap_percent),
+            ("lent_overlap_percent", self.lent_overlap_percent),
+        ];
+        for (key, value) in figures.into_iter().chain(self.of_terms()).chain(self.of_cost()) {
+            row.put(key, value);
+        }
+        row
+    }
+
+    /// On what terms its lanes were lent.
+    fn of_terms(&self) -> [(&'static str, Option<f64>); 5] {
+        let terms = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests());
+        let requests = terms.filter(|_| self.outcome.requests.is_some()).map(|terms| terms.requests as f64);
+        let values = [
+            terms.map(|terms| terms.budget_ns as f64 / 1e6),
+            terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4),
+            requests,
+            terms.and_then(|terms| Some(terms.delay_mean_ns? / 1e3)),
+            terms.and_then(|terms| Some(terms.delay_max_ns? as f64 / 1e3)),
+        ];
+        std::array::from_fn(|at| (OF_TERMS[at], values[at]))
+    }
+
+    /// The lines about its budget and its requests, where the policy has any.
+    fn show_terms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(terms) = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests()) else {
+            return Ok(());
+        };
+        let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(percent_of);
+        let lent = lent.map(|lent| format!("; batch ran beside {lent} of the service's time on it"));
+        writeln!(f, "  budget     {terms}{}", lent.unwrap_or_default())?;
+        let mut source = self.outcome.requests.iter();
+        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(terms.requests)))
+    }
+
+    /// The lines about what batch cost its requests.
+    fn show_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outcome.objective.iter().try_for_each(|objective| show_objective(objective, f))?;
+        self.outcome.slowdown.iter().try_for_each(|slowdown| show_slowdown(slowdown, f))
+    }
+
+    /// What batch cost its requests: the objective, and percentiles beside batch and without.
+    fn of_cost(&self) -> [(&'static str, Option<f64>); 8] {
+        let objective = self.outcome.objective;
+        let slowdown = self.outcome.slowdown.as_ref();
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at =
+            |side, percentile| slowdown.and_then(|slowdown| slowdown.whole.percentile_ns(side, percentile)).map(us);
+        let by = |percentile| Some(slowdown?.whole.ratio(percentile)?.percent_longer()[1]);
+        [
+            ("objective_us", objective.map(|objective| us(objective.all_ns))),
+            ("objective_missed_s", objective.map(|objective| seconds(objective.missed_ns))),
+            ("p50_beside_us", at(Side::Beside, 50.0)),
+            ("p50_apart_us", at(Side::Apart, 50.0)),
+            ("p50_slowdown_percent", by(50.0)),
+            ("p99_beside_us", at(Side::Beside, 99.0)),
+            ("p99_apart_us", at(Side::Apart, 99.0)),
+            ("p99_slowdown_percent", by(99.0)),
+        ]
+    }
+
+    /// One of several.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServiceOutcome { target, lanes, .. } = &self.outcome;
+        writeln!(
+            f,
+            "  {target} on lane {}: {} of CPU, batch overlapped {} of it and got {} of its idle time",
+            lanes.request_lanes,
+            Unit::S.human(self.lc_cpu_s),
+            percent(self.overlap_percent),
+            percent(self.batch_share_of_idle_percent)
+        )?;
+        self.show_cost(f)?;
+        self.show_terms(f)
+    }
+}
+
+impl Summary {
+    /// Whether the objective of any service was missed.
+    pub fn misses_objective(&self) -> bool {
+        self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_kept())
+    }
+
+    /// Whether batch ran beside any service for longer than the bound allows.
+    pub fn breaks_promise(&self) -> bool {
+        self.promises.iter().any(Promise::is_broken)
+    }
+
+    /// The promises that were broken, a line each; empty if there are none.
+    pub fn broken_promises(&self) -> String {
+        let broken = self.promises.iter().filter(|promise| promise.is_broken());
+        broken.map(|promise| format!("sidelane: {promise}\n")).collect()
+    }
+
+    /// The figures of `outcome`. Overlap is judged by `bound_ppm`, or else by 1 %.
+    pub fn new(outcome: &Outcome, lanes: Lanes, bound_ppm: Option<u32>) -> Self {
+        let books = &outcome.books;
+        let napped_s = seconds(outcome.holders.napped_ns);
+        Self {
+            wall_s: seconds(books.at_ns),
+            batch_cpu_s: seconds(books.batch_ns(&lanes)),
+            lc_cpu_s: seconds(books.lc_ns(&lanes)),
+            batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
+            overlap_percent: books.overlap_percent(&lanes),
+            lent_overlap_percent: books.lent_overlap_percent(&lanes),
+            services: outcome.services.iter().map(|service| ServiceSummary::new(service, books)).collect(),
+            promises: promises(outcome, bound_ppm),
+            bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
+            looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
+            work: books.work(&lanes),
+            reaction_off: books.reaction_off().clone(),
+            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left(books, &lanes) },
+            reaction_on: books.reaction_on().clone(),
+            lc_switches: books.sum(|lane| lane.lc_switches),
+            lc_summons: books.sum(|lane| lane.lc_summons),
+            holds: outcome.holders.holds,
+            evictions: outcome.holders.evictions,
+            cost_per_switch_ns: books.cost_per_switch_ns(),
+            stolen_percent: books.stolen_percent(&lanes),
+            stolen_gap_max_us: books.stolen_gap_max_us(&lanes),
+            stolen_from: books.stolen_from(),
+            own_cpu_s: (process_cpu_ns() as f64 / 1e9 - napped_s).max(0.0),
+            napped_s,
+            adopted: match &outcome.ending {
+                Ending::Command(_) => None,
+                Ending::GivenBack(batch) => Some(batch.clone()),
+            },
+            notes: outcome.notes.clone(),
+            gate: outcome.gate.clone(),
+            lanes,
+        }
+    }
+
+    /// The figures as a result of one row.
+    pub fn to_result(&self) -> ResultFile {
+        let mut settings = Map::new();
+        settings.insert("policy".into(), json!(self.policy()));
+        settings.insert("gate".into(), json!(self.gate.name()));
+        if let Some(adopted) = &self.adopted {
+            settings.insert("adopted".into(), json!(adopted));
+        }
+        let services: Vec<String> = self.services.iter().map(|service| service.outcome.target.to_string()).collect();
+        settings.insert("services".into(), json!(services));
+        let first = self.services.first().map(|service| &service.outcome);
+        let lends_by_requests = |terms: &FinalTerms| terms.lending.policy.needs_requests();
+        if let Some(requests) =
+            first.filter(|f| f.terms.as_ref().is_some_and(lends_by_requests)).and_then(|f| f.requests)
+        {
+            settings.insert("requests".into(), json!(requests.to_string()));
+        }
+        if let Some(terms) = first.and_then(|first| first.terms).filter(|terms| terms.lending.policy.needs_harm()) {
+            settings.insert("harm_source".into(), json!(terms.source.name()));
+        }
+        settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
+        settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
+        settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
+        settings.insert("interrupt_time".into(), json!(InterruptsFrom::find().to_string()));
+        let broken: Vec<String> =
+            self.promises.iter().filter(|promise| promise.is_broken()).map(Promise::to_string).collect();
+        if !broken.is_empty() {
+            settings.insert("broken_promise".into(), json!(broken));
+        }
+        let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
+        let mut row = Row::new(self.policy());
+        let never_left = ("never_left_s", Some(seconds(self.never_left_ns)));
+        for (key, value) in self.figures().into_iter().chain(self.work_figures()).chain([never_left]) {
+            row.put(key, value);
+        }
+        if let [only] = &self.services[..] {
+            for (key, value) in only.of_cost() {
+                row.put(key, value);
+            }
+        }
+        result.rows.push(row);
+        if self.services.len() > 1 {
+            result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
+        }
+        result.notes = written(&self.notes);
+        result.checks = self.promises.iter().map(Promise::to_check).collect();
+        result
+    }
+
+    /// As results name it.
+    fn policy(&self) -> String {
+        let terms = self.services.first().and_then(|service| service.outcome.terms);
+        terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
+    }
+
+    fn figures(&self) -> [(&'static str, Option<f64>); 31] {
+        let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
+        let only = (self.services.len() == 1).then(|| self.services[0].of_terms());
+        let [budget, harm, requests, delay_mean, delay_max] = only.unwrap_or_else(|| OF_TERMS.map(|key| (key, None)));
+        let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
+        let [off_max, off_count] = worst_reaction(&self.reaction_off);
+        [
+            ("wall_s", Some(self.wall_s)),
+            ("batch_cpu_s", Some(self.batch_cpu_s)),
+            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
+            ("overlap_percent", self.overlap_percent),
+            ("overlap_bound_percent", Some(percent_of_bound(self.bound_ppm))),
+            ("overlap_a_turn_us", self.overlap_a_turn_us()),
+            ("lent_overlap_percent", self.lent_overlap_percent),
+            budget,
+            harm,
+            requests,
+            delay_mean,
+            delay_max,
+            off_p50,
+            off_p99,
+            off_max,
+            off_count,
+            on_p50,
+            on_p99,
+            ("lc_switches_count", Some(self.lc_switches as f64)),
+            ("lc_summons_count", Some(self.lc_summons as f64)),
+            ("holds_count", Some(self.holds as f64)),
+            ("evictions_count", Some(self.evictions as f64)),
+            ("cost_per_switch_ns", self.cost_per_switch_ns),
+            ("own_cpu_s", Some(self.own_cpu_s)),
+            ("napped_s", Some(self.napped_s)),
+            ("stolen_percent", self.stolen_percent),
+            ("stolen_gap_max_us", self.stolen_gap_max_us),
+            ("gate_threads_count", looked(|gate| gate.promises)),
+            ("gate_naps_count", looked(|gate| gate.naps)),
+            ("gate_slow_paths_count", looked(|gate| gate.slow_paths)),
+        ]
+    }
+}
+
+/// Less work of the kernel, in percent of the service's time, has no line.
+const WORK_SHOWN_PERCENT: f64 = 0.05;
+
+impl Summary {
+    /// What else ran on the batch lanes beside the service, in percent of its time.
+    fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
+        let work = &self.work;
+        let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
+        let are_seen = InterruptsFrom::find() != InterruptsFrom::Unseen;
+        [
+            ("kernel_work_percent", percent(work.kernel_ns())),
+            ("kworkers_percent", percent(work.workers_ns)),
+            ("interrupt_threads_percent", percent(work.interrupt_threads_ns)),
+            ("kernel_threads_percent", percent(work.kernel_threads_ns)),
+            ("interrupts_percent", percent(work.interrupts_ns).filter(|_| are_seen)),
+            ("other_programs_percent", percent(work.programs_ns)),
+        ]
+    }
+
+    /// The line about it, where it is more than about nothing.
+    fn show_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const KINDS: [&str; 6] =
+            ["", "kworkers", "ksoftirqd and interrupt threads", "other kernel threads", "interrupts", ""];
+        let figures = self.work_figures().map(|(_, percent)| percent.unwrap_or_default());
+        let is_shown = |percent: &f64| *percent >= WORK_SHOWN_PERCENT;
+        let [kernel, .., programs] = figures;
+        let kinds = KINDS.iter().zip(&figures).filter(|(kind, percent)| !kind.is_empty() && is_shown(percent));
+        let kinds: Vec<String> = kinds.map(|(kind, percent)| format!("{kind} {}", percent_of(*percent))).collect();
+        let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+        if is_shown(&kernel) {
+            let kernel = percent_of(kernel);
+            writeln!(f, "  kernel     work on the batch lanes beside the service for {kernel} of its time{kinds}")?;
+        }
+        if is_shown(&programs) {
+            let programs = percent_of(programs);
+            writeln!(f, "  others     programs that are not batch ran on the batch lanes for {programs} of its time")?;
+        }
+        Ok(())
+    }
+}
+
+/// Of fewer turns no share is told: one turn that was cut off would decide it.
+const TURNS_MIN: u64 = 100;
+
+impl Summary {
+    /// The time in a turn of the service, and the part of all, in which batch ran beside it without leave.
+    fn overlap(&self) -> String {
+        let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
+        match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
+            Some(percent) => format!("{} of each turn without leave, {} of all", micros(turn_us), percent_of(percent)),
+            None => format!("{} of each turn without leave; too few turns for a share", micros(turn_us)),
+        }
+    }
+
+    fn overlap_a_turn_us(&self) -> Option<f64> {
+        let turns = Some(self.lc_switches as f64).filter(|turns| *turns > 0.0)?;
+        Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
+    }
+
+    /// What the run cost, without what was nothing.
+    fn cost(&self) -> String {
+        let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
+        let summons = self.lc_summons;
+        let paid = (summons > 0).then(|| format!("{} wake-ups paid by the service", counted(summons)));
+        let evictions = match self.evictions {
+            0 => String::new(),
+            evictions => format!(" ({} evictions)", counted(evictions)),
+        };
+        let (own, napped) = (Unit::S.human(self.own_cpu_s), Unit::S.human(self.napped_s));
+        let holds = counted(self.holds);
+        let napping = (self.holds > 0).then(|| format!(", napping {napped} in {holds} holds{evictions}"));
+        let own = format!("sidelane itself {own} of CPU{}", napping.unwrap_or_default());
+        let service = [switch, paid].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if service.is_empty() { own } else { format!("{service}; {own}") }
+    }
+
+    fn show_stolen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((percent, gap_us)) =
+            self.stolen_percent.zip(self.stolen_gap_max_us).filter(|(percent, _)| *percent > 0.0)
+        else {
+            return Ok(());
+        };
+        let (percent, gap) = (percent_of(percent), micros(gap_us));
+        writeln!(f, "  stolen     {percent} of the lanes' time, {gap} at once at most; taken off all the above")
+    }
+
+    fn show_adopted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut adopted = self.adopted.iter();
+        adopted.try_for_each(|batch| writeln!(f, "  adopted    {batch}; given back as they were found"))
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.broken_promises())?;
+        let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
+        let pair = match self.lanes.kind {
+            PairKind::Smt => "SMT siblings",
+            PairKind::Declared => "a declared pair; whether they share a core is not known",
+        };
+        writeln!(f, "sidelane: {:.1} s, batch on lane {batch} beside lane {requests} ({pair})", self.wall_s)?;
+        self.show_adopted(f)?;
+        if let [only] = &self.services[..] {
+            only.show_cost(f)?;
+        }
+        writeln!(
+            f,
+            "  batch      {} of CPU, {} of the request lanes' idle time",
+            Unit::S.human(self.batch_cpu_s),
+            percent(self.batch_share_of_idle_percent)
+        )?;
+        writeln!(
+            f,
+            "  service    {} of CPU in {} turns; batch overlapped {}",
+            Unit::S.human(self.lc_cpu_s),
+            counted(self.lc_switches),
+            self.overlap()
+        )?;
+        match &self.services[..] {
+            [only] => only.show_terms(f)?,
+            several => several.iter().try_for_each(|service| service.show(f))?,
+        }
+        self.show_work(f)?;
+        f.write_str(&reaction_line(self.never_left_ns, &self.reaction_off, &self.reaction_on))?;
+        writeln!(f, "  cost       {}", self.cost())?;
+        self.show_stolen(f)?;
+        if let Some(looked) = &self.looked {
+            writeln!(
+                f,
+                "  gate       {}: {} threads looked for themselves, napping {:.2} s in {} naps ({} looks found the word set)",
+                self.gate.name(),
+                looked.promises,
+                seconds(looked.napped_ns),
+                looked.naps,
+                looked.slow_paths
+            )?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "  note       {note}"))
+    }
+}
+
+/// Overlap in turns that batch never left. What a batch program says of its own reactions is not exact enough for it.
+fn never_left(books: &Books, lanes: &Lanes) -> u64 {
+    let reactions_ns = books.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
+    never_left_ns(books.overlap(lanes).overlap_ns, reactions_ns)
+}
+
+/// The line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
+fn reaction_line(never_left_ns: u64, off: &Histogram, on: &Histogram) -> String {
+    if off.count() + on.count() + never_left_ns == 0 {
+        return String::new();
+    }
+    let at =
+        |times: &Histogram, percentile| Unit::Ns.human_or_missing(times.percentile_ns(percentile).map(|ns| ns as f64));
+    let [off_p50, off_p99, on_p50, on_p99] = [at(off, 50.0), at(off, 99.0), at(on, 50.0), at(on, 99.0)];
+    let never_left = match never_left_ns {
+        0 => String::new(),
+        ns => format!("never off in turns with {} of the overlap; else ", time(ns)),
+    };
+    format!("  reaction   batch {never_left}off p50 {off_p50} p99 {off_p99}, back on p50 {on_p50} p99 {on_p99}\n")
+}
+
+/// Judges the overlap beside each service.
+fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
+    let circumstances = || Circumstances {
+        gate: outcome.gate.clone(),
+        was_stopped: outcome.was_stopped,
+        note: Note::explaining(&outcome.notes).cloned(),
+    };
+    let judge = |service: &ServiceOutcome| {
+        let overlap = outcome.books.overlap(&service.lanes);
+        Promise::new(service.target.to_string(), overlap, bound_ppm, circumstances())
+    };
+    outcome.services.iter().map(judge).collect()
+}
+
+/// Whether the objective was kept, and what the percentile was.
+fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = format!("p{}", outcome.slo.percentile);
+    let (verdict, slo) = (if outcome.is_kept() { "✓ kept" } else { "✗ missed" }, written_objective(outcome.slo));
+    write!(f, "  objective  {slo} {verdict}: {name} was {}", time(outcome.all_ns))?;
+    if let (Some(beside), Some(apart)) = (outcome.beside_ns, outcome.apart_ns) {
+        write!(f, " ({} with batch beside it, {} without)", time(beside), time(apart))?;
+    }
+    if outcome.missed_ns > 0 {
+        write!(f, "; beyond it for {}", time(outcome.missed_ns))?;
+    }
+    writeln!(f)
+}
+
+/// By how much requests were slower beside batch, where enough were seen.
+fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let whole = &outcome.whole;
+    let seen = [Side::Beside, Side::Apart].map(|side| counted(whole.requests(side)));
+    let told: Vec<String> = PERCENTILES
+        .iter()
+        .filter_map(|percentile| {
+            let [low, middle, high] = whole.ratio(*percentile)?.percent_longer();
+            let [beside, apart] = [Side::Beside, Side::Apart].map(|side| whole.percentile_ns(side, *percentile));
+            let (beside, apart) = (time(beside?), time(apart?));
+            Some(format!("p{percentile} {beside}, {apart} without ({middle:+.0} %, {low:+.0} to {high:+.0})"))
+        })
+        .collect();
+    match told.is_empty() {
+        true => writeln!(
+            f,
+            "  requests   too few to tell what batch costs them ({} beside batch, {} without were seen)",
+            seen[0], seen[1]
+        ),
+        false => writeln!(
+            f,
+            "  requests   beside batch {}; {:.0} % allowed; seen {} and {}",
+            told.join("; "),
+            outcome.bound * 100.0,
+            seen[0],
+            seen[1]
+        ),
+    }
+}
+
+fn time(ns: u64) -> String {
+    Unit::Ns.human(ns as f64)
+}
+
+fn micros(us: f64) -> String {
+    Unit::Us.human(us)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn percent(value: Option<f64>) -> String {
+    Unit::Percent.human_or_missing(value)
+}
+
+fn counted(count: u64) -> String {
+    Unit::Count.human(count as f64)
+}
+
+fn percent_of(value: f64) -> String {
+    Unit::Percent.human(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_that_batch_never_left_come_before_the_percentiles() {
+        let [mut off, on] = [Histogram::default(), Histogram::default()];
+        assert_eq!(reaction_line(0, &off, &on), "", "nothing happened");
+        off.record(20);
+        assert_eq!(
+            reaction_line(0, &off, &on),
+            "  reaction   batch off p50 20.0 ns p99 20.0 ns, back on p50 — p99 —\n"
+        );
+        let wanted = "  reaction   batch never off in turns with 840 ms of the overlap; else off p50 — p99 —, back on";
+        assert!(reaction_line(840_000_000, &on, &on).starts_with(wanted), "{}", reaction_line(840_000_000, &on, &on));
+    }
+}

@@ -1,0 +1,302 @@
+//! The watchdog of a session's batch lanes: a thread that acts when batch does not leave a lane.
+//!
+//! It sleeps until the kernel program raises an alarm, or a holder finds that evicted batch is back. What to do is decided
+//! by [`Watchdog`]; the thread looks, and carries it out. It takes no lock that a keeper may hold while batch keeps that
+//! keeper from running, and its CPU is none of batch's: batch that outranks everything does not delay it.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use sidelane_formats::{HoldState, LaneClass};
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, pin_this_thread, put_first};
+use sidelane_host::procfs::{command_name, threads};
+use sidelane_host::topology::{BatchLane, Lanes, online_cpus};
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::watchdog::{PATIENCE_NS, Situation, Step, Watchdog};
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::LaneMemory;
+
+use super::cage::Cage;
+use super::decider::timespec;
+use sidelane_diagnostics::note::Note;
+use sidelane_rollback::own_threads::{Fixed, this_tid};
+
+/// Findings that are kept until the session takes them. It takes them ten times a second.
+const FINDINGS_MAX: usize = 100;
+
+/// A step that the watchdog took.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// When.
+    pub at_ns: Nanos,
+    /// What was done.
+    pub step: Step,
+    /// The name of the batch thread because of which it was done.
+    pub thread: String,
+    /// The thread's scheduling class then.
+    pub class: String,
+    /// The lane on which it ran.
+    pub lane: u32,
+    /// How long batch had stayed on the lane beside the service.
+    pub stayed_ns: Nanos,
+    /// Why the step could not be taken.
+    pub error: Option<String>,
+}
+
+impl Finding {
+    /// The note of the step, if there is anything to say.
+    pub fn note(&self) -> Option<Note> {
+        let (thread, class, lane) = (self.thread.clone(), self.class.clone(), self.lane);
+        if let Some(error) = self.error.clone() {
+            return Some(Note::BatchNotStopped { thread, error });
+        }
+        match self.step {
+            Step::Demote => Some(Note::BatchOutranked { thread, class }),
+            Step::PutBack => Some(Note::BatchStayed { thread, lane }),
+            Step::Stop => Some(Note::BatchStopped { thread, class }),
+            Step::Wait | Step::GoOn => None,
+        }
+    }
+
+    /// The step's name in an audit log.
+    pub fn name(&self) -> &'static str {
+        match self.step {
+            Step::Wait => "wait",
+            Step::Demote => "demote",
+            Step::PutBack => "put_back",
+            Step::Stop => "stop",
+            Step::GoOn => "go_on",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread, class, lane, stayed_ns, .. } = self;
+        match self.step {
+            Step::GoOn | Step::Wait => write!(f, "the stop of batch is over"),
+            Step::Demote => write!(f, "batch thread `{thread}` is in {class}, which a holder cannot preempt"),
+            Step::PutBack | Step::Stop => {
+                let stayed_ms = *stayed_ns as f64 / 1e6;
+                write!(
+                    f,
+                    "batch thread `{thread}` ({class}) stays on lane {lane} beside the service: {stayed_ms:.1} ms"
+                )
+            }
+        }?;
+        self.error.iter().try_for_each(|error| write!(f, "; this step failed: {error}"))
+    }
+}
+
+/// A running watchdog. Dropping it lets batch go on that it has stopped.
+pub struct LaneWatch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// The watchdog's thread, once it has its place.
+    tid: AtomicU32,
+    ends: AtomicBool,
+    bell: OwnedFd,
+    findings: Mutex<Vec<Finding>>,
+}
+
+impl LaneWatch {
+    /// Starts watching the batch lanes of `lanes` for the batch in `cage`.
+    pub fn start(lanes: &Lanes, memory: Arc<LaneMemory>, alarms: SummonsRing, cage: &Arc<Cage>) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        cage.ring_when_back(bell.try_clone()?);
+        let shared =
+            Arc::new(Shared { tid: AtomicU32::new(0), ends: AtomicBool::new(false), bell, findings: Mutex::default() });
+        let body = Body {
+            lanes: lanes.clone(),
+            memory,
+            alarms,
+            cage: Arc::clone(cage),
+            shared: Arc::clone(&shared),
+            watchdog: Watchdog::default(),
+            untold: Vec::new(),
+        };
+        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || body.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    pub fn put_right(&self) -> bool {
+        let tid = self.shared.tid.load(Ordering::Acquire);
+        let is_fit = tid == 0 || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
+        !is_fit && put_first(tid).is_ok()
+    }
+
+    /// What was done since the last call.
+    pub fn take_findings(&self) -> Vec<Finding> {
+        std::mem::take(&mut *self.shared.findings.lock().expect("the watchdog does not panic"))
+    }
+}
+
+impl Drop for LaneWatch {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        // Fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Body {
+    lanes: Lanes,
+    memory: Arc<LaneMemory>,
+    alarms: SummonsRing,
+    cage: Arc<Cage>,
+    shared: Arc<Shared>,
+    watchdog: Watchdog,
+    /// Findings that the session cannot take yet.
+    untold: Vec<Finding>,
+}
+
+/// What a look has found.
+#[derive(Default)]
+struct Look {
+    situation: Situation,
+    outranking: Vec<(u32, ThreadClass)>,
+    /// The lane on which batch has stayed longest, and the thread there.
+    stays: Option<(u32, u32)>,
+}
+
+impl Body {
+    fn run(mut self) {
+        let _fixed = Fixed::this_thread();
+        self.take_place();
+        let mut due_ns = None;
+        loop {
+            let came_back = self.sleep(due_ns);
+            if self.shared.ends.load(Ordering::Acquire) {
+                break;
+            }
+            let look = self.look(came_back);
+            let now = now_ns();
+            let step = self.watchdog.look(now, look.situation);
+            self.carry_out(step, &look, now);
+            due_ns = self.watchdog.next_look(now_ns(), look.situation);
+        }
+        if self.watchdog.is_stopped() {
+            let _ = self.cage.go_on();
+        }
+    }
+
+    /// A CPU that is no lane, if there is one. Else a request lane, where it is an ordinary thread that runs for some
+    /// microseconds after an alarm: on the batch lane it could not run beside batch that outranks all.
+    fn take_place(&self) {
+        let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
+        let others = online_cpus().unwrap_or_default().difference(requests).difference(&batch);
+        let pinned = |cpus: Vec<u32>| !cpus.is_empty() && pin_this_thread(&cpus).is_ok();
+        if !pinned(others.iter().collect()) {
+            pinned(requests.iter().collect());
+        }
+        // Without the right to it, an alarm is answered some milliseconds later.
+        let _ = put_first(0);
+        self.shared.tid.store(this_tid(), Ordering::Release);
+    }
+
+    /// Sleeps until an alarm or `due_ns`. Whether a holder said that batch is back.
+    fn sleep(&self, due_ns: Option<Nanos>) -> bool {
+        let timeout = due_ns.map(|due_ns| timespec(due_ns.saturating_sub(now_ns())));
+        let mut doors =
+            [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
+        // An interrupted sleep only means one more look.
+        let _ = poll(&mut doors, timeout.as_ref());
+        let _ = self.alarms.take();
+        rustix::io::read(&self.shared.bell, &mut [0; 8]).is_ok()
+    }
+
+    fn look(&self, came_back: bool) -> Look {
+        let all = self.cage.processes().into_iter().flat_map(threads);
+        let classes = all.filter_map(|tid| Some((tid, ThreadClass::of(tid)?)));
+        let outranking: Vec<_> = classes.filter(|(_, class)| class.outranks(HOLDER_PRIORITY)).collect();
+        let longest = self.lanes.batch.iter().filter_map(|lane| stayed(&self.memory, lane)).max();
+        // Where other programs have the lane, a frozen thread may take many turns until it sleeps.
+        let is_out = |(_, tid): &(u32, u32)| !self.cage.has_frozen(*tid);
+        let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
+        let stays = longest.map(|(_, lane, tid)| (lane, tid)).or_else(|| if came_back { back() } else { None });
+        let stayed_ns = longest.map(|(stayed_ns, ..)| stayed_ns).or(stays.map(|_| PATIENCE_NS));
+        let situation = Situation { outranks: !outranking.is_empty(), stayed_ns };
+        Look { situation, outranking, stays }
+    }
+
+    /// The batch thread that waits for its turn on the lane, as one that a holder has preempted.
+    fn waits(&self, cpu: u32) -> Option<(u32, u32)> {
+        let hold = self.memory.hold(cpu);
+        (hold.batch_waits.load(Ordering::Acquire) == 1).then(|| (cpu, hold.waiting_pid.load(Ordering::Acquire)))
+    }
+
+    fn carry_out(&mut self, step: Step, look: &Look, now: Nanos) {
+        if step == Step::Wait {
+            return;
+        }
+        // The names are read before anything is changed.
+        let finding = self.finding(step, look, now);
+        let done = match step {
+            Step::Wait => Ok(()),
+            Step::Demote => self.demote(look),
+            Step::PutBack => {
+                self.cage.send_back();
+                Ok(())
+            }
+            Step::Stop => self.cage.stop().and(self.demote(look)),
+            Step::GoOn => self.cage.go_on(),
+        };
+        if self.untold.len() < FINDINGS_MAX {
+            self.untold.push(Finding { error: done.err().map(|error| error.to_string()), ..finding });
+        }
+        // The thread that takes findings may be one that batch keeps from running.
+        if let Ok(mut findings) = self.shared.findings.try_lock() {
+            let room = FINDINGS_MAX.saturating_sub(findings.len());
+            findings.extend(self.untold.drain(..).take(room));
+        }
+    }
+
+    fn demote(&self, look: &Look) -> io::Result<()> {
+        let demote = |(tid, _): &(u32, ThreadClass)| ThreadClass::IDLE.give(*tid);
+        let failed = look.outranking.iter().filter_map(|thread| demote(thread).err());
+        // A thread that has ended is no error.
+        failed.filter(|error| error.raw_os_error() != Some(libc::ESRCH)).map(Err).next().unwrap_or(Ok(()))
+    }
+
+    fn finding(&self, step: Step, look: &Look, at_ns: Nanos) -> Finding {
+        let first = look.outranking.first().map(|(tid, _)| *tid);
+        let (lane, tid) = look.stays.unwrap_or((self.lanes.batch[0].cpu, first.unwrap_or(0)));
+        let tid = first.unwrap_or(tid);
+        Finding {
+            at_ns,
+            step,
+            thread: command_name(tid).unwrap_or_else(|| "a thread that has ended".to_owned()),
+            class: ThreadClass::of(tid).map_or_else(String::new, |class| class.name()),
+            lane,
+            stayed_ns: look.situation.stayed_ns.unwrap_or(0),
+            error: None,
+        }
+    }
+}
+
+/// For how long batch has run on a lane that it has to leave beside a busy service, on which lane, and which thread.
+pub fn stayed(memory: &LaneMemory, lane: &BatchLane) -> Option<(Nanos, u32, u32)> {
+    let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
+    let leaves = matches!(hold.state(), Ok(HoldState::Summoned | HoldState::Held | HoldState::Evicted));
+    let began_ns = memory.batch_since_ns(lane.cpu);
+    let tid = word.pid.load(Ordering::Acquire);
+    if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || memory.promises().given_by(tid) {
+        return None;
+    }
+    let requests = lane.request_lanes.iter().map(|cpu| memory.word(cpu));
+    let since_ns = requests.filter_map(|request| request.busy_since_ns()).min()?;
+    Some((now_ns().saturating_sub(since_ns.max(began_ns)), lane.cpu, tid))
+}

@@ -1,0 +1,236 @@
+//! The port that Prometheus reads from.
+//!
+//! A thread of its own speaks HTTP (hyper), asks the owner for the metrics when a request has come, and writes them out
+//! as text. The owner only collects numbers. A connection has 5 s in all, however slow its client is.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use super::Exposition;
+
+/// Connections at once. More are closed at once.
+const CONNECTIONS_MAX: usize = 64;
+/// From the begin of a connection to its end.
+const CONNECTION_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// After the system had no descriptor for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A request that waits for the metrics.
+type Asked = oneshot::Sender<Exposition>;
+
+/// The port. Dropping this closes it.
+pub struct Listener {
+    asked: Receiver<Asked>,
+    bell: Arc<OwnedFd>,
+    ends: Arc<Notify>,
+}
+
+impl Listener {
+    /// Listens there.
+    pub fn open(at: SocketAddr) -> Result<Self> {
+        let listener =
+            sidelane_host::listen::listen(at).with_context(|| format!("cannot listen at {at} ([metrics] listen)"))?;
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (asks, asked) = channel();
+        let ends = Arc::new(Notify::new());
+        let (its_bell, its_end) = (Arc::clone(&bell), Arc::clone(&ends));
+        let serve = move || serve(listener, Owner { asks, bell: its_bell }, &its_end);
+        thread::Builder::new().name("sidelane-metric".to_owned()).spawn(serve).context("cannot start a thread")?;
+        Ok(Self { asked, bell, ends })
+    }
+
+    /// Hands the metrics to every request that waits for them.
+    pub fn tell(&self, metrics: impl FnOnce() -> Exposition) {
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        let asked: Vec<Asked> = self.asked.try_iter().filter(|asked| !asked.is_closed()).collect();
+        if !asked.is_empty() {
+            let metrics = metrics();
+            asked.into_iter().for_each(|asked| drop(asked.send(metrics.clone())));
+        }
+    }
+}
+
+/// Becomes readable when a request waits for the metrics.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.ends.notify_one();
+    }
+}
+
+/// The one that has the metrics.
+#[derive(Clone)]
+struct Owner {
+    asks: Sender<Asked>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Owner {
+    /// The metrics as text; `None` if the owner ends.
+    async fn metrics(&self) -> Option<String> {
+        let (asked, metrics) = oneshot::channel();
+        self.asks.send(asked).ok()?;
+        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        metrics.await.ok()?.text().ok()
+    }
+}
+
+/// The thread.
+fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let accept = async {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    sleep(PAUSE).await;
+                    continue;
+                };
+                let (Ok(place), owner) = (Arc::clone(&places).try_acquire_owned(), owner.clone()) else { continue };
+                spawn_local(async move {
+                    // A client that goes away, or takes too long, is no fault of ours.
+                    let _ = timeout(CONNECTION_TIME, talk(stream, owner)).await;
+                    drop(place);
+                });
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = ends.notified() => {}
+        }
+        Ok(())
+    })
+}
+
+async fn talk(stream: TcpStream, owner: Owner) -> hyper::Result<()> {
+    let answer = service_fn(|request: Request<Incoming>| {
+        let owner = owner.clone();
+        async move { Ok::<_, Infallible>(answer(&request, &owner).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).header_read_timeout(None);
+    http.serve_connection(TokioIo::new(stream), answer).await
+}
+
+async fn answer(request: &Request<Incoming>, owner: &Owner) -> Response<Full<Bytes>> {
+    let (status, body) = match (request.uri().path(), request.method()) {
+        ("/" | "/metrics", &Method::GET | &Method::HEAD) => match owner.metrics().await {
+            Some(text) => (StatusCode::OK, text),
+            None => (StatusCode::SERVICE_UNAVAILABLE, "There are no metrics now.\n".to_owned()),
+        },
+        ("/" | "/metrics", _) => (StatusCode::METHOD_NOT_ALLOWED, "Metrics are for GET.\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "Metrics are at /metrics.\n".to_owned()),
+    };
+    let kind = if status == StatusCode::OK { OPEN_METRICS } else { "text/plain; charset=utf-8" };
+    let response = Response::builder().status(status).header(CONTENT_TYPE, kind).header(ALLOW, "GET, HEAD");
+    response.body(Full::new(Bytes::from(body))).expect("the head is well-formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::time::Instant;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// A listener that is told when it asks, for the length of the test.
+    fn served() -> SocketAddr {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = Listener::open(free).unwrap();
+        thread::spawn(move || {
+            loop {
+                let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&second));
+                listener.tell(Exposition::default);
+            }
+        });
+        free
+    }
+
+    fn ask(at: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn metrics_are_read_by_get_at_their_path_alone() {
+        let at = served();
+        let head = |request: &str| {
+            let answer = ask(at, &format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            answer.lines().next().unwrap_or_default().to_owned()
+        };
+        assert!(ask(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("# EOF\n"));
+        assert_eq!(head("GET /"), "HTTP/1.1 200 OK");
+        assert_eq!(head("GET /other"), "HTTP/1.1 404 Not Found");
+        assert_eq!(head("POST /metrics"), "HTTP/1.1 405 Method Not Allowed");
+    }
+
+    /// More slow clients than there were ever places for.
+    #[test]
+    fn slow_clients_keep_no_other_one_waiting_and_are_cut_off() {
+        let at = served();
+        let began = Instant::now();
+        let mut slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let is_open = |stream: &mut TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            // A byte now and then restarts no time limit.
+            let is_cut = matches!(stream.read(&mut [0; 64]), Ok(0)) || stream.write_all(b"G").is_err();
+            stream.set_nonblocking(false).unwrap();
+            !is_cut
+        };
+        assert!(slow.iter_mut().all(is_open));
+        assert!(ask(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200 OK"));
+        while slow.iter_mut().any(is_open) {
+            assert!(began.elapsed() < Duration::from_secs(60), "slow clients are never cut off");
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert!(began.elapsed() >= CONNECTION_TIME);
+    }
+
+    #[test]
+    fn a_closed_listener_gives_its_port_back() {
+        let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        drop(Listener::open(at).unwrap());
+        let began = Instant::now();
+        while Listener::open(at).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the port is still taken");
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The cost of observing for the target: its progress with and without an observer, in pairs.
+//!
+//! The observer pauses at intervals. The target's progress in the pause is compared with its
+//! progress in windows of the same length just before and after, so that a slow period of the
+//! machine affects both alike.
+//!
+//! Progress is counted by a counter. Of a few events a pair the difference would be chance, so a pair
+//! with fewer than [`EVENTS_MIN`] tells nothing.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::median::median;
+use sidelane_report::interval::of_median;
+
+use sidelane_channels::{Gone, Reader};
+
+/// Length of a pause, and of each window beside it.
+const WINDOW: Duration = Duration::from_millis(20);
+/// Time from one pause to the next.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The least number of events of a pair.
+pub const EVENTS_MIN: u64 = 1_000;
+
+/// A counter of the target's progress.
+pub struct Progress {
+    /// Its name.
+    pub name: String,
+    /// How it is read.
+    pub reader: Reader,
+}
+
+/// Progress over time.
+#[derive(Clone, Debug)]
+struct Mark {
+    at: Instant,
+    /// By counter.
+    counts: Vec<u64>,
+}
+
+impl Mark {
+    fn events_since(&self, earlier: &Mark, counter: usize) -> u64 {
+        self.counts[counter].wrapping_sub(earlier.counts[counter])
+    }
+
+    fn rate_since(&self, earlier: &Mark, counter: usize) -> f64 {
+        self.events_since(earlier, counter) as f64 / (self.at - earlier.at).as_secs_f64()
+    }
+}
+
+/// What the pairs say, by one counter.
+#[derive(Clone, Debug, Default)]
+struct Pairs {
+    /// Events of each pair.
+    events: Vec<f64>,
+    /// The slowdowns of pairs with enough events, in percent.
+    slowdowns: Vec<f64>,
+}
+
+impl Pairs {
+    fn add(&mut self, [before, begins, ends, after]: [&Mark; 4], counter: usize) {
+        let events = after.events_since(before, counter);
+        self.events.push(events as f64);
+        let with = (begins.rate_since(before, counter) + after.rate_since(ends, counter)) / 2.0;
+        let without = ends.rate_since(begins, counter);
+        if events >= EVENTS_MIN && without > 0.0 {
+            self.slowdowns.push(100.0 * (1.0 - with / without));
+        }
+    }
+
+    fn events_a_pair(&self) -> Option<f64> {
+        median(self.events.iter().copied())
+    }
+}
+
+/// Pairs of windows with and without an observer.
+pub struct CostMeter {
+    progress: Vec<Progress>,
+    marks: Vec<Mark>,
+    due: Instant,
+    /// By counter.
+    pairs: Vec<Pairs>,
+}
+
+/// An instruction to the observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Continue to read.
+    Observe,
+    /// Pause.
+    Pause,
+}
+
+/// What observing costs, by the counter that tells it best.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slowdown {
+    /// The counter's name.
+    pub counter: String,
+    /// By how much the target's progress is smaller while it is observed: the median of pairs. `None` if no pair had
+    /// enough events.
+    pub percent: Option<f64>,
+    /// The lower end of its 95 % interval; `None` if there were too few pairs.
+    pub low_percent: Option<f64>,
+    /// The upper end.
+    pub high_percent: Option<f64>,
+    /// Number of pairs with enough events.
+    pub pairs: u64,
+    /// Events of a pair, in the median of all pairs.
+    pub events_a_pair: f64,
+}
+
+impl CostMeter {
+    /// A meter for a target whose progress is counted by `progress`. The first counter with enough events is used.
+    pub fn new(progress: Vec<Progress>) -> Self {
+        let pairs = vec![Pairs::default(); progress.len()];
+        Self { progress, marks: Vec::new(), due: Instant::now() + WINDOW, pairs }
+    }
+
+    /// When [`CostMeter::step`] has to be called next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Takes the next mark. Four marks make a pair: observed, paused, observed.
+    pub fn step(&mut self) -> Result<Order, Gone> {
+        let mark = Mark { at: Instant::now(), counts: self.counts()? };
+        let at = mark.at;
+        self.marks.push(mark);
+        self.due = at + WINDOW;
+        match self.marks.as_slice() {
+            [_, _] => return Ok(Order::Pause),
+            [before, begins, ends, after] => {
+                let marks = [before, begins, ends, after];
+                self.pairs.iter_mut().enumerate().for_each(|(counter, pairs)| pairs.add(marks, counter));
+                self.marks.clear();
+                self.due = at + EVERY - 3 * WINDOW;
+            }
+            _ => (),
+        }
+        Ok(Order::Observe)
+    }
+
+    fn counts(&mut self) -> Result<Vec<u64>, Gone> {
+        let count = |progress: &mut Progress| match &mut progress.reader {
+            Reader::Word(word) => Ok(word.read()),
+            Reader::Pmc(counter) => Ok(counter.read()),
+            Reader::Call(call) => call.read(),
+        };
+        self.progress.iter_mut().map(count).collect()
+    }
+
+    /// The cost so far; `None` before the first pair.
+    pub fn slowdown(&self) -> Option<Slowdown> {
+        let told = |(progress, pairs): (&Progress, &Pairs)| slowdown(&progress.name, pairs);
+        let all: Vec<Slowdown> = self.progress.iter().zip(&self.pairs).filter_map(told).collect();
+        let enough = all.iter().find(|slowdown| slowdown.events_a_pair >= EVENTS_MIN as f64);
+        let most = || all.iter().max_by(|one, other| one.events_a_pair.total_cmp(&other.events_a_pair));
+        enough.or_else(most).cloned()
+    }
+}
+
+fn slowdown(counter: &str, pairs: &Pairs) -> Option<Slowdown> {
+    let interval = of_median(pairs.slowdowns.iter().copied());
+    Some(Slowdown {
+        counter: counter.to_owned(),
+        percent: interval.map(|interval| interval.measured),
+        low_percent: interval.and_then(|interval| interval.low),
+        high_percent: interval.and_then(|interval| interval.high),
+        pairs: pairs.slowdowns.len() as u64,
+        events_a_pair: pairs.events_a_pair()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use sidelane_channels::Call;
+
+    struct Count(Arc<AtomicU64>);
+
+    impl Call for Count {
+        fn read(&mut self) -> Result<u64, Gone> {
+            Ok(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_pause_stands_between_two_windows() {
+        let count = Arc::new(AtomicU64::new(0));
+        let mut meter = CostMeter::new(vec![counter(&count)]);
+        let (mut orders, mut stepped) = (Vec::new(), Instant::now());
+        for _ in 0..4 {
+            count.fetch_add(400, Ordering::Relaxed);
+            stepped = Instant::now();
+            orders.push(meter.step().unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(orders, [Order::Observe, Order::Pause, Order::Observe, Order::Observe]);
+        let slowdown = meter.slowdown().unwrap();
+        assert_eq!((slowdown.pairs, slowdown.events_a_pair, slowdown.low_percent), (1, 1_200.0, None));
+        assert!(meter.due() > stepped + WINDOW, "the next pair comes later");
+    }
+
+    fn counter(count: &Arc<AtomicU64>) -> Progress {
+        Progress { name: "done".into(), reader: Reader::Call(Box::new(Count(Arc::clone(count)))) }
+    }
+
+    #[test]
+    fn a_target_that_does_nothing_has_no_slowdown() {
+        let mut meter = CostMeter::new(vec![counter(&Arc::default())]);
+        assert_eq!(meter.slowdown(), None);
+        (0..8).for_each(|_| drop(meter.step()));
+        let slowdown = meter.slowdown().unwrap();
+        assert_eq!((slowdown.percent, slowdown.pairs, slowdown.events_a_pair), (None, 0, 0.0));
+    }
+
+    /// Events in each of the three windows of `length`.
+    fn pair(events: [u64; 3]) -> [Mark; 4] {
+        let (mut at, mut count) = (Instant::now(), 7);
+        let mut mark = |events: u64| {
+            (at, count) = (at + WINDOW, count + events);
+            Mark { at, counts: vec![count] }
+        };
+        [mark(0), mark(events[0]), mark(events[1]), mark(events[2])]
+    }
+
+    #[test]
+    fn few_events_tell_nothing() {
+        let mut pairs = Pairs::default();
+        for events in [[333, 333, 333], [334, 334, 334], [450, 500, 450], [0, 2_000, 0]] {
+            pairs.add(pair(events).each_ref(), 0);
+        }
+        let slowdowns: Vec<f64> = pairs.slowdowns.iter().map(|slowdown| slowdown.round()).collect();
+        assert_eq!((slowdowns, pairs.events.len()), (vec![0.0, 10.0, 100.0], 4));
+    }
+
+    #[test]
+    fn the_first_counter_with_enough_events_tells() {
+        let (few, enough): (Arc<AtomicU64>, Arc<AtomicU64>) = Default::default();
+        let mut meter = CostMeter::new(vec![counter(&few), Progress { name: "more".into(), ..counter(&enough) }]);
+        for _ in 0..4 {
+            few.fetch_add(10, Ordering::Relaxed);
+            enough.fetch_add(1_000, Ordering::Relaxed);
+            meter.step().unwrap();
+        }
+        assert_eq!(meter.slowdown().unwrap().counter, "more");
+    }
+}

@@ -1,0 +1,81 @@
+//! What happens seldom: counters that change in few samples, as events.
+
+use super::seen::{Seen, percent};
+use crate::analysis::events::Events;
+use sidelane_report::Unit;
+
+/// With so many distances their outermost hundredths are told, else the least and the greatest.
+const DISTANCES_FOR_PERCENTILES: u64 = 100;
+/// Fewer events tell nothing of what they are beside.
+const EVENTS_MIN: u64 = 10;
+/// By how much the share of the events exceeds that of the time for a value that is told.
+const LIFT_MIN: f64 = 0.1;
+/// By how many standard deviations of chance it does.
+const DEVIATIONS_MIN: f64 = 3.0;
+
+/// A sentence for each counter that seldom changed. What is beside one value of a tag comes first.
+pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+    let all = seen.analysis.events.iter().enumerate();
+    let seldom = all.filter(|(_, events)| events.is_seldom() && events.count > 0);
+    let mut told: Vec<(f64, String)> = seldom.map(|(counter, events)| sentence(seen, counter, events)).collect();
+    told.sort_by(|one, other| other.0.total_cmp(&one.0));
+    told.into_iter().map(|(_, sentence)| sentence).collect()
+}
+
+/// The sentence, and how much it stands out.
+fn sentence(seen: &Seen<'_>, counter: usize, events: &Events) -> (f64, String) {
+    let beside = beside(seen, counter);
+    let lift = beside.as_ref().map_or(0.0, |(lift, _)| *lift);
+    let beside = beside.map_or_else(String::new, |(_, beside)| format!("; {beside}"));
+    (lift, format!("{}: {}{}{beside}.", seen.counter(counter), how_many(seen, events), apart(seen, events)))
+}
+
+fn how_many(seen: &Seen<'_>, events: &Events) -> String {
+    let seconds = seen.seconds(events.cycles());
+    match events.count {
+        1 => "1 event".to_owned(),
+        few if few < EVENTS_MIN || seconds <= 0.0 => format!("{few} events"),
+        many => format!("{} events a second", often(many as f64 / seconds)),
+    }
+}
+
+/// How far apart the events were.
+fn apart(seen: &Seen<'_>, events: &Events) -> String {
+    let distances = &events.apart;
+    let [low, high] = match distances.count() {
+        0 => return String::new(),
+        few if few < DISTANCES_FOR_PERCENTILES => [distances.min(), distances.max()],
+        _ => [1.0, 99.0].map(|percent| distances.percentile(percent)),
+    };
+    let time = |cycles: Option<f64>| seen.time(cycles.unwrap_or_default());
+    format!(", {} apart in the median ({} to {})", time(distances.percentile(50.0)), time(low), time(high))
+}
+
+/// The value of a tag beside which there were more of the events than its share of the time explains.
+fn beside(seen: &Seen<'_>, counter: usize) -> Option<(f64, String)> {
+    let tags = (0..seen.analysis.tags.len()).filter(|tag| !seen.change_together(counter, *tag));
+    let of_tags = tags.filter_map(|tag| beside_tag(seen, counter, tag));
+    of_tags.max_by(|one, other| one.0.total_cmp(&other.0))
+}
+
+fn beside_tag(seen: &Seen<'_>, counter: usize, tag: usize) -> Option<(f64, String)> {
+    let table = &seen.analysis.tags[tag];
+    let (share_of, events) = (table.share(), table.events_of(counter));
+    let all: u64 = events.iter().map(|(_, events)| events).sum();
+    let lift = |value: &_, events: u64| events as f64 / all as f64 - share_of(value);
+    let (value, most) = events.iter().max_by(|one, other| lift(&one.0, one.1).total_cmp(&lift(&other.0, other.1)))?;
+    let (share, lift) = (share_of(value), lift(value, *most));
+    let chance = (share * (1.0 - share) / all as f64).sqrt();
+    let stands_out = all >= EVENTS_MIN && lift >= LIFT_MIN.max(DEVIATIONS_MIN * chance);
+    let sentence = || {
+        let (tag_name, value) = (seen.names.tag(tag), seen.names.value(tag, value.value));
+        let (events, time) = (percent(*most as f64 / all as f64), percent(share));
+        format!("{events} of them while {tag_name} is {value}, {time} {}", seen.of_the_time(tag))
+    };
+    stands_out.then(|| (lift, sentence()))
+}
+
+/// A number of times a second.
+pub(super) fn often(per_s: f64) -> String {
+    Unit::Count.human(if per_s < 100.0 { per_s } else { per_s.round() })
+}

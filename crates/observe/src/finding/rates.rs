@@ -1,0 +1,99 @@
+//! Where things go faster: rates that differ between the values of a tag.
+
+use super::seen::{Seen, percent};
+use crate::analysis::tags::{RateSum, Seen as Value};
+use crate::analysis::{Operand, Rate};
+use crate::cost::EVENTS_MIN;
+use crate::show::view::{RateUnit, rate_in_words, rate_unit};
+
+/// Values with a smaller share of the time are not compared.
+const SHARE_MIN: f64 = 0.01;
+/// The least quotient of two rates that is told.
+const QUOTIENT_MIN: f64 = 1.25;
+
+/// One value of a tag, and a rate meanwhile.
+struct Meanwhile {
+    value: u64,
+    share: f64,
+    mean: f64,
+    per: u64,
+}
+
+impl Meanwhile {
+    fn of(value: &Value, sum: &RateSum, share: f64) -> Option<Self> {
+        Some(Self { value: value.value, share, mean: sum.mean()?, per: sum.per })
+    }
+
+    /// How many events there were to be if the rate was `mean`.
+    fn expected(&self, mean: f64) -> f64 {
+        self.per as f64 * mean
+    }
+}
+
+/// A sentence for each tag and rate that differs between the tag's values. The greatest difference over the longest
+/// time comes first.
+pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+    let rates = seen.analysis.recipe().rates.iter().enumerate().filter(|(_, rate)| can_tell(seen, rate));
+    let pairs = rates.flat_map(|(number, rate)| {
+        let tags = (0..seen.analysis.tags.len()).filter(|tag| !is_of_the_tag(seen, rate, *tag));
+        tags.filter_map(move |tag| of_tag(seen, (number, rate), tag))
+    });
+    let mut told: Vec<(f64, String)> = pairs.collect();
+    told.sort_by(|one, other| other.0.total_cmp(&one.0));
+    told.into_iter().map(|(_, sentence)| sentence).collect()
+}
+
+/// Cycles a cycle are of the observer; a counter that seldom changes is told as events.
+fn can_tell(seen: &Seen<'_>, rate: &Rate) -> bool {
+    match (rate.count, rate.per) {
+        (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),
+        (Operand::Counter(_), _) => true,
+        _ => false,
+    }
+}
+
+fn is_of_the_tag(seen: &Seen<'_>, rate: &Rate, tag: usize) -> bool {
+    matches!(rate.count, Operand::Counter(counter) if seen.change_together(counter, tag))
+}
+
+fn of_tag(seen: &Seen<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option<(f64, String)> {
+    let table = &seen.analysis.tags[tag];
+    let share_of = table.share();
+    let hottest = table.hottest();
+    let values = hottest.iter().filter_map(|(value, sums)| Meanwhile::of(value, &sums[number], share_of(value)));
+    let mut values: Vec<Meanwhile> = values.filter(|value| value.share >= SHARE_MIN).collect();
+    values.sort_by(|one, other| other.mean.total_cmp(&one.mean));
+    let (fast, slow) = (values.first()?, values.last()?);
+    // With fewer events, expected or seen, the difference may be chance.
+    let enough = fast.expected(fast.mean).min(slow.expected(fast.mean)) >= EVENTS_MIN as f64;
+    let quotient = fast.mean / slow.mean;
+    // A quotient by zero is told, too: the rate is zero meanwhile.
+    (enough && quotient >= QUOTIENT_MIN).then(|| {
+        let weight = fast.share.min(slow.share) * quotient.min(100.0).ln();
+        (weight, sentence(seen, rate, tag, (fast, slow)))
+    })
+}
+
+fn sentence(seen: &Seen<'_>, rate: &Rate, tag: usize, (fast, slow): (&Meanwhile, &Meanwhile)) -> String {
+    let words = |mean: f64| match mean {
+        0.0 => "nothing".to_owned(),
+        mean => rate_in_words(rate, mean, &seen.clock),
+    };
+    let times = match (slow.mean, rate_unit(rate)) {
+        (0.0, _) => String::new(),
+        (_, RateUnit::PerSecond) => format!(", {:.1} times as many", fast.mean / slow.mean),
+        (_, RateUnit::Quotient) => format!(", {:.1} times as high", fast.mean / slow.mean),
+    };
+    format!(
+        "{}: {} while {} is {} ({} {}), {} while it is {} ({}){times}.",
+        rate.name,
+        words(fast.mean),
+        seen.names.tag(tag),
+        seen.names.value(tag, fast.value),
+        percent(fast.share),
+        seen.of_the_time(tag),
+        words(slow.mean),
+        seen.names.value(tag, slow.value),
+        percent(slow.share)
+    )
+}

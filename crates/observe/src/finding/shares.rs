@@ -1,0 +1,70 @@
+//! Where the time goes: the values of each tag with the largest shares.
+
+use super::seen::{Seen, percent};
+use crate::analysis::tags::{Seen as Value, TagTable};
+
+/// The most values of a tag that are told.
+const VALUES_TOLD: usize = 3;
+/// A value with a smaller share of the time is not told.
+const SHARE_MIN: f64 = 0.005;
+/// A value that lasts for fewer samples may come more often than it is seen.
+const SAMPLES_A_TURN: f64 = 4.0;
+
+/// A sentence for each tag that changed; tags whose time is spread most come first.
+pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+    let tables = seen.analysis.tags.iter().enumerate();
+    let mut spread: Vec<(f64, usize)> = tables.filter_map(|(tag, table)| Some((variety(table)?, tag))).collect();
+    spread.sort_by(|one, other| other.0.total_cmp(&one.0));
+    spread.into_iter().map(|(_, tag)| sentence(seen, tag)).collect()
+}
+
+/// The share of all values but the first; `None` for a tag that did not change.
+fn variety(table: &TagTable) -> Option<f64> {
+    let values = by_share(table);
+    (values.len() > 1).then(|| 1.0 - values[0].1)
+}
+
+/// The values with their shares, the largest first.
+fn by_share(table: &TagTable) -> Vec<(Value, f64)> {
+    let share_of = table.share();
+    let mut values: Vec<(Value, f64)> =
+        table.hottest().into_iter().map(|(value, _)| (value, share_of(&value))).collect();
+    values.sort_by(|one, other| other.1.total_cmp(&one.1));
+    values
+}
+
+fn sentence(seen: &Seen<'_>, tag: usize) -> String {
+    let values = by_share(&seen.analysis.tags[tag]);
+    let is_told = |(place, (_, share)): &(usize, &(Value, f64))| *place < 1 || *share >= SHARE_MIN;
+    let told: Vec<&(Value, f64)> =
+        values.iter().enumerate().filter(is_told).map(|(_, value)| value).take(VALUES_TOLD).collect();
+    let mut parts: Vec<String> = told.iter().enumerate().map(|(place, value)| part(seen, tag, place, value)).collect();
+    let rest = values.len() - told.len();
+    if rest > 0 {
+        let share = 1.0 - told.iter().map(|(_, share)| share).sum::<f64>();
+        parts.push(format!("{rest} other{} for {}", if rest == 1 { "" } else { "s" }, percent(share.max(0.0))));
+    }
+    format!("{} is {}.", seen.names.tag(tag), parts.join(", "))
+}
+
+/// "G1 Evacuation Pause for 32 % (150 a second, 2.1 ms each)".
+fn part(seen: &Seen<'_>, tag: usize, place: usize, (value, share): &(Value, f64)) -> String {
+    let name = seen.names.value(tag, value.value);
+    match place {
+        0 => format!("{name} for {} {}", percent(*share), seen.of_the_time(tag)),
+        _ => format!("{name} for {}{}", percent(*share), turns(seen, value).unwrap_or_default()),
+    }
+}
+
+/// How often the value came and how long it stayed, if samples are close enough to show that.
+fn turns(seen: &Seen<'_>, value: &Value) -> Option<String> {
+    let (analysis, period) = (seen.analysis, seen.analysis.periods.mean()?);
+    // Where single reads have no period, they lie the mean period apart.
+    let cycles = if value.cycles > 0 { value.cycles as f64 } else { value.samples as f64 * period };
+    let each = cycles / value.turns as f64;
+    let looked_s = seen.seconds(analysis.looked_cycles);
+    if value.turns < 2 || each < SAMPLES_A_TURN * period || looked_s <= 0.0 {
+        return None;
+    }
+    Some(format!(" ({} a second, {} each)", super::events::often(value.turns as f64 / looked_s), seen.time(each)))
+}

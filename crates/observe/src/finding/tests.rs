@@ -1,0 +1,93 @@
+//! Findings of samples that were made by hand.
+
+use super::*;
+use crate::analysis::{Analysis, Operand, Rate, Recipe};
+use crate::cost::Slowdown;
+use crate::dte::Dte;
+use crate::observed::{Names, sample};
+use crate::sample::{Layout, Sample};
+
+/// A sample every 1000 cycles, half a microsecond.
+const PERIOD: u64 = 1_000;
+const PAUSES: [&str; 2] = ["No GC", "G1 Evacuation Pause"];
+
+/// One counter of pauses, then two tags: the cause of the pause, and a number that stays as it is. A pause of 20 samples
+/// comes every 100 samples, and is counted in its third sample.
+fn paused() -> Observed {
+    let rate = Rate { name: "pauses".into(), count: Operand::Counter(0), per: Operand::Cycles };
+    let layout = Layout { counters: 1, tags: 2 };
+    let recipe = Recipe { layout, rates: vec![rate], dte: Dte::new(0.01), only_target: false, lane_tag: None };
+    let mut analysis = Analysis::new(recipe);
+    for number in 0..=20_000_u64 {
+        let (round, place) = (number / 100, number % 100);
+        let at = 1_000_000 + number * PERIOD;
+        let mut sample = Sample { start: at, end: at + 60, thread: 7, ..Sample::default() };
+        let counted = round + u64::from(place >= 82);
+        sample.values[..3].copy_from_slice(&[counted, u64::from(place >= 80), 20]);
+        analysis.record(&sample);
+    }
+    let names = ["pauses", "cause", "threads"].map(str::to_owned).to_vec();
+    let causes: Vec<_> = (0..).zip(PAUSES).map(|(value, name)| (0, value, name.to_owned())).collect();
+    Observed { analysis, names: Names::of_log(names, 1, &causes), ..sample::observation() }
+}
+
+#[test]
+fn a_pause_is_told_by_its_share_its_number_and_its_length() {
+    let found = finding(&paused());
+    assert_eq!(
+        found.sentences[0],
+        "cause is No GC for 80.0 % of the time, G1 Evacuation Pause for 20.0 % (20,000 a second, 10.0 µs each)."
+    );
+}
+
+#[test]
+fn a_counter_that_seldom_changes_is_events_beside_a_value() {
+    let found = finding(&paused());
+    let wanted = "pauses: 20,000 events a second, 50.0 µs apart in the median (50.0 µs to 50.0 µs); 100 % of them while \
+                  cause is G1 Evacuation Pause, 20.0 % of the time.";
+    assert_eq!(found.sentences[1..], [wanted]);
+    assert_eq!(found.left_out.as_deref(), Some("Without a change: threads (20)."));
+}
+
+#[test]
+fn a_rate_that_differs_is_told_with_both_values() {
+    let found = finding(&sample::observation());
+    let wanted = "hits: 100,000,000 /s while phase is 1 (50.0 % of the time), 4,000,000 /s while it is 2 (50.0 %), 25.0 \
+                  times as many.";
+    assert_eq!(found.sentences[1], wanted);
+    assert_eq!(found.sentences.len(), 2, "misses do not differ: {found:?}");
+}
+
+#[test]
+fn of_few_events_no_difference_is_told() {
+    let mut few = sample::observation();
+    few.analysis.clear();
+    sample::samples().take(2_010).for_each(|sample| few.analysis.record(&sample));
+    assert!(finding(&few).sentences.iter().all(|sentence| !sentence.starts_with("hits")), "{:?}", finding(&few));
+}
+
+#[test]
+fn the_cost_has_an_interval_or_cannot_be_told() {
+    let cost = |slowdown: Option<Slowdown>| finding(&Observed { slowdown, ..sample::observation() }).cost;
+    let known = Slowdown {
+        counter: "done".into(),
+        percent: Some(2.1),
+        low_percent: Some(1.0),
+        high_percent: Some(3.2),
+        pairs: 40,
+        events_a_pair: 5_000.0,
+    };
+    let told = "Observing cost the target 2.1 % of its speed (1.0 % to 3.2 %, by done in 40 pairs).";
+    assert_eq!(cost(Some(known.clone())), told);
+    let cannot = |slowdown: Slowdown| {
+        let told = cost(Some(slowdown));
+        told.strip_prefix("What observing cost cannot be told: ").unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    let uncertain = Slowdown { low_percent: Some(-1.0), ..known.clone() };
+    assert_eq!(cannot(uncertain), "-1.0 % to 3.2 %, by done in 40 pairs.");
+    let short = Slowdown { low_percent: None, high_percent: None, pairs: 5, ..known.clone() };
+    assert_eq!(cannot(short), "5 pairs of windows with and without the observer are too few.");
+    let few = Slowdown { percent: None, pairs: 0, events_a_pair: 2.0, ..known };
+    assert!(cannot(few).starts_with("done counts 2 events in a pair"));
+    assert!(cost(None).contains("name one with --progress"));
+}

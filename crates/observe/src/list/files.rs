@@ -1,0 +1,72 @@
+//! The files of /proc and of cgroups with numbers about a process.
+
+use std::path::{Path, PathBuf};
+
+use crate::list::{Group, Listed};
+use sidelane_channels::Call;
+use sidelane_channels::file::Number;
+use sidelane_channels::hsperf::Value;
+use sidelane_host::cgroup::Hierarchy;
+
+/// A file, a field, the unit of its number, and its meaning.
+type Known = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);
+
+const OF_PROCESS: [Known; 11] = [
+    ("stat", Some("14"), Some("clock ticks"), "time in the program"),
+    ("stat", Some("15"), Some("clock ticks"), "time in the kernel"),
+    ("stat", Some("10"), None, "page faults without reading a disk"),
+    ("stat", Some("12"), None, "page faults that read a disk"),
+    ("stat", Some("20"), None, "threads"),
+    ("schedstat", Some("1"), Some("ns"), "time the first thread ran"),
+    ("schedstat", Some("2"), Some("ns"), "time the first thread waited for a CPU"),
+    ("status", Some("VmRSS"), Some("KiB"), "memory in use"),
+    ("status", Some("nonvoluntary_ctxt_switches"), None, "times the first thread was preempted"),
+    ("io", Some("read_bytes"), Some("bytes"), "read from disks"),
+    ("io", Some("write_bytes"), Some("bytes"), "written to disks"),
+];
+
+const OF_GROUP_V2: [Known; 7] = [
+    ("cpu.stat", Some("usage_usec"), Some("µs"), "CPU time of the group"),
+    ("cpu.stat", Some("nr_throttled"), None, "times the group was throttled"),
+    ("cpu.stat", Some("throttled_usec"), Some("µs"), "how long it was throttled"),
+    ("cpu.pressure", Some("total"), Some("µs"), "time in which some of the group waited for a CPU"),
+    ("memory.pressure", Some("total"), Some("µs"), "time in which some of the group waited for memory"),
+    ("io.pressure", Some("total"), Some("µs"), "time in which some of the group waited for disks"),
+    ("memory.current", None, Some("bytes"), "memory of the group"),
+];
+
+const OF_GROUP_V1: [Known; 4] = [
+    ("cpuacct.usage", None, Some("ns"), "CPU time of the group"),
+    ("cpu.stat", Some("nr_throttled"), None, "times the group was throttled"),
+    ("cpu.stat", Some("throttled_time"), Some("ns"), "how long it was throttled"),
+    ("memory.usage_in_bytes", None, Some("bytes"), "memory of the group"),
+];
+
+/// The files that can be read here, with their current numbers.
+pub(super) fn group(pid: u32) -> Group {
+    let own = OF_PROCESS.iter().filter_map(|known| listed(&PathBuf::from(format!("/proc/{pid}")), known));
+    let mut signals: Vec<Listed> = own.collect();
+    for hierarchy in Hierarchy::all() {
+        let files: &[Known] = if hierarchy.is_v2() { &OF_GROUP_V2 } else { &OF_GROUP_V1 };
+        let Some(dir) = hierarchy.dir_of(pid) else { continue };
+        signals.extend(files.iter().filter_map(|known| listed(&dir, known)));
+    }
+    // Two names of one v1 hierarchy (`cpu` and `cpuacct`) have the same files.
+    let mut seen = Vec::new();
+    signals.retain(|signal| {
+        let field = signal.signal.rsplit_once('/').map(|(_, file)| file.to_owned());
+        let is_new = !seen.contains(&field);
+        seen.push(field);
+        is_new
+    });
+    let notes = if signals.is_empty() { vec![format!("no file of process {pid} can be read")] } else { vec![] };
+    Group { title: "Files", signals, notes }
+}
+
+fn listed(dir: &Path, (file, field, unit, about): &Known) -> Option<Listed> {
+    let path = dir.join(file);
+    let value = Number::open(&path, *field).ok()?.read().ok()?;
+    let field = field.map(|field| format!("#{field}")).unwrap_or_default();
+    let signal = format!("counter:file:{}{field}", path.display());
+    Some(Listed { signal, value: Some(Value::Number(value)), unit: *unit, about: (*about).to_owned() })
+}

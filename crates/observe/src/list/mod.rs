@@ -1,0 +1,230 @@
+//! What can be observed of a process: `sidelane list pid:1234`.
+
+mod files;
+mod print;
+
+use serde::Serialize;
+
+use sidelane_channels::app::{Emitted, EmittedName};
+use sidelane_channels::hsperf::{Jvm, Units, Value, Variability};
+use sidelane_channels::memory::Memory;
+use sidelane_channels::signal::Place;
+use sidelane_channels::symbols::Variable;
+use sidelane_channels::{Call, Width, hsperf, symbols};
+use sidelane_diagnostics::machine::has_pmu;
+use sidelane_host::procfs::command_name;
+
+/// How many signals of a group are shown without a filter: as many as fit on a screen.
+const SHOWN: usize = 16;
+/// How many signals are shown with a filter.
+const SHOWN_FILTERED: usize = 200;
+/// How many of the largest structures are listed.
+const STRUCTURES: usize = 6;
+
+/// The signals of one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listing {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub program: String,
+    /// The signals by their source.
+    pub groups: Vec<Group>,
+}
+
+/// Signals of one source.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Group {
+    /// The title of the group.
+    pub title: &'static str,
+    /// The signals.
+    pub signals: Vec<Listed>,
+    /// Which signals are missing, and why; how to list more.
+    pub notes: Vec<String>,
+}
+
+/// A signal that can be observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// The signal as the user has to write it.
+    pub signal: String,
+    /// Its value now.
+    pub value: Option<Value>,
+    /// The unit of the value.
+    pub unit: Option<&'static str>,
+    /// What the signal tells.
+    pub about: String,
+}
+
+impl Listed {
+    fn new(signal: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { signal: signal.into(), value: None, unit: None, about: about.into() }
+    }
+}
+
+/// Lists the signals of a process. `filter` selects the JVM's counters and the variables whose name
+/// contains it.
+pub fn list(pid: u32, filter: Option<&str>) -> Listing {
+    let program = command_name(pid).unwrap_or_default();
+    let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
+    Listing { pid, program, groups }
+}
+
+fn lanes() -> Group {
+    let mut group = Group { title: "Lane and request", ..Group::default() };
+    group.signals.push(Listed::new("lane", "which thread runs on the observed lane"));
+    group
+        .signals
+        .push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
+    group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
+    if has_pmu() {
+        group.signals.push(Listed::new("ipc", "instructions a cycle"));
+    } else {
+        group.notes.push(NO_PMU.replace("{}", "ipc"));
+    }
+    group
+}
+
+const NO_PMU: &str =
+    "{} cannot be read: this machine shows no hardware counters (no PMU); many virtual machines have none";
+
+fn emitted(pid: u32) -> Group {
+    let signals = app_signals(pid);
+    let none = "the program emits none; runtime/c/sidelane_signal.h is how it could";
+    let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
+    Group { title: "Emitted by the program", signals, notes }
+}
+
+/// The signals that the program emits.
+fn app_signals(pid: u32) -> Vec<Listed> {
+    let listed = |name: EmittedName| {
+        let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
+        Listed::new(format!("{}:{}", name.kind, name.name), about)
+    };
+    Emitted::find(pid).iter().flat_map(Emitted::names).map(listed).collect()
+}
+
+fn jvm(pid: u32, filter: Option<&str>) -> Group {
+    let mut group = Group { title: "JVM", ..Group::default() };
+    let jvm = match Jvm::open(pid) {
+        Ok(jvm) => jvm,
+        Err(error) => {
+            group.notes.push(error.to_string());
+            return group;
+        }
+    };
+    let usual = |name: &str| hsperf::USUAL.iter().position(|usual| *usual == name).unwrap_or(usize::MAX);
+    let mut counters = jvm.counters();
+    counters.retain(|counter| match filter {
+        Some(filter) => counter.name.contains(filter),
+        None => counter.variability != Variability::Constant,
+    });
+    counters.sort_by_key(|counter| usual(&counter.name));
+    let listed = |counter: hsperf::Counter| Listed {
+        signal: format!("jvm:{}", counter.name),
+        about: counter.kind().to_string(),
+        unit: unit(counter.units),
+        value: Some(counter.value),
+    };
+    group.shorten(counters.into_iter().map(listed).collect(), filter);
+    group
+}
+
+fn unit(units: Units) -> Option<&'static str> {
+    match units {
+        Units::Bytes => Some("bytes"),
+        Units::Ticks => Some("ticks"),
+        Units::Events => Some("events"),
+        Units::Hertz => Some("Hz"),
+        Units::None | Units::Text => None,
+    }
+}
+
+fn variables(pid: u32, filter: Option<&str>) -> Group {
+    let mut group = Group { title: "Variables of the executable", ..Group::default() };
+    let mut all = match symbols::variables(pid) {
+        Ok(all) => all,
+        Err(error) => {
+            group.notes.push(error.to_string());
+            return group;
+        }
+    };
+    if all.is_empty() {
+        group.notes.push("its symbol table names none: install its debug symbols, or give addresses".into());
+        return group;
+    }
+    // Names with these prefixes are made by the compiler or the linker.
+    let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
+    all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
+    let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
+        all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
+    longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
+    let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
+    // The words are sorted by name.
+    let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
+    let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
+    let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
+    let mut listed: Vec<Listed> = listed.collect();
+    listed.sort_by_key(looks_like_pointer);
+    group.shorten(listed, filter);
+    group.signals.extend(structures.map(|variable| structure(&variable)));
+    group
+}
+
+/// Whether the value is probably a pointer. Numbers tell more, so they are listed first.
+fn looks_like_pointer(listed: &Listed) -> bool {
+    const POINTERS: u64 = 1 << 40;
+    matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
+}
+
+/// A variable that shares its name with another one is given by its address.
+fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
+    let (name, width) = (&variable.name, Width::of(variable.bytes)?);
+    let place = Place::Address(variable.address);
+    let value = Memory::open(pid, &place, Some(width)).ok().and_then(|mut memory| memory.read().ok());
+    let (signal, about) = if has_twin {
+        (format!("tag:mem:{pid}:{place}/{width}"), format!("one of the variables {name}"))
+    } else {
+        (format!("tag:mem:{name}"), format!("{} bytes", width.bytes()))
+    };
+    Some(Listed { value: value.map(Value::Number), ..Listed::new(signal, about) })
+}
+
+fn structure(variable: &Variable) -> Listed {
+    let about = format!("{} bytes: say a field or a width", variable.bytes.unwrap_or(0));
+    Listed::new(format!("tag:mem:{}.FIELD", variable.name), about)
+}
+
+impl Group {
+    /// Adds as many signals as may be listed, and a note with the number of the others.
+    fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
+        let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
+        if signals.len() > shown {
+            self.notes.push(format!("{} more: a filter chooses some by name", signals.len() - shown));
+            signals.truncate(shown);
+        }
+        if let (true, Some(filter)) = (signals.is_empty(), filter) {
+            self.notes.push(format!("none has `{filter}` in its name"));
+        }
+        self.signals.append(&mut signals);
+    }
+}
+
+fn counters() -> Group {
+    const SOFTWARE: [(&str, &str); 4] = [
+        ("context-switches", "switches on the observed lane"),
+        ("cpu-migrations", "threads that came to the observed lane"),
+        ("page-faults", "page faults on the observed lane"),
+        ("task-clock", "nanoseconds that the observed lane was not idle"),
+    ];
+    const HARDWARE: [&str; 4] = ["cycles", "instructions", "cache-misses", "branch-misses"];
+    let listed = |(event, about): (&str, &str)| Listed::new(format!("perf:{event}"), about);
+    let mut group = Group { title: "Counters of the kernel and the processor", ..Group::default() };
+    group.signals.extend(SOFTWARE.map(listed));
+    if has_pmu() {
+        group.signals.extend(HARDWARE.map(|event| listed((event, "a hardware counter of the observed lane"))));
+    } else {
+        group.notes.push(NO_PMU.replace("{}", &HARDWARE.join(", ")));
+    }
+    group
+}

@@ -1,0 +1,72 @@
+//! Prints a listing on a terminal.
+
+use crate::list::{Group, Listed, Listing};
+use sidelane_channels::hsperf::Value;
+use sidelane_report::grid::{Ink, fitted, length, widest, wrap};
+
+/// Longer names move the columns after them to the right, in their own line only.
+const NAME_WIDTH_MAX: usize = 48;
+/// A JVM's texts are cut at this length: some are its command line and its paths.
+const VALUE_LETTERS_MAX: usize = 40;
+const MARGIN: usize = 2;
+
+impl Listing {
+    /// The listing for a terminal of `width` columns.
+    pub fn render(&self, width: usize, color: bool) -> String {
+        let ink = Ink { color };
+        let head = format!("What can be observed of process {} ({})\n", self.pid, self.program);
+        head + &self.groups.iter().map(|group| render(group, width, ink)).collect::<String>()
+    }
+}
+
+fn render(group: &Group, width: usize, ink: Ink) -> String {
+    let name_width = widest(group.signals.iter().map(|listed| listed.signal.as_str())).min(NAME_WIDTH_MAX);
+    let values: Vec<String> = group.signals.iter().map(value).collect();
+    let value_width = widest(values.iter().map(String::as_str));
+    let mut text = format!("\n{}\n", ink.bold(group.title));
+    for (listed, value) in group.signals.iter().zip(&values) {
+        let name = &listed.signal;
+        let gap = if value_width == 0 { "" } else { "  " };
+        let begin = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  ", "");
+        let fits = length(&begin) + length(&listed.about) <= width;
+        let about = if fits { ink.dim(&listed.about) } else { listed.about.to_string() };
+        text += &fitted(format!("{begin}{about}").trim_end(), if fits { usize::MAX } else { width });
+    }
+    for note in &group.notes {
+        for line in wrap(note, width.saturating_sub(MARGIN).max(20)) {
+            text += &format!("{:MARGIN$}{}\n", "", ink.dim(&line));
+        }
+    }
+    text
+}
+
+fn value(listed: &Listed) -> String {
+    let value = match &listed.value {
+        None => return String::new(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Text(text)) if length(text) > VALUE_LETTERS_MAX => {
+            text.chars().take(VALUE_LETTERS_MAX).chain(['…']).collect()
+        }
+        Some(Value::Text(text)) => text.clone(),
+    };
+    listed.unit.map_or_else(|| value.clone(), |unit| format!("{value} {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_values_and_notes_stand_in_columns() {
+        let number = Listed { value: Some(Value::Number(7)), unit: Some("events"), ..Listed::new("jvm:a", "counter") };
+        let text = Listed { value: Some(Value::Text("No GC".into())), ..Listed::new("jvm:longer", "tag") };
+        let notes = vec!["nothing else is there".into()];
+        let group = Group { title: "JVM", signals: vec![number, text], notes };
+        let listing = Listing { pid: 7, program: "java".into(), groups: vec![group] };
+        let expected = "What can be observed of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  \
+                        jvm:longer     No GC  tag\n  nothing else is there\n";
+        assert_eq!(listing.render(31, false), expected);
+        let narrow = listing.render(20, false);
+        assert!(narrow.lines().skip(1).all(|line| length(line) <= 20), "{narrow}");
+    }
+}

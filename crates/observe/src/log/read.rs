@@ -1,0 +1,264 @@
+//! Reads a log. From a damaged file it returns all samples before the damage.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use super::super::sample::{SIGNALS_MAX, Sample};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
+use sidelane_diagnostics::log_file::{LogError, open, read_chunk_body, read_chunk_head, read_head};
+use sidelane_diagnostics::note::Note;
+
+/// A log that is being read.
+pub struct LogReader<R> {
+    input: R,
+    head: LogHead,
+    foot: LogFoot,
+    left_out: u64,
+    problem: Option<Note>,
+}
+
+impl LogReader<BufReader<File>> {
+    /// Opens the log at `path`.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        open(path, "observe", Self::new)
+    }
+}
+
+impl<R: Read> LogReader<R> {
+    /// Reads the head from `input`; an error in words if it is invalid.
+    pub fn new(mut input: R) -> Result<Self, String> {
+        let head: LogHead = read_head(&mut input, &MAGIC)?;
+        if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
+            return Err("its head describes no samples".to_owned());
+        }
+        Ok(Self { input, head, foot: LogFoot::default(), left_out: 0, problem: None })
+    }
+
+    /// The head.
+    pub fn head(&self) -> &LogHead {
+        &self.head
+    }
+
+    /// The foot, once all samples are read; empty if the log has none.
+    pub fn foot(&self) -> &LogFoot {
+        &self.foot
+    }
+
+    /// Number of samples left out so far.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Why reading stopped before the log's proper end.
+    pub fn problem(&self) -> Option<&Note> {
+        self.problem.as_ref()
+    }
+
+    /// Calls `each` with every sample; the second argument says whether samples are missing before
+    /// it.
+    pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
+        while let Some(chunk) = self.next_chunk() {
+            self.left_out = self.left_out.saturating_add(chunk.left_out);
+            let words = FIXED_WORDS + self.head.signals.len();
+            let mut is_gap = chunk.left_out > 0 || chunk.paused;
+            for bytes in chunk.bytes.chunks_exact(words * 8) {
+                each(&sample(bytes), is_gap);
+                is_gap = false;
+            }
+        }
+    }
+
+    fn next_chunk(&mut self) -> Option<ReadChunk> {
+        let mut head = [0; CHUNK_HEAD_BYTES];
+        match read_chunk_head(&mut self.input, &mut head) {
+            Ok(true) => (),
+            Ok(false) => return None,
+            Err(problem) => return self.stop(problem),
+        }
+        let number = |from: usize, to: usize| {
+            head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let (magic, samples, left_out, paused) = (number(0, 4), number(4, 8), number(8, 16), number(16, 24));
+        let length = number(24, 32);
+        if magic == u64::from(FOOT_MAGIC) {
+            return self.read_foot(length);
+        }
+        let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
+        if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
+            return self.stop(Note::LogDamaged);
+        }
+        let (bytes, is_whole) = read_chunk_body(&mut self.input, length);
+        if !is_whole {
+            self.problem = Some(Note::LogCutOff);
+        }
+        Some(ReadChunk { left_out, paused: paused != 0, bytes })
+    }
+
+    /// Reads the foot, which is the log's end.
+    fn read_foot<T>(&mut self, length: u64) -> Option<T> {
+        let (json, _) = read_chunk_body(&mut self.input, length);
+        match serde_json::from_slice(&json) {
+            Ok(foot) => self.foot = foot,
+            Err(_) => self.problem = Some(Note::LogCutOff),
+        }
+        None
+    }
+
+    fn stop<T>(&mut self, problem: Note) -> Option<T> {
+        self.problem.get_or_insert(problem);
+        None
+    }
+}
+
+struct ReadChunk {
+    left_out: u64,
+    paused: bool,
+    bytes: Vec<u8>,
+}
+
+fn sample(bytes: &[u8]) -> Sample {
+    let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let mut next = || words.next().unwrap_or(0);
+    let mut sample = Sample { start: next(), end: next(), thread: next(), ..Sample::default() };
+    sample.values.iter_mut().zip(words).for_each(|(value, word)| *value = word);
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::sample::Layout;
+    use super::super::file::LoggedSignal;
+    use super::super::write;
+    use super::*;
+    use sidelane_channels::signal::Kind;
+
+    fn head() -> LogHead {
+        let signal = |name: &str, kind| LoggedSignal { name: name.into(), kind };
+        LogHead {
+            version: "test".into(),
+            title: "a test".into(),
+            signals: vec![signal("count", Kind::Counter), signal("phase", Kind::Tag)],
+            cycles_per_ns: 2.5,
+            zero_cycles: 1,
+            zero_ns: 2,
+            only_target: true,
+            tolerance: 0.01,
+        }
+    }
+
+    fn foot() -> LogFoot {
+        LogFoot { names: vec![(0, u64::MAX, "the last phase".into())], slowdown: None }
+    }
+
+    /// The length of the foot in a file.
+    fn foot_bytes() -> usize {
+        CHUNK_HEAD_BYTES + serde_json::to_vec(&foot()).unwrap().len()
+    }
+
+    fn samples(count: u64) -> Vec<Sample> {
+        let sample = |number: u64| {
+            let mut sample = Sample { start: number * 1000, end: number * 1000 + 60, thread: 7, ..Sample::default() };
+            sample.values[..2].copy_from_slice(&[number, number % 3]);
+            sample
+        };
+        (0..count).map(sample).collect()
+    }
+
+    fn written(count: u64) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut feed, writer) = write::start(&path, &head()).unwrap();
+        let mut write = |sample: &Sample| feed.write(sample, Layout { counters: 1, tags: 1 });
+        samples(count).iter().for_each(&mut write);
+        feed.end();
+        drop(feed);
+        assert_eq!(writer.join(&foot()), write::Logged { samples: count, ..Default::default() });
+        std::fs::read(&path).unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<Note>) {
+        let mut reader = LogReader::new(bytes).unwrap();
+        assert_eq!(*reader.head(), head());
+        let mut read = Vec::new();
+        reader.read_all(|sample, _| read.push(*sample));
+        (read, reader.problem().cloned())
+    }
+
+    #[test]
+    fn what_was_written_is_read_over_several_chunks() {
+        let count = 250_000;
+        assert_eq!(read(&written(count)), (samples(count), None));
+    }
+
+    #[test]
+    fn the_foot_is_read_after_the_samples_and_may_be_missing() {
+        let whole = written(3);
+        let mut reader = LogReader::new(whole.as_slice()).unwrap();
+        reader.read_all(|_, _| ());
+        assert_eq!(*reader.foot(), foot());
+        let without = &whole[..whole.len() - foot_bytes()];
+        assert_eq!(read(without), (samples(3), None));
+        assert_eq!(read(&whole[..whole.len() - 1]), (samples(3), Some(Note::LogCutOff)));
+    }
+
+    #[test]
+    fn a_pause_is_a_gap_before_the_next_sample() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut feed, writer) = write::start(&path, &head()).unwrap();
+        for (number, sample) in samples(4).iter().enumerate() {
+            if number == 2 {
+                feed.interrupt();
+            }
+            feed.write(sample, Layout { counters: 1, tags: 1 });
+        }
+        feed.end();
+        drop(feed);
+        assert_eq!(writer.join(&foot()).samples, 4);
+        let mut gaps = Vec::new();
+        LogReader::open(&path).unwrap().read_all(|_, is_gap| gaps.push(is_gap));
+        assert_eq!(gaps, [false, false, true, false]);
+    }
+
+    #[test]
+    fn of_a_log_that_was_cut_off_the_rest_is_read() {
+        let whole = written(100);
+        let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
+        assert_eq!(read, samples(99), "a sample that is not whole is left out");
+        assert_eq!(problem, Some(Note::LogCutOff));
+    }
+
+    #[test]
+    fn something_else_is_no_log() {
+        let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
+        assert!(message(b"{}").contains("too short"));
+        assert!(message(b"{\"version\": 1}").contains("as a log does"));
+        assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("claims"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = written(1);
+            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES - foot_bytes();
+            bytes.truncate(head);
+            bytes.extend(&garbage);
+            let (_, problem) = read(&bytes);
+            prop_assert!(garbage.is_empty() || problem.is_some() || garbage[..4] == CHUNK_MAGIC.to_le_bytes());
+            let _ = LogReader::new(garbage.as_slice());
+        }
+    }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_testing::fuzz("observe-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut samples = 0;
+            reader.read_all(|_, _| samples += 1);
+            assert!(samples * 8 * FIXED_WORDS <= bytes.len(), "{samples} samples");
+        });
+    }
+}

@@ -1,0 +1,198 @@
+//! Writes a log during the observation.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::super::handover::{Handover, Takeover, handover};
+use super::super::sample::{Layout, Sample};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
+use sidelane_diagnostics::log_file::write_head;
+use sidelane_diagnostics::note::Note;
+
+/// The size of a chunk in words: 4 MiB.
+const CHUNK_WORDS: usize = 1 << 19;
+/// Number of chunks: how far the disk may fall behind.
+const CHUNKS: usize = 16;
+/// How often the writer checks for a full chunk; 16 chunks last longer than this at any rate.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Samples to be written to the file.
+pub struct Chunk {
+    words: Vec<u64>,
+    samples: u32,
+    left_out: u64,
+    paused: bool,
+}
+
+/// The observer's side of a log.
+pub struct LogFeed {
+    handover: Handover<Chunk>,
+    chunk: Box<Chunk>,
+    left_out: u64,
+    paused: bool,
+}
+
+impl LogFeed {
+    /// Adds a sample, or counts it as left out.
+    #[inline(always)]
+    pub fn write(&mut self, sample: &Sample, layout: Layout) {
+        let words = FIXED_WORDS + layout.signals();
+        let full = self.chunk.words.len() + words > CHUNK_WORDS;
+        if (full || self.paused) && !self.next_chunk() {
+            self.left_out += 1;
+            return;
+        }
+        self.chunk.words.extend_from_slice(&[sample.start, sample.end, sample.thread]);
+        self.chunk.words.extend_from_slice(&sample.values[..layout.signals()]);
+        self.chunk.samples += 1;
+    }
+
+    #[cold]
+    fn next_chunk(&mut self) -> bool {
+        if !self.handover.offer(&mut self.chunk) {
+            return false;
+        }
+        self.chunk.left_out = std::mem::take(&mut self.left_out);
+        self.chunk.paused = std::mem::take(&mut self.paused);
+        true
+    }
+
+    /// Marks a gap: the observer has paused, so the next sample does not continue the last one.
+    pub fn interrupt(&mut self) {
+        self.paused = true;
+    }
+
+    /// Hands over the remaining samples. Waits for the writer while the writer runs.
+    pub fn end(&mut self) {
+        while (self.chunk.samples > 0 || self.left_out > 0) && !self.handover.is_abandoned() {
+            if !self.next_chunk() {
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+}
+
+/// The state of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// Samples in the file.
+    pub samples: u64,
+    /// Samples left out because the disk was too slow or full.
+    pub left_out: u64,
+    /// What went wrong; the file holds what was written before.
+    pub problem: Option<Note>,
+}
+
+/// The thread that writes the log.
+pub struct LogWriter {
+    thread: JoinHandle<Logged>,
+    file: File,
+    path: PathBuf,
+}
+
+/// Begins the log at `path`.
+pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
+    let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
+    write_head(&mut file, &MAGIC, head).with_context(|| format!("cannot write the log {}", path.display()))?;
+    let (give, mut take) = handover(CHUNKS);
+    let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0, paused: false });
+    (1..CHUNKS).for_each(|_| take.ask(chunk()));
+    let (path, samples) = (path.to_owned(), (file.try_clone()?, path.to_owned()));
+    let write = move || write_all(samples.0, &samples.1, take);
+    let thread = thread::Builder::new().name("sidelane-log".into()).spawn(write)?;
+    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0, paused: false }, LogWriter { thread, file, path }))
+}
+
+impl LogWriter {
+    /// Waits until the samples are written, and writes `foot` below them. The observer must have ended.
+    pub fn join(mut self, foot: &LogFoot) -> Logged {
+        let lost = Logged { problem: Some(Note::LogWriterDied), ..Logged::default() };
+        let mut logged = self.thread.join().unwrap_or(lost);
+        if logged.problem.is_none() {
+            logged.problem = write_foot(&mut self.file, foot).err().map(|error| ends_early(&self.path, &error));
+        }
+        logged
+    }
+}
+
+fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
+    let mut logged = Logged::default();
+    loop {
+        // Read before the last check of the queue, so that the check sees all that was handed over
+        // before the end.
+        let ended = take.ended();
+        while let Some(mut chunk) = take.take() {
+            write_or_leave_out(&mut file, path, &chunk, &mut logged);
+            chunk.words.clear();
+            (chunk.samples, chunk.left_out, chunk.paused) = (0, 0, false);
+            take.ask(chunk);
+        }
+        if ended {
+            return logged;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut Logged) {
+    logged.left_out += chunk.left_out;
+    let written = if logged.problem.is_none() { write_chunk(file, chunk) } else { Ok(false) };
+    match written {
+        Ok(true) => logged.samples += u64::from(chunk.samples),
+        Ok(false) => logged.left_out += u64::from(chunk.samples),
+        Err(error) => {
+            logged.left_out += u64::from(chunk.samples);
+            logged.problem = Some(ends_early(path, &error));
+        }
+    }
+}
+
+fn ends_early(path: &Path, error: &io::Error) -> Note {
+    Note::LogEndsEarly { log: path.display().to_string(), error: error.to_string() }
+}
+
+/// Writes a chunk completely or, if the disk is full, not at all: space is allocated first.
+fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
+    if chunk.samples == 0 && chunk.left_out == 0 {
+        return Ok(true);
+    }
+    let bytes: Vec<u8> = chunk.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let head = chunk_head(CHUNK_MAGIC, chunk, bytes.len());
+    set_space_aside(file, (head.len() + bytes.len()) as u64)?;
+    file.write_all(&head)?;
+    file.write_all(&bytes)?;
+    Ok(true)
+}
+
+fn write_foot(file: &mut File, foot: &LogFoot) -> io::Result<()> {
+    let json = serde_json::to_vec(foot)?;
+    let none = Chunk { words: Vec::new(), samples: 0, left_out: 0, paused: false };
+    file.write_all(&chunk_head(FOOT_MAGIC, &none, json.len()))?;
+    file.write_all(&json)
+}
+
+fn chunk_head(magic: u32, chunk: &Chunk, bytes: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES);
+    head.extend_from_slice(&magic.to_le_bytes());
+    head.extend_from_slice(&chunk.samples.to_le_bytes());
+    head.extend_from_slice(&chunk.left_out.to_le_bytes());
+    head.extend_from_slice(&u64::from(chunk.paused).to_le_bytes());
+    head.extend_from_slice(&(bytes as u64).to_le_bytes());
+    head
+}
+
+fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {
+    let at = io::Seek::stream_position(file)?;
+    match fallocate(&*file, FallocateFlags::KEEP_SIZE, at, bytes) {
+        // Pipes, devices and some file systems cannot allocate space; there a short write ends the
+        // log.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::SPIPE | rustix::io::Errno::NODEV) => Ok(()),
+        other => Ok(other?),
+    }
+}

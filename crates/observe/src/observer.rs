@@ -1,0 +1,256 @@
+//! The observer: a thread that only reads signals (thesis Figure 3.2).
+//!
+//! It has a lane to itself. Its loop allocates nothing, takes no lock and makes no system call for
+//! signals in memory. Samples go into an [`Analysis`], and into a log if one is kept. Both are
+//! handed over at the end of a turn, through rings with one writer and one reader each.
+//!
+//! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*: a
+//! read that gives the same value as the one before is only counted, which takes a cycle or two,
+//! and the analysis gets runs of equal values. All other observations use the loop of the figure.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::analysis::Analysis;
+use super::handover::Handover;
+use super::log::LogFeed;
+use super::period::Pace;
+use super::sample::{Layout, Sample};
+use sidelane_channels::lane::LaneThread;
+use sidelane_channels::{Gone, Reader, Width, Word};
+use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
+
+/// Samples between two checks whether to go on.
+const SAMPLES_A_TURN: u32 = 256;
+/// The same number if a sample may take milliseconds.
+const SLOW_SAMPLES_A_TURN: u32 = 1;
+/// Number of reads timed together when a word is watched: timing them costs as much as 50 reads.
+pub const READS_A_BLOCK: u64 = 1024;
+/// Unrolled reads in the loop's code.
+const UNROLLED: u64 = 8;
+const BLOCKS_A_TURN: u32 = 16;
+
+/// Commands to the running observer.
+#[derive(Debug, Default)]
+pub struct Controls(AtomicU32);
+
+const OBSERVE: u32 = 0;
+const PAUSE: u32 = 1;
+const END: u32 = 2;
+
+impl Controls {
+    /// Makes the observer sleep until [`Controls::resume`].
+    pub fn pause(&self) {
+        self.0.store(PAUSE, Ordering::Release);
+    }
+
+    /// Makes the observer go on; `observer` is its thread, which may sleep.
+    pub fn resume(&self, observer: &std::thread::Thread) {
+        self.0.store(OBSERVE, Ordering::Release);
+        observer.unpark();
+    }
+
+    /// Ends the observer in any state.
+    pub fn end(&self, observer: &std::thread::Thread) {
+        self.0.store(END, Ordering::Release);
+        observer.unpark();
+    }
+}
+
+/// Why an observer stopped.
+#[derive(Debug)]
+pub enum End {
+    /// It was ended by a command.
+    Asked,
+    /// It was moved to another lane because its own went offline.
+    LaneGone,
+    /// A channel can no longer be read.
+    Gone {
+        /// The signal's index: counters, then tags.
+        signal: usize,
+        /// The reason.
+        why: Gone,
+    },
+}
+
+/// The data of the loop.
+pub struct Observer {
+    /// The counters, read between the two readings of the clock.
+    pub counters: Vec<Reader>,
+    /// The tags, read after the second reading.
+    pub tags: Vec<Reader>,
+    /// Reads the thread on the observed lane, if it is tracked.
+    pub thread: Option<LaneThread>,
+    /// Waits between samples.
+    pub pace: Pace,
+    /// Passes analyses to the coordinator.
+    pub handover: Handover<Analysis>,
+    /// Passes samples to the log.
+    pub log: Option<LogFeed>,
+    /// Commands from the coordinator.
+    pub controls: Arc<Controls>,
+    /// Its lane.
+    pub lane: u32,
+}
+
+impl Observer {
+    /// Reads until it is ended or cannot go on. Returns the analysis that has not been handed over.
+    pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, End) {
+        let end = match self.watched() {
+            Some(word) => self.watch(&word, &mut analysis),
+            None => self.sample(&mut analysis),
+        };
+        if let Some(log) = &mut self.log {
+            log.end();
+        }
+        (analysis, end)
+    }
+
+    fn watched(&self) -> Option<Word> {
+        let plain = self.counters.is_empty() && self.thread.is_none() && self.log.is_none() && self.pace.is_max();
+        match self.tags.as_slice() {
+            [Reader::Word(word)] if plain => Some(word.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns why the loop has to end, or `None` to go on. Sleeps while the observer is paused.
+    /// When its lane goes offline, the kernel moves the thread to another lane, where it would
+    /// disturb other programs.
+    #[inline(always)]
+    fn must_end(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
+        match self.controls.0.load(Ordering::Acquire) {
+            OBSERVE if lane_now() != self.lane => Some(End::LaneGone),
+            OBSERVE => self.lost_word(),
+            _ => self.wait_for_orders(analysis),
+        }
+    }
+
+    /// Ends the observation if the word's file was truncated: the word then reads as zero, which is
+    /// not the target's value.
+    #[inline(always)]
+    fn lost_word(&self) -> Option<End> {
+        let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
+        let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
+        let why = io::Error::other("its file was truncated by its owner");
+        Some(End::Gone { signal, why: Gone::Error(why) })
+    }
+
+    #[cold]
+    fn wait_for_orders(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
+        analysis.interrupt();
+        if let Some(log) = &mut self.log {
+            log.interrupt();
+        }
+        loop {
+            match self.controls.0.load(Ordering::Acquire) {
+                OBSERVE => return None,
+                PAUSE => std::thread::park(),
+                _ => return Some(End::Asked),
+            }
+        }
+    }
+
+    fn sample(&mut self, analysis: &mut Box<Analysis>) -> End {
+        let layout = Layout { counters: self.counters.len(), tags: self.tags.len() };
+        let turn = if self.pace.is_max() { SAMPLES_A_TURN } else { SLOW_SAMPLES_A_TURN };
+        let mut sample = Sample::default();
+        loop {
+            if let Some(end) = self.must_end(analysis) {
+                return end;
+            }
+            for _ in 0..turn {
+                self.pace.wait();
+                if let Err((signal, why)) = self.take(&mut sample) {
+                    return End::Gone { signal, why };
+                }
+                analysis.record(&sample);
+                if let Some(log) = &mut self.log {
+                    log.write(&sample, layout);
+                }
+            }
+            self.handover.offer(analysis);
+        }
+    }
+
+    /// Lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache.
+    /// Reading the words then takes the same time in each sample, and few samples are skewed.
+    #[inline(always)]
+    fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, Gone)> {
+        for counter in &self.counters {
+            if let Reader::Word(word) = counter {
+                std::hint::black_box(word.read());
+            }
+        }
+        sample.start = ordered_cycles();
+        for (number, counter) in self.counters.iter_mut().enumerate() {
+            sample.values[number] = read(counter).map_err(|why| (number, why))?;
+        }
+        sample.end = if self.counters.is_empty() { sample.start } else { ordered_cycles() };
+        sample.thread = self.thread.as_ref().map_or(0, LaneThread::read);
+        for (number, tag) in self.tags.iter_mut().enumerate() {
+            let number = self.counters.len() + number;
+            sample.values[number] = read(tag).map_err(|why| (number, why))?;
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> End {
+        match word.width() {
+            // The most common width, so its loop is compiled separately.
+            Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
+            _ => self.watch_reads(|| word.read(), analysis),
+        }
+    }
+
+    fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> End {
+        let mut run = Run { value: read(), reads: 0 };
+        let mut end = cycles();
+        loop {
+            if let Some(end) = self.must_end(analysis) {
+                return end;
+            }
+            for _ in 0..BLOCKS_A_TURN {
+                watch_block(&read, &mut run, analysis);
+                let began = std::mem::replace(&mut end, cycles());
+                analysis.block(READS_A_BLOCK, began, end, run.value);
+            }
+            analysis.run(run.value, std::mem::take(&mut run.reads));
+            if self.handover.offer(analysis) {
+                end = cycles();
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn read(reader: &mut Reader) -> Result<u64, Gone> {
+    match reader {
+        Reader::Word(word) => Ok(word.read()),
+        Reader::Pmc(counter) => Ok(counter.read()),
+        Reader::Call(call) => call.read(),
+    }
+}
+
+/// A run of reads with the same value.
+struct Run {
+    value: u64,
+    reads: u64,
+}
+
+/// Reads a word many times and counts runs of equal values.
+#[inline(always)]
+fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) {
+    for _ in 0..READS_A_BLOCK / UNROLLED {
+        for place in 0..UNROLLED {
+            let value = read();
+            if value != run.value {
+                analysis.run(run.value, run.reads.wrapping_add(place));
+                // The remaining reads of this row are added below.
+                *run = Run { value, reads: 0_u64.wrapping_sub(place) };
+            }
+        }
+        run.reads = run.reads.wrapping_add(UNROLLED);
+    }
+}

@@ -1,0 +1,167 @@
+//! `sidelane report`: computes an observation again from its log.
+
+use std::path::Path;
+
+use anyhow::{Error, Result, anyhow, ensure};
+
+use super::analysis::{Analysis, Recipe};
+use super::dte::Dte;
+use super::log::{LogHead, LogReader, Logged};
+use super::observed::{Ended, Names, Observed};
+use super::period::Period;
+use super::sample::Sample;
+use super::turns::{TURNS_MAX, Turns};
+use super::wanted::{lane_tag, rates_of};
+use sidelane_diagnostics::note::Note;
+
+/// The wanted part of a log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplayOptions {
+    /// Start, in seconds after the first sample.
+    pub from_s: f64,
+    /// End, in seconds after the first sample; `None` for the end of the log.
+    pub to_s: Option<f64>,
+    /// Another tolerance than that of the observation.
+    pub tolerance: Option<f64>,
+    /// Whether to keep each change of a tag, for a trace.
+    pub turns: bool,
+}
+
+/// Reads the log at `path` and computes all results anew.
+pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
+    let mut log = LogReader::open(path)?;
+    let head = log.head().clone();
+    let tolerance = options.tolerance.unwrap_or(head.tolerance);
+    let mut analysis = Analysis::new(recipe(&head, tolerance));
+    let mut window = Window::new(&head, options);
+    let mut turns = options.turns.then(|| Turns::new(head.layout()));
+    log.read_all(|sample, is_gap| {
+        if is_gap {
+            analysis.interrupt();
+        }
+        let is_in = window.includes(sample.start);
+        if is_in {
+            analysis.record(sample);
+        }
+        if let Some(turns) = &mut turns {
+            follow(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
+        }
+    });
+    ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
+    let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
+    let logged = Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned() };
+    let signals = head.signals.iter().map(|signal| signal.name.clone()).collect();
+    Ok(Observed {
+        target: head.title.clone(),
+        period: Period::Max,
+        tolerance,
+        wall_s: window.seconds(),
+        logged: Some(logged),
+        log: Some(path.to_owned()),
+        places: None,
+        analysis,
+        turns,
+        names: Names::of_log(signals, head.layout().counters, &log.foot().names),
+        slowdown: log.foot().slowdown.clone(),
+        ended: Ended::Whole,
+        exit: None,
+        clock: head.clock(),
+        notes: vec![Note::Replayed { log: path.display().to_string() }],
+    })
+}
+
+/// Records a sample. A turn ends at a gap, and at the end of the wanted part.
+fn follow(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
+    if is_gap || !is_wanted {
+        turns.interrupt();
+    }
+    if is_wanted {
+        turns.record(sample);
+    }
+}
+
+fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
+    let layout = head.layout();
+    let counters = head.signals[..layout.counters].iter().map(|signal| signal.name.as_str());
+    let tags = head.signals[layout.counters..].iter().map(|signal| signal.name.as_str());
+    Recipe {
+        layout,
+        rates: rates_of(counters),
+        dte: Dte::new(tolerance),
+        only_target: head.only_target,
+        lane_tag: lane_tag(tags),
+    }
+}
+
+/// The wanted part of a log, in cycles.
+struct Window {
+    start: Option<u64>,
+    from: u64,
+    to: u64,
+    first: u64,
+    last: u64,
+    cycles_per_s: f64,
+}
+
+impl Window {
+    fn new(head: &LogHead, options: &ReplayOptions) -> Self {
+        let cycles_per_s = head.cycles_per_ns * 1e9;
+        let cycles = |seconds: f64| (seconds * cycles_per_s) as u64;
+        let to = options.to_s.map_or(u64::MAX, cycles);
+        Self { start: None, from: cycles(options.from_s), to, first: 0, last: 0, cycles_per_s }
+    }
+
+    fn includes(&mut self, at: u64) -> bool {
+        let since = at.wrapping_sub(*self.start.get_or_insert(at));
+        let is_in = since >= self.from && since < self.to;
+        if is_in {
+            self.first = if self.last == 0 { at } else { self.first };
+            self.last = at;
+        }
+        is_in
+    }
+
+    /// The error if there are more turns than a trace may have; `full_at` is the time in cycles up
+    /// to which there was room.
+    fn too_much(&self, full_at: u64) -> Error {
+        let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
+        let (from_s, to_s) = (start_s(self.first), start_s(full_at));
+        anyhow!(
+            "--perfetto: the tags change more often than a trace can tell ({} million events); name a part of the log \
+             with --from and --to, as in --from {from_s:.3}s --to {:.3}s",
+            2 * TURNS_MAX / 1_000_000,
+            // Rounded down, so that the suggested part is not too long again.
+            (to_s * 1e3).floor() / 1e3
+        )
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.last - self.first) as f64 / self.cycles_per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_too_much_is_told_how_much_there_is_room_for() {
+        let head = LogHead {
+            version: "test".into(),
+            title: "a test".into(),
+            signals: vec![],
+            cycles_per_ns: 2.0,
+            zero_cycles: 0,
+            zero_ns: 0,
+            only_target: false,
+            tolerance: 0.01,
+        };
+        let mut window = Window::new(&head, &ReplayOptions { from_s: 0.5, ..ReplayOptions::default() });
+        let at = |seconds: f64| 7_000 + (seconds * 2e9) as u64;
+        for seconds in [0.0, 0.25, 0.5, 3.0] {
+            assert_eq!(window.includes(at(seconds)), seconds >= 0.5);
+        }
+        let said = window.too_much(at(1.2349)).to_string();
+        assert!(said.contains("2 million events") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
+    }
+}

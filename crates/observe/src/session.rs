@@ -1,0 +1,401 @@
+//! The coordinator: prepares an observation, runs it, and collects its results.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::analysis::{Analysis, Recipe};
+use super::cost::{CostMeter, Order, Progress};
+use super::handover::{Takeover, handover};
+use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
+use super::observed::{Ended, Names, Observed};
+use super::observer::{Controls, End, Observer};
+use super::period::{Pace, Period};
+use super::place::{Places, Wishes, choose};
+use super::subject::Subject;
+use super::wanted::{Wanted, need_lane, need_same_core, usual};
+use crate::show::view::Live;
+use sidelane_channels::perf::check_period;
+use sidelane_channels::signal::Signal;
+use sidelane_channels::{Channel, Gone, Reader};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::own_cpus;
+use sidelane_host::service::Target;
+use sidelane_host::topology::Topology;
+use sidelane_host::tsc::{Clock, is_invariant};
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_rollback::own_threads;
+use sidelane_rollback::own_threads::Fixed;
+
+/// How often the coordinator checks whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often the analysis is fetched and shown.
+const FETCH_EVERY: Duration = Duration::from_millis(500);
+
+/// The options of `sidelane observe`.
+pub struct ObserveOptions {
+    /// The target, unless a command is started.
+    pub target: Option<Target>,
+    /// The command to start.
+    pub command: Vec<OsString>,
+    /// The signals; by default the lane, requests, and a JVM's counters, as far as the target has them.
+    pub signals: Vec<Signal>,
+    /// A counter of the target's progress, for the slowdown; by default the first observed counter that counts enough.
+    pub progress: Option<Signal>,
+    /// The duration; by default until the target ends or a POSIX signal arrives.
+    pub length: Option<Duration>,
+    /// The time between samples.
+    pub period: Period,
+    /// The observed lane.
+    pub cpu: Option<u32>,
+    /// The observer's lane.
+    pub observer_cpu: Option<u32>,
+    /// By how much CPC may differ from 1.
+    pub tolerance: f64,
+    /// The file for all samples.
+    pub log: Option<PathBuf>,
+    /// Whether to draw histograms during the observation, if there is a terminal.
+    pub live: bool,
+}
+
+/// Runs an observation to its end.
+pub fn run(options: &ObserveOptions) -> Result<Observed> {
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let Stage { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
+    let clock = Clock::calibrate();
+    let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
+    check_period(&wanted.counters, options.period.ns(&clock))?;
+    let progress = progress(options, &wanted, &mut subject, &places)?;
+    let notes = [left_out, notes(&wanted, &places, &subject)].concat();
+    let names = Names::of(&wanted);
+    let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
+    let recipe = wanted.recipe(options.tolerance);
+    let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
+    // Scripts wait for this line before they continue.
+    if options.live {
+        let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
+        let (name, from) = (subject.name(), places.observer);
+        eprint_fitted(&format!("sidelane: observing {name}, from CPU {from}{length}; Ctrl-C ends it"));
+    }
+    let mut watch = Watch {
+        cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),
+        whole: Analysis::new(recipe),
+        live: Live::new(options.live && stderr().is_terminal()),
+        crew,
+        clock,
+        names,
+    };
+    let began = Instant::now();
+    let ended = watch.keep_on(options, &mut subject, &signals, began)?;
+    let (analysis, names, slowdown, ended) = watch.end(ended);
+    let exit = subject.end();
+    let notes = notes.into_iter().chain(own_threads::notes()).collect();
+    Ok(Observed {
+        target: subject.name().to_owned(),
+        period: options.period,
+        tolerance: options.tolerance,
+        wall_s: began.elapsed().as_secs_f64(),
+        logged: writer.map(|writer| writer.join(&LogFoot { names: names.learnt(), slowdown: slowdown.clone() })),
+        log: options.log.clone(),
+        places: Some(places),
+        analysis,
+        turns: None,
+        names,
+        slowdown,
+        ended,
+        exit,
+        clock,
+        notes,
+    })
+}
+
+/// What is observed, and from where.
+struct Stage {
+    subject: Subject,
+    signals: Vec<Signal>,
+    places: Places,
+    /// Usual signals that are left out.
+    notes: Vec<Note>,
+}
+
+/// Finds or starts the target, the signals and the lanes.
+fn set_up(options: &ObserveOptions) -> Result<Stage> {
+    let allowed = own_cpus();
+    match &options.target {
+        Some(target) => {
+            let subject = Subject::find(target)?;
+            own_threads::keep_off(subject.name(), subject.pids());
+            let (signals, notes) = signals(options, Some(&subject))?;
+            let places = choose(&wishes(options, &signals), &topology()?, &allowed, Some(&subject.cpus()))?;
+            Ok(Stage { subject, signals, places, notes })
+        }
+        None => {
+            ensure!(
+                !options.command.is_empty(),
+                "nothing to observe: name it with --service, or put a command after --"
+            );
+            let (signals, notes) = signals(options, None)?;
+            let wishes = wishes(options, &signals);
+            let mut places = choose(&wishes, &topology()?, &allowed, None)?;
+            let on_one = wishes.needs_lane || options.cpu.is_some();
+            let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
+            let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
+            places.observed = places.observed.filter(|_| on_one);
+            let subject = Subject::launch(&options.command, &cpus)?;
+            own_threads::keep_off(subject.name(), subject.pids());
+            Ok(Stage { subject, signals, places, notes })
+        }
+    }
+}
+
+fn topology() -> Result<Topology> {
+    Ok(Topology::read(Path::new("/sys"))?)
+}
+
+fn wishes(options: &ObserveOptions, signals: &[Signal]) -> Wishes {
+    Wishes {
+        observed: options.cpu,
+        observer: options.observer_cpu,
+        needs_lane: need_lane(signals),
+        same_core: need_same_core(signals),
+    }
+}
+
+/// The signals that were asked for, or the usual ones.
+fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<Signal>, Vec<Note>)> {
+    match options.signals.as_slice() {
+        [] => usual(subject, options.cpu),
+        asked => Ok((asked.to_vec(), Vec::new())),
+    }
+}
+
+/// Readers of the target's progress, separate from the observer's.
+fn progress(
+    options: &ObserveOptions,
+    wanted: &Wanted,
+    subject: &mut Subject,
+    places: &Places,
+) -> Result<Vec<Progress>> {
+    if let Some(signal) = &options.progress {
+        let found = Wanted::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
+        let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
+        return Ok(vec![Progress { name: counter.name, reader: counter.reader }]);
+    }
+    let words = wanted.counters.iter().filter_map(|channel| match &channel.reader {
+        Reader::Word(word) => Some(Progress { name: channel.name.clone(), reader: Reader::Word(word.clone()) }),
+        _ => None,
+    });
+    Ok(words.collect())
+}
+
+fn notes(wanted: &Wanted, places: &Places, subject: &Subject) -> Vec<Note> {
+    let channels = wanted.counters.iter().chain(&wanted.tags);
+    let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).collect();
+    if subject.cpus().contains(places.observer) {
+        notes.push(Note::TargetOnObserversLane { cpu: places.observer });
+    }
+    if !is_invariant() {
+        notes.push(Note::ClockUncertain);
+    }
+    notes
+}
+
+fn open_log(
+    options: &ObserveOptions,
+    wanted: &Wanted,
+    clock: &Clock,
+    title: &str,
+) -> Result<Option<(LogFeed, LogWriter)>> {
+    let Some(path) = &options.log else { return Ok(None) };
+    let signal = |channel: &Channel| LoggedSignal { name: channel.name.clone(), kind: channel.kind };
+    let head = LogHead {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        title: title.to_owned(),
+        signals: wanted.counters.iter().chain(&wanted.tags).map(signal).collect(),
+        cycles_per_ns: clock.cycles_per_ns,
+        zero_cycles: clock.zero_cycles,
+        zero_ns: clock.zero_ns,
+        only_target: wanted.tracking.is_some(),
+        tolerance: options.tolerance,
+    };
+    log::start(path, &head).map(Some)
+}
+
+/// The observer's thread, and the channels to it.
+struct Crew {
+    thread: JoinHandle<(Box<Analysis>, End)>,
+    controls: Arc<Controls>,
+    takeover: Takeover<Analysis>,
+    /// Cleared and given back, so that two analyses are enough.
+    spare: Option<Box<Analysis>>,
+    lane: u32,
+    observed: Option<u32>,
+    /// Keeps the lane words up to date.
+    _tracking: Option<sidelane_channels::lane::LaneTracking>,
+}
+
+impl Crew {
+    fn start(
+        wanted: &mut Wanted,
+        recipe: &Recipe,
+        period: Period,
+        clock: &Clock,
+        places: &Places,
+        log: Option<LogFeed>,
+    ) -> Result<Self> {
+        let (handover, takeover) = handover(1);
+        let controls = Arc::new(Controls::default());
+        let readers =
+            |channels: &mut Vec<Channel>| std::mem::take(channels).into_iter().map(|channel| channel.reader).collect();
+        let observer = Observer {
+            counters: readers(&mut wanted.counters),
+            tags: readers(&mut wanted.tags),
+            thread: wanted.tracking.as_ref().map(|tracking| tracking.thread()),
+            pace: Pace::new(period, clock, clock.zero_cycles),
+            handover,
+            log,
+            controls: Arc::clone(&controls),
+            lane: places.observer,
+        };
+        let first = Box::new(Analysis::new(recipe.clone()));
+        let spare = Some(Box::new(Analysis::new(recipe.clone())));
+        let lane = places.observer;
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new().name("sidelane-observe".into()).spawn(move || {
+            let _fixed = Fixed::this_thread();
+            let pinned = pin_this_thread(&[lane]);
+            let pinned_well = pinned.is_ok();
+            let _ = tell.send(pinned);
+            if pinned_well { observer.run(first) } else { (first, End::Asked) }
+        })?;
+        told.recv()?
+            .with_context(|| format!("cannot put the observer on CPU {lane}; is it online? (see `lscpu -e`)"))?;
+        let observed = places.observed;
+        Ok(Self { thread, controls, takeover, spare, lane, observed, _tracking: wanted.tracking.take() })
+    }
+
+    fn obey(&self, order: Order) {
+        match order {
+            Order::Observe => self.controls.resume(self.thread.thread()),
+            Order::Pause => self.controls.pause(),
+        }
+    }
+
+    /// Merges the analyses that the observer has handed over, and requests more.
+    fn fetch(&mut self, whole: &mut Analysis) {
+        if let Some(mut part) = self.takeover.take() {
+            whole.append(&part);
+            part.clear();
+            self.spare = Some(part);
+        }
+        if let Some(spare) = self.spare.take() {
+            self.takeover.ask(spare);
+        }
+    }
+
+    fn end(mut self, whole: &mut Analysis) -> End {
+        self.controls.end(self.thread.thread());
+        let (last, end) = self.thread.join().expect("the observer does not panic");
+        if let Some(part) = self.takeover.take() {
+            whole.append(&part);
+        }
+        whole.append(&last);
+        end
+    }
+}
+
+/// A running observation.
+struct Watch {
+    crew: Crew,
+    cost: Option<CostMeter>,
+    whole: Analysis,
+    live: Live,
+    clock: Clock,
+    names: Names,
+}
+
+impl Watch {
+    fn keep_on(
+        &mut self,
+        options: &ObserveOptions,
+        subject: &mut Subject,
+        signals: &PosixSignals,
+        began: Instant,
+    ) -> Result<Ended> {
+        let mut fetched = Instant::now();
+        loop {
+            let caught = signals.wait(self.until_due()).context("cannot wait for signals")?;
+            if caught.is_some_and(|caught| caught.asks_to_end()) {
+                return Ok(Ended::Interrupted);
+            }
+            if let Some(lane) = self.crew.observed.filter(|lane| !is_online(*lane)) {
+                return Ok(Ended::LaneGone { lane });
+            }
+            if self.crew.thread.is_finished() || !subject.runs() {
+                return Ok(Ended::TargetGone);
+            }
+            if options.length.is_some_and(|length| began.elapsed() >= length) {
+                return Ok(Ended::Whole);
+            }
+            self.keep_cost();
+            if fetched.elapsed() >= FETCH_EVERY {
+                fetched = Instant::now();
+                self.crew.fetch(&mut self.whole);
+                self.names.learn(&self.whole);
+                self.live.show(&self.whole, &self.names, &self.clock);
+            }
+        }
+    }
+
+    fn until_due(&self) -> Duration {
+        let due = self.cost.as_ref().map(|cost| cost.due().saturating_duration_since(Instant::now()));
+        due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY))
+    }
+
+    /// A failure of the meter ends only the measurement of the cost, not the observation.
+    fn keep_cost(&mut self) {
+        let Some(cost) = &mut self.cost else { return };
+        if Instant::now() < cost.due() {
+            return;
+        }
+        match cost.step() {
+            Ok(order) => self.crew.obey(order),
+            Err(_) => self.crew.obey(Order::Observe),
+        }
+    }
+
+    fn end(mut self, ended: Ended) -> (Analysis, Names, Option<super::cost::Slowdown>, Ended) {
+        self.live.clear();
+        let lane = self.crew.lane;
+        let end = self.crew.end(&mut self.whole);
+        self.names.learn(&self.whole);
+        let ended = match end {
+            End::Asked => ended,
+            End::LaneGone => Ended::LaneGone { lane },
+            End::Gone { signal, why } => Ended::ChannelGone { signal: self.names.signal(signal), why: in_words(&why) },
+        };
+        let slowdown = self.cost.as_ref().and_then(CostMeter::slowdown);
+        (self.whole, self.names, slowdown, ended)
+    }
+}
+
+/// Lanes that cannot go offline have no such file.
+fn is_online(lane: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{lane}/online"));
+    state.is_err() || state.is_ok_and(|state| state.trim() != "0")
+}
+
+fn in_words(why: &Gone) -> String {
+    match why {
+        Gone::Target => "its process has ended".to_owned(),
+        Gone::Error(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,210 @@
+//! The terminal view: bars of the hottest tags, and the distributions of rates.
+
+use std::fmt::Write as _;
+use std::io::stderr;
+
+use crate::analysis::spread::Spread;
+use crate::analysis::tags::TagTable;
+use crate::analysis::{Analysis, Operand, Rate};
+use crate::observed::Names;
+use sidelane_host::tsc::Clock;
+use sidelane_report::terminal;
+
+/// The most values of a tag that are shown.
+const VALUES_SHOWN: usize = 12;
+/// Number of bars of a distribution.
+const BARS: usize = 12;
+/// The greatest length of bars and names.
+const BAR_WIDTH: usize = 40;
+const NAME_WIDTH: usize = 32;
+/// The width of the rest of a line: ` NAME 100.00 % BAR`.
+const FIXED_WIDTH: usize = 2 + 1 + 6 + 2 + 2;
+
+/// The histograms of `analysis` as lines of at most `width` columns.
+pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usize) -> String {
+    let columns = Columns::of(width);
+    let mut text = String::new();
+    for (number, table) in analysis.tags.iter().enumerate() {
+        tag(&mut text, number, table, names, columns);
+    }
+    for (rate, samples) in analysis.recipe().rates.iter().zip(&analysis.rates) {
+        spread(&mut text, rate, &samples.kept, clock, columns);
+    }
+    text
+}
+
+/// The widths of the parts of a line.
+#[derive(Clone, Copy)]
+struct Columns {
+    all: usize,
+    name: usize,
+    bar: usize,
+}
+
+impl Columns {
+    fn of(width: usize) -> Self {
+        let free = width.saturating_sub(FIXED_WIDTH);
+        let name = (free / 2).min(NAME_WIDTH);
+        Self { all: width, name, bar: (free - name).min(BAR_WIDTH) }
+    }
+
+    fn heading(self, text: &mut String, words: &str) {
+        let _ = writeln!(text, "{}", shortened(words, self.all));
+    }
+
+    fn line(self, text: &mut String, name: &str, share: f64, of_most: f64) {
+        let (width, percent) = (self.name, 100.0 * share);
+        let _ = writeln!(text, "  {name:width$} {percent:6.2} %  {}", bar(of_most, self.bar));
+    }
+}
+
+fn tag(text: &mut String, number: usize, table: &TagTable, names: &Names, columns: Columns) {
+    let hottest = table.hottest();
+    let share_of = table.share();
+    let seen = format!("{} ({} values, {} changes seen)", names.tag(number), hottest.len(), table.turns());
+    columns.heading(text, &seen);
+    let most = hottest.iter().map(|(seen, _)| share_of(seen)).fold(f64::MIN_POSITIVE, f64::max);
+    for (seen, _) in hottest.iter().take(VALUES_SHOWN) {
+        let name = shortened(&names.value(number, seen.value), columns.name);
+        columns.line(text, &name, share_of(seen), share_of(seen) / most);
+    }
+    let rest =
+        hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| share_of(seen)).sum::<f64>() + share_of(&table.others());
+    if rest > 0.0 {
+        columns.line(text, "(others)", rest, rest / most);
+    }
+}
+
+fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns: Columns) {
+    columns.heading(text, &format!("{} ({} samples kept)", rate.name, kept.count()));
+    let (Some(low), Some(high)) = (kept.percentile(0.5), kept.percentile(99.5)) else { return };
+    // A signal with a constant value has one bar.
+    let shown = if high > low { BARS } else { 1 };
+    let step = ((high - low) / shown as f64).max(f64::MIN_POSITIVE);
+    let mut bars = [0_u64; BARS];
+    for (value, count) in kept.buckets() {
+        let bar = ((value - low) / step).clamp(0.0, shown as f64 - 1.0) as usize;
+        bars[bar] += count;
+    }
+    let (most, all) = (bars.iter().max().copied().unwrap_or(1).max(1), kept.count());
+    let width = columns.name;
+    for (number, count) in bars.iter().take(shown).enumerate() {
+        let from = rate_in_words(rate, low + step * number as f64, clock);
+        let name = format!("{from:>width$}");
+        columns.line(text, &name, *count as f64 / all as f64, *count as f64 / most as f64);
+    }
+}
+
+/// A rate in words: per second if it is per time, else as a quotient.
+pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
+    match rate_unit(rate) {
+        RateUnit::PerSecond => sidelane_report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
+        RateUnit::Quotient => format!("{value:.3}"),
+    }
+}
+
+/// The unit of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateUnit {
+    /// Events per cycle, shown as events per second.
+    PerSecond,
+    /// Events per event.
+    Quotient,
+}
+
+/// The unit of a rate.
+pub fn rate_unit(rate: &Rate) -> RateUnit {
+    match (rate.count, rate.per) {
+        (Operand::Counter(_), Operand::Cycles | Operand::EndCycles) => RateUnit::PerSecond,
+        _ => RateUnit::Quotient,
+    }
+}
+
+fn bar(share: f64, width: usize) -> String {
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    "█".repeat(eighths / 8) + part
+}
+
+fn shortened(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width {
+        return name.to_owned();
+    }
+    // The end of a qualified name tells more than its beginning.
+    format!("…{}", name.chars().skip(length + 1 - width.max(1)).collect::<String>())
+}
+
+/// Histograms on a terminal; each replaces the one before.
+pub struct Live {
+    on: bool,
+    lines: usize,
+}
+
+impl Live {
+    /// Shows nothing unless `on`.
+    pub fn new(on: bool) -> Self {
+        Self { on, lines: 0 }
+    }
+
+    /// Draws the analysis so far.
+    pub fn show(&mut self, analysis: &Analysis, names: &Names, clock: &Clock) {
+        if !self.on {
+            return;
+        }
+        let (width, height) = terminal::size(stderr());
+        let text = histograms(analysis, names, clock, width);
+        let shown = cut(&text, height);
+        self.clear();
+        terminal::eprint(&shown);
+        self.lines = shown.lines().count();
+    }
+
+    /// Erases the last drawing.
+    pub fn clear(&mut self) {
+        if self.lines > 0 {
+            // Moves to its first line, and erases from there.
+            terminal::eprint(&format!("\x1b[{}F\x1b[J", self.lines));
+            self.lines = 0;
+        }
+    }
+}
+
+/// The lines that the terminal can erase again: as many as it has, less the one with the cursor.
+/// Lines that have scrolled out stay.
+fn cut(text: &str, height: usize) -> String {
+    let room = height.saturating_sub(1);
+    if text.lines().count() <= room {
+        return text.to_owned();
+    }
+    let kept = text.split_inclusive('\n').take(room.saturating_sub(1));
+    kept.chain((room > 0).then_some("…\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observed::sample;
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let mut seen = sample::observation();
+        seen.names.signals[0] = "a::very::long::name::of::a::signal::that::nobody::wanted::to::type::in::full".into();
+        for width in [40, 60, 80, 120] {
+            let text = seen.histograms(width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{widest} characters for {width}:\n{text}");
+        }
+        assert!(seen.histograms(80).contains("█"));
+        assert!(!seen.histograms(80).contains('\x1b'), "no colours, whatever NO_COLOR says");
+    }
+
+    #[test]
+    fn what_is_drawn_over_itself_fits_into_the_terminal() {
+        let text = "1\n2\n3\n4\n5\n";
+        assert_eq!(cut(text, 6), text);
+        assert_eq!(cut(text, 5), "1\n2\n3\n…\n");
+        assert_eq!(cut(text, 2), "…\n");
+        assert_eq!((cut(text, 1), cut(text, 0)), (String::new(), String::new()));
+    }
+}

@@ -1,0 +1,57 @@
+//! Servers that go out of service because they fail their requests, and that come back, in words.
+
+use crate::edge::{Ejected, ServerState, State};
+
+/// What has changed since the last look.
+pub(super) fn changes(before: Option<&State>, now: &State) -> Vec<String> {
+    let known = |server: &ServerState| {
+        before.and_then(|before| before.by_server.iter().find(|known| known.address == server.address))
+    };
+    now.by_server.iter().filter_map(|server| change(known(server), server)).collect()
+}
+
+fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
+    let (ejections, was_out) = before.map_or((0, false), |before| (before.counts.ejections, before.ejected.is_some()));
+    let address = now.address;
+    match &now.ejected {
+        Some(Ejected { why, seconds, .. }) if now.counts.ejections > ejections => {
+            Some(format!("server {address} is out of service for {seconds} s: {why}; look at its log"))
+        }
+        None if was_out => Some(format!(
+            "server {address} may get requests again: it is warmed up first, and its first failure takes it out of \
+             service for longer"
+        )),
+        _ => None,
+    }
+}
+
+/// A server that is out of service.
+pub fn out_of_service(server: &ServerState) -> Option<String> {
+    let Ejected { why, seconds, seconds_left } = server.ejected.as_ref()?;
+    Some(format!("{} is out of service for {seconds_left} s more of {seconds} s: {why}", server.address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(ejections: u64, is_out: bool) -> ServerState {
+        let ejected = Ejected { why: "5 requests in a row failed".into(), seconds: 30, seconds_left: 12 };
+        let counts = crate::desk::ServerCounts { ejections, ..Default::default() };
+        ServerState { address: ([127, 0, 0, 1], 9001).into(), ejected: is_out.then_some(ejected), counts }
+    }
+
+    #[test]
+    fn each_ejection_and_each_return_is_said_once() {
+        let said = |before: &ServerState, now: &ServerState| change(Some(before), now);
+        let [well, out, back, again] = [server(0, false), server(1, true), server(1, false), server(2, true)];
+        let first = "server 127.0.0.1:9001 is out of service for 30 s: 5 requests in a row failed; look at its log";
+        assert_eq!(change(None, &out).as_deref(), Some(first));
+        assert_eq!(said(&well, &out).as_deref(), Some(first));
+        assert_eq!((said(&out, &out), said(&back, &back), change(None, &well)), (None, None, None));
+        assert!(said(&out, &back).is_some_and(|said| said.contains("may get requests again")));
+        assert!(said(&out, &again).is_some(), "it was back between two looks");
+        let shown = out_of_service(&out).unwrap();
+        assert_eq!(shown, "127.0.0.1:9001 is out of service for 12 s more of 30 s: 5 requests in a row failed");
+    }
+}

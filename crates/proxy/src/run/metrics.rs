@@ -1,0 +1,181 @@
+//! What Prometheus reads of proxies.
+
+use std::net::SocketAddr;
+
+use crate::config::Protocol;
+use crate::desk::{BOUNDS_NS, Durations, ServerError};
+use crate::edge::{ServerState, State};
+use prometheus_client::registry::Unit;
+
+use super::options::ProxyOptions;
+use sidelane_metrics::{Family, Kind, Value};
+
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const SECOND_NS: f64 = 1e9;
+const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const REPLY_CLASSES: [&str; 2] = ["value", "error"];
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A proxy whose numbers are told.
+pub struct Counted<'a> {
+    /// What tells it from others: its address, where there may be several.
+    pub listen: Option<SocketAddr>,
+    /// What it was asked to be.
+    pub options: &'a ProxyOptions,
+    /// What it does, and has done.
+    pub state: &'a State,
+    /// Proxies at this address that take no more clients.
+    pub draining: usize,
+}
+
+impl Counted<'_> {
+    fn labels(&self) -> Labels {
+        self.listen.into_iter().map(|address| ("listen", address.to_string())).collect()
+    }
+
+    fn labels_of(&self, server: &ServerState) -> Labels {
+        with(self.labels(), "server", server.address.to_string())
+    }
+
+    fn ends(&self) -> Vec<(String, f64)> {
+        let counts = &self.state.counts;
+        let ends =
+            [("answered", counts.answered), ("failed", counts.failed), ("cut", counts.cut), ("left", counts.left)];
+        ends.into_iter().map(|(end, count)| (end.to_owned(), count as f64)).collect()
+    }
+
+    fn swaps(&self) -> Vec<(String, f64)> {
+        self.state.swaps().map(|(hazard, count)| (hazard.name().to_owned(), count as f64)).collect()
+    }
+
+    fn responses(&self, server: &ServerState) -> Vec<(&'static str, u64)> {
+        let counts = &server.counts;
+        match self.options.protocol {
+            Protocol::Http => STATUS_CLASSES.into_iter().zip(counts.responses).collect(),
+            Protocol::Redis => REPLY_CLASSES.into_iter().zip(counts.replies).collect(),
+        }
+    }
+}
+
+/// All numbers of these proxies.
+pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
+    let mut all = of_requests(proxies);
+    all.extend(of_servers(proxies));
+    all.extend(of_connections(proxies));
+    all
+}
+
+/// A number of each proxy.
+fn one(
+    proxies: &[Counted<'_>],
+    about: (&'static str, Option<Unit>, Kind, &'static str),
+    value: fn(&State) -> f64,
+) -> Family {
+    Family::of(about, proxies.iter().map(|proxy| (proxy.labels(), Some(value(proxy.state)))))
+}
+
+fn of_requests(proxies: &[Counted<'_>]) -> Vec<Family> {
+    let one = |name, unit, help, value| one(proxies, (name, unit, Kind::Counter, help), value);
+    let each = |name, help, label: &'static str, values: fn(&Counted<'_>) -> Vec<(String, f64)>| {
+        let of =
+            |proxy| values(proxy).into_iter().map(|(name, value)| (with(proxy.labels(), label, name), Some(value)));
+        Family::of((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
+    };
+    vec![
+        each("proxy_requests", "Requests that are over, by how they ended", "end", |proxy| proxy.ends()),
+        Family {
+            name: "proxy_request_duration",
+            unit: SECONDS,
+            help: "Time from the arrival of a request to the end of its response, if that is no failure",
+            kind: Kind::Histogram,
+            values: proxies.iter().map(|proxy| (proxy.labels(), histogram(&proxy.state.counts.durations))).collect(),
+        },
+        one("proxy_hedges", None, "Requests that are over and were sent to both servers", |state| {
+            state.counts.hedges as f64
+        }),
+        one("proxy_hedge_wins", None, "Hedges that were answered first", |state| state.counts.wins as f64),
+        one("proxy_hedges_refused", None, "Hedges that the budget did not allow", |state| state.counts.refused as f64),
+        one("proxy_dropped", None, "Later answers that were dropped", |state| state.counts.dropped as f64),
+        one("proxy_wasted_time", SECONDS, "Time that servers had dropped requests", |state| {
+            state.counts.wasted_ns as f64 / SECOND_NS
+        }),
+        one("proxy_sent_again", None, "Copies sent after a server was lost", |state| state.counts.sent_again as f64),
+        each("proxy_swaps", "Swaps of active and backup, by hazard", "hazard", |proxy| proxy.swaps()),
+    ]
+}
+
+fn of_servers(proxies: &[Counted<'_>]) -> Vec<Family> {
+    let servers = || proxies.iter().flat_map(|proxy| proxy.state.by_server.iter().map(move |server| (proxy, server)));
+    let one = |name, kind, help, value: fn(&Counted<'_>, &ServerState) -> f64| {
+        let values = servers().map(|(proxy, server)| (proxy.labels_of(server), Some(value(proxy, server))));
+        Family::of((name, None, kind, help), values)
+    };
+    let responses = servers().flat_map(|(proxy, server)| {
+        let of = move |(class, count)| (with(proxy.labels_of(server), "class", class), Some(count as f64));
+        proxy.responses(server).into_iter().map(of)
+    });
+    let errors = servers().flat_map(|(proxy, server)| {
+        let of = move |(error, count): (ServerError, u64)| {
+            (with(proxy.labels_of(server), "error", error.name()), Some(count as f64))
+        };
+        ServerError::ALL.into_iter().zip(server.counts.errors).map(of)
+    });
+    let times = servers().map(|(proxy, server)| (proxy.labels_of(server), histogram(&server.counts.response_time)));
+    vec![
+        one("proxy_active", Kind::Gauge, "1: new requests go to this server", |proxy, server| {
+            f64::from(u8::from(server.address == proxy.state.active))
+        }),
+        Family::of(("proxy_server_responses", None, Kind::Counter, "Responses of a server, by class"), responses),
+        Family::of(
+            ("proxy_server_errors", None, Kind::Counter, "Requests or connects that a server did not answer"),
+            errors,
+        ),
+        Family {
+            name: "proxy_server_response_time",
+            unit: SECONDS,
+            help: "Time from sending a request to a server to the begin of its response, if that is no failure",
+            kind: Kind::Histogram,
+            values: times.collect(),
+        },
+        one("proxy_server_ejections", Kind::Counter, "Times a server went out of service for failures", |_, server| {
+            server.counts.ejections as f64
+        }),
+        one("proxy_server_ejected", Kind::Gauge, "1: the server is out of service for failures", |_, server| {
+            f64::from(u8::from(server.ejected.is_some()))
+        }),
+    ]
+}
+
+fn of_connections(proxies: &[Counted<'_>]) -> Vec<Family> {
+    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let one = |name, kind, help, value| one(proxies, (name, None, kind, help), value);
+    let draining = proxies.iter().map(|proxy| (proxy.labels(), Some(proxy.draining as f64)));
+    vec![
+        one("proxy_in_flight", gauge, "Requests that are not answered", |state| state.in_flight as f64),
+        one("proxy_clients", gauge, "Clients that are connected", |state| state.clients as f64),
+        Family::of(("proxy_draining", None, gauge, "Proxies that take no more clients and answer the rest"), draining),
+        one("proxy_tied", counter, "Connections that became one server's, uncounted", |state| state.counts.tied as f64),
+        one("proxy_without_link", counter, "Connections not made for lack of files or ports", |state| {
+            state.without_link as f64
+        }),
+        one("proxy_log_lines_lost", counter, "Requests without a line in the access log", |state| {
+            state.log_lost as f64
+        }),
+        one("proxy_turned_away", counter, "Clients that were too many", |state| state.turned_away as f64),
+    ]
+}
+
+fn histogram(durations: &Durations) -> Value {
+    let bounds = BOUNDS_NS.into_iter().map(|bound| bound as f64 / SECOND_NS).chain([f64::INFINITY]);
+    Value::Histogram {
+        sum: durations.sum_ns as f64 / SECOND_NS,
+        count: durations.buckets.iter().sum(),
+        buckets: bounds.zip(durations.buckets).collect(),
+    }
+}
+
+fn with(mut labels: Labels, label: &'static str, value: impl Into<String>) -> Labels {
+    labels.push((label, value.into()));
+    labels
+}

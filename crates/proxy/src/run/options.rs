@@ -1,0 +1,319 @@
+//! What a user asks a proxy for.
+
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::access::Format;
+use crate::config::{Config, Limits, METHODS, Protocol};
+use crate::desk::DeskConfig;
+use crate::http::Forwarded;
+use crate::resp::Repeatable;
+use sidelane_host::units::parse_time;
+use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
+use thiserror::Error;
+
+/// Text on the command line that cannot be understood.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OptionError {
+    /// Not an address to listen at.
+    #[error(
+        "`{0}` is no address: write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
+    )]
+    Listen(String),
+    /// Not an address of a server.
+    #[error("`{0}` is no address of a server: write ADDRESS:PORT, as in 127.0.0.1:9001")]
+    Server(String),
+    /// Not a hazard.
+    #[error(
+        "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
+    )]
+    Hazard(String),
+    /// One address for two.
+    #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
+    Twice(Twice),
+    /// What nobody could ask for.
+    #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
+    UntoldTrace,
+    /// Not a way to hedge.
+    #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
+    Hedge(String),
+}
+
+/// One address for two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twice {
+    /// The address.
+    pub address: SocketAddr,
+    /// One option.
+    pub first: &'static str,
+    /// The other one.
+    pub second: &'static str,
+}
+
+/// Where the proxy listens: `:8080` is every address of this machine, of IPv6 and IPv4.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, OptionError> {
+    let parsed = match text.strip_prefix(':') {
+        Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+        None => text.parse().ok(),
+    };
+    parsed.ok_or_else(|| OptionError::Listen(text.to_owned()))
+}
+
+/// Where a server is.
+pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
+    text.parse().map_err(|_| OptionError::Server(text.to_owned()))
+}
+
+/// Which hazards are watched for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// All that can be seen; those that a server may have although they cannot be seen are said.
+    All,
+    /// These; it is an error if one cannot be seen.
+    These(Hazards),
+}
+
+impl Watched {
+    /// Whether it is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::These(Hazards::NONE)
+    }
+
+    /// Whether this one is watched for, if it can be seen.
+    pub fn contains(&self, hazard: Hazard) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(hazards) => hazards.contains(hazard),
+        }
+    }
+}
+
+impl FromStr for Watched {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let is_watchable = |hazard: &Hazard| !matches!(hazard, Hazard::Unreachable | Hazard::Failing);
+        let watchable = || Hazard::ALL.into_iter().filter(is_watchable);
+        let named = |name: &str| {
+            let found = watchable().find(|hazard| hazard.name() == name.trim());
+            found.ok_or_else(|| OptionError::Hazard(name.to_owned()))
+        };
+        match text {
+            "all" => Ok(Self::All),
+            "none" => Ok(Self::These(Hazards::NONE)),
+            _ => Ok(Self::These(text.split(',').map(named).collect::<Result<_, _>>()?)),
+        }
+    }
+}
+
+/// When requests are sent to both servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hedge(pub Mode);
+
+impl FromStr for Hedge {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let wrong = || OptionError::Hedge(text.to_owned());
+        match text.split_once(':') {
+            None if text == "hazard" => Ok(Self(Mode::Hazard)),
+            None if text == "none" => Ok(Self(Mode::Never)),
+            Some(("timer", time)) => {
+                let after = parse_time(time).ok().filter(|after| !after.is_zero()).ok_or_else(wrong)?;
+                Ok(Self(Mode::Timer { after_ns: after.as_nanos() as u64 }))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::These(_) if self.is_none() => f.write_str("none"),
+            Self::These(hazards) => {
+                let names = Hazard::ALL.into_iter().filter(|hazard| hazards.contains(*hazard)).map(Hazard::name);
+                f.write_str(&names.collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Hedge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Mode::Hazard => f.write_str("hazard"),
+            Mode::Timer { after_ns } => write!(f, "timer:{}us", after_ns / 1000),
+            Mode::Never => f.write_str("none"),
+        }
+    }
+}
+
+/// What servers may speak, by name.
+pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis", Protocol::Redis)];
+/// Where requests go that are not safe to repeat, by name, and whether they stay at the first server.
+pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
+
+/// What servers are told of clients, by name.
+pub const FORWARDED: [(&str, Forwarded); 3] =
+    [("set", Forwarded::Set), ("add", Forwarded::Add), ("off", Forwarded::Off)];
+
+/// Forms of lines of the access log, by name.
+pub const LOG_FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
+
+/// What a proxy is to be: options of `sidelane proxy`, or a `[[proxy]]` of the agent's file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxyOptions {
+    /// Where clients come.
+    pub listen: SocketAddr,
+    /// The server that is active at first.
+    pub active: SocketAddr,
+    /// The other one.
+    pub backup: Option<SocketAddr>,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// What is watched for.
+    pub hazards: Watched,
+    /// When requests are sent to both.
+    pub hedge: Hedge,
+    /// Methods or commands that are safe to repeat; none: the usual ones.
+    pub repeat: Vec<String>,
+    /// Requests that are not safe to repeat stay at the server that was named as active.
+    pub unsafe_stay: bool,
+    /// What servers are told of clients.
+    pub forwarded: Forwarded,
+    /// Of the requests, in percent.
+    pub budget_percent: f64,
+    /// Hedges at once.
+    pub burst: u64,
+    /// Requests to warm a server up with.
+    pub warm_up: u32,
+    /// Whether a server that fails its requests is taken out of service.
+    pub outlier_detection: bool,
+    /// How often hazards are looked for.
+    pub poll: Duration,
+    /// Whether the servers are traced.
+    pub trace: bool,
+    /// Where the access log goes, if there is one.
+    pub access_log: Option<PathBuf>,
+    /// The form of its lines.
+    pub log_format: Format,
+    /// What clients and servers may take.
+    pub limits: Limits,
+}
+
+impl ProxyOptions {
+    /// A proxy of which nothing else is said.
+    pub fn new(listen: SocketAddr, active: SocketAddr) -> Self {
+        Self {
+            listen,
+            active,
+            backup: None,
+            protocol: Protocol::Http,
+            hazards: Watched::All,
+            hedge: Hedge(Mode::Hazard),
+            repeat: Vec::new(),
+            unsafe_stay: false,
+            forwarded: Forwarded::Set,
+            budget_percent: 10.0,
+            burst: 100,
+            warm_up: 200,
+            outlier_detection: true,
+            poll: Duration::from_micros(200),
+            trace: false,
+            access_log: None,
+            log_format: Format::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// The first address that is given for two, if there is one.
+    pub fn twice(&self) -> Option<Twice> {
+        let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
+        let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
+        given.iter().enumerate().find_map(|(i, (second, address))| {
+            let (first, _) = given[..i].iter().find(|(_, earlier)| earlier == address)?;
+            Some(Twice { address: *address, first, second })
+        })
+    }
+
+    /// Whether servers are to be traced of which nobody could ask.
+    pub fn traces_in_vain(&self) -> bool {
+        self.trace && self.protocol == Protocol::Redis
+    }
+
+    /// For the proxy itself.
+    pub(super) fn config(&self) -> Config {
+        let usual = RolesConfig::default();
+        let roles = RolesConfig {
+            mode: self.hedge.0,
+            has_backup: self.backup.is_some(),
+            warm_up_ns: if self.warm_up > 0 { usual.warm_up_ns } else { 0 },
+            out_ns: if self.outlier_detection { usual.out_ns } else { 0 },
+            ..usual
+        };
+        let per_success_milli = (self.budget_percent * 10.0) as u64;
+        let budget = BudgetConfig { per_success_milli, burst: self.burst };
+        Config {
+            active: self.active,
+            backup: self.backup,
+            protocol: self.protocol,
+            repeatable: self.repeatable(),
+            desk: DeskConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..DeskConfig::default() },
+            limits: self.limits,
+            warm_up_requests: self.warm_up,
+            forwarded: self.forwarded,
+        }
+    }
+
+    fn repeatable(&self) -> Repeatable {
+        match (self.repeat.is_empty(), self.protocol) {
+            (false, _) => Repeatable::of(self.repeat.iter().map(String::as_str)),
+            (true, Protocol::Http) => Repeatable::of(METHODS),
+            (true, Protocol::Redis) => Repeatable::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_a_port() {
+        assert_eq!(parse_listen(":8080").unwrap().to_string(), "[::]:8080");
+        assert_eq!(parse_listen("[::1]:80").unwrap().to_string(), "[::1]:80");
+        assert!(parse_server("127.0.0.1:80").is_ok() && parse_server(":80").is_err());
+        for wrong in ["", "8080", "localhost", ":", ":70000", "1.2.3.4"] {
+            assert!(parse_listen(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+            assert!(parse_server(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hazards_are_named_or_all_or_none() {
+        let these: Hazards = [Hazard::JvmGc, Hazard::Restart].into_iter().collect();
+        assert_eq!("restart,jvm-gc".parse(), Ok(Watched::These(these)));
+        for text in ["all", "none", "jvm-gc,restart"] {
+            assert_eq!(text.parse::<Watched>().unwrap().to_string(), text);
+        }
+        assert_eq!(("all".parse(), "none".parse::<Watched>().unwrap().is_none()), (Ok(Watched::All), true));
+        for wrong in ["", "gc", "jvm-gc,", "unreachable", "failing"] {
+            assert!(wrong.parse::<Watched>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ways_to_hedge_are_read_as_printed() {
+        for text in ["hazard", "timer:20000us", "none"] {
+            assert_eq!(text.parse::<Hedge>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "timer", "timer:", "timer:0ms", "timer:5", "always"] {
+            assert!(wrong.parse::<Hedge>().unwrap_err().to_string().contains("timer:20ms"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a proxy did, at its end: for people and for programs.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::edge::State;
+use serde::Serialize;
+
+use super::draining::in_flight_in_words;
+use super::options::ProxyOptions;
+
+/// What a proxy did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    version: &'static str,
+    listen: SocketAddr,
+    servers: Vec<SocketAddr>,
+    hedge: String,
+    /// Swaps by hazard, those that there were.
+    swaps: serde_json::Map<String, serde_json::Value>,
+    /// In flight when the time to drain was over, or a second signal came.
+    cut_at_end: CutAtEnd,
+    #[serde(flatten)]
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CutAtEnd {
+    requests: usize,
+    tunnels: usize,
+}
+
+impl Summary {
+    pub(super) fn new(options: &ProxyOptions, state: State) -> Self {
+        let swaps = state.swaps().filter(|(_, count)| *count > 0);
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            listen: options.listen,
+            servers: [Some(options.active), options.backup].into_iter().flatten().collect(),
+            hedge: options.hedge.to_string(),
+            swaps: swaps.map(|(hazard, count)| (hazard.name().to_owned(), count.into())).collect(),
+            cut_at_end: CutAtEnd { requests: state.in_flight, tunnels: state.tunnels },
+            state,
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.state.counts;
+        let of_requests = |count: u64| 100.0 * count as f64 / counts.requests.max(1) as f64;
+        write!(f, "requests   {}: {} answered", counts.requests, counts.answered)?;
+        let troubles = [(counts.failed, "failed"), (counts.cut, "cut off"), (counts.left, "left by the client")];
+        for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        writeln!(f)?;
+        if counts.hedges > 0 {
+            let (more_percent, won) = (of_requests(counts.hedges), counts.wins);
+            write!(f, "hedges     {} ({more_percent:.2} % more requests), {won} answered first", counts.hedges)?;
+            if counts.failed_hedges > 0 {
+                write!(f, ", {} with a failure", counts.failed_hedges)?;
+            }
+            writeln!(f)?;
+        }
+        if counts.refused > 0 {
+            writeln!(f, "refused    {} hedges: the budget (--budget) was used up", counts.refused)?;
+        }
+        if counts.dropped > 0 {
+            let wasted = Duration::from_nanos(counts.wasted_ns);
+            writeln!(f, "wasted     {} later answers dropped, after {wasted:.1?} at servers", counts.dropped)?;
+        }
+        if !self.swaps.is_empty() {
+            writeln!(f, "swaps      {}", self.swaps_in_words())?;
+        }
+        if counts.sent_again > 0 {
+            writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
+        }
+        for server in self.state.by_server.iter().filter(|server| server.counts.ejections > 0) {
+            let (address, ejections) = (server.address, server.counts.ejections);
+            writeln!(f, "ejected    {address}, {ejections} times: it failed its requests")?;
+        }
+        if counts.warm_ups > 0 {
+            writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
+        }
+        if counts.tied > 0 {
+            let what = "as by AUTH, or as WebSockets: what was asked on them is not counted";
+            writeln!(f, "tied       {} connections to one server, {what}", counts.tied)?;
+        }
+        if self.state.without_link > 0 {
+            let what = "this machine had no open files (ulimit -n) or ports left";
+            writeln!(f, "not made   {} connections to servers: {what}", self.state.without_link)?;
+        }
+        if self.state.turned_away > 0 {
+            writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
+        }
+        if self.state.log_lost > 0 {
+            let what = "the disk was full, failed or too slow";
+            writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lost)?;
+        }
+        if let Some(cut) = in_flight_in_words(&self.state) {
+            writeln!(f, "cut at end {cut}: not over in time (--drain)")?;
+        }
+        writeln!(f, "active     {}: {}", self.state.active, self.state.why)
+    }
+}
+
+impl Summary {
+    fn swaps_in_words(&self) -> String {
+        let words: Vec<String> = self.swaps.iter().map(|(hazard, count)| format!("{count} by {hazard}")).collect();
+        words.join(", ")
+    }
+}

@@ -1,0 +1,141 @@
+//! What a proxy's servers did for its requests: each server on this machine is traced by a recorder of its own, in this
+//! process, and a request is found again by the proxy's port and its time.
+
+mod kept;
+mod words;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::witness::{Asked, Witness};
+use anyhow::Result;
+use serde_json::Value;
+use sidelane_host::clock::now_ns;
+use sidelane_host::service::Target;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_timeline::builder::{Builder, Settings};
+
+use super::options::ProxyOptions;
+use super::watch::is_on_this_machine;
+use kept::Kept;
+use sidelane_host::aside::Aside;
+use sidelane_host::until::Until;
+use sidelane_trace::source::Source;
+
+/// How often the names of threads are asked for: more often than a request is told.
+const NAMES_EVERY: Duration = Duration::from_millis(200);
+
+/// Traces of a proxy's servers. Dropping this ends them, and does not wait for their end.
+pub(super) struct Traces {
+    servers: [Option<Arc<Traced>>; 2],
+    _recorders: Vec<Aside<(), ()>>,
+}
+
+/// The trace of a server.
+struct Traced {
+    server: SocketAddr,
+    state: Mutex<State>,
+}
+
+/// How far it is.
+enum State {
+    /// The server does not listen yet, or the kernel program is being loaded.
+    Begins,
+    /// It records.
+    Records(Kept),
+    /// It cannot.
+    Ended(String),
+}
+
+impl Traces {
+    /// Begins those that are asked for.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(super) fn start(options: &ProxyOptions) -> Result<Self> {
+        let addresses = [Some(options.active), options.backup].map(|address| address.filter(|_| options.trace));
+        let servers = addresses.map(|address| address.map(|server| Arc::new(Traced::new(server))));
+        let here = servers.iter().flatten().filter(|traced| is_on_this_machine(traced.server));
+        let recorder = |traced: &Arc<Traced>| {
+            let traced = Arc::clone(traced);
+            Aside::start("sidelane-tale", move |until, _| {
+                traced.record(until);
+                Ok(())
+            })
+        };
+        let recorders = here.map(recorder).collect::<Result<_>>()?;
+        Ok(Self { servers, _recorders: recorders })
+    }
+
+    /// Tells what they saw.
+    pub(super) fn witness(&self) -> Witness {
+        let servers = self.servers.clone();
+        Arc::new(move |asked| match &servers[asked.server.index()] {
+            Some(traced) => traced.tell(asked),
+            None => words::untraced(
+                "the proxy's servers are not traced",
+                "start the proxy as root with --trace, or set `trace = true` at its [[proxy]] of the agent's file",
+            ),
+        })
+    }
+}
+
+impl Traced {
+    fn new(server: SocketAddr) -> Self {
+        let state = match is_on_this_machine(server) {
+            true => State::Begins,
+            false => State::Ended("the server is not on this machine: run sidelane trace there".to_owned()),
+        };
+        Self { server, state: Mutex::new(state) }
+    }
+
+    /// Held for as long as it takes to add a request or to tell one.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, asked: &Asked) -> Value {
+        match &*self.state() {
+            State::Begins => {
+                words::untraced("the trace of its server has not begun", "ask for a request that comes later")
+            }
+            State::Records(kept) => words::told(kept, asked, self.server),
+            State::Ended(why) => words::untraced("its server is not traced", why),
+        }
+    }
+
+    /// The thread that records.
+    fn record(&self, until: Until) {
+        if let Err(error) = self.follow(until) {
+            let why = format!("{error:#}");
+            eprint_fitted(&format!("sidelane: requests at {} are not traced: {why}", self.server));
+            *self.state() = State::Ended(why);
+        }
+    }
+
+    fn follow(&self, until: Until) -> Result<()> {
+        let target = Target::Port(self.server.port());
+        if !until.wait_until(|| Source::is_there(&target))? {
+            return Ok(());
+        }
+        let mut source = Source::start(&target, false, until)?;
+        let mut builder = Builder::new(Settings { kinds: source.recorded(), ..Settings::default() });
+        builder.traced_by(std::process::id());
+        *self.state() = State::Records(Kept::since(now_ns()));
+        eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
+        let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());
+        while source.wait()? {
+            let until_ns = source.read(&mut records)?;
+            records.drain(..).for_each(|record| builder.push(record, &mut |timeline| ended.push(timeline)));
+            builder.advance(until_ns, &mut |timeline| ended.push(timeline));
+            let names = (named_at.elapsed() >= NAMES_EVERY).then(|| source.names());
+            named_at = names.as_ref().map_or(named_at, |_| Instant::now());
+            let State::Records(kept) = &mut *self.state() else { return Ok(()) };
+            ended.drain(..).for_each(|timeline| kept.add(timeline));
+            kept.until_ns = until_ns;
+            kept.names = names.unwrap_or_else(|| std::mem::take(&mut kept.names));
+        }
+        Ok(())
+    }
+}

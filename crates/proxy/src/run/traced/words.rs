@@ -1,0 +1,126 @@
+//! What a server did for a request, for whoever asks the proxy.
+
+use std::cmp::Reverse;
+use std::net::SocketAddr;
+
+use crate::witness::Asked;
+use serde_json::{Value, json};
+use sidelane_timeline::advice::advice;
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::timeline::{Span, Timeline};
+
+use super::kept::{Found, Kept};
+use sidelane_trace::words::{key, of_span};
+
+/// Of more spans than this, the shortest are left out.
+const SPANS_MAX: usize = 200;
+
+/// A server whose requests are not traced.
+pub(super) fn untraced(why: &str, what_to_do: &str) -> Value {
+    json!({ "state": "unknown", "why": why, "what_to_do": what_to_do })
+}
+
+/// What is found of a request.
+pub(super) fn told(kept: &Kept, asked: &Asked, server: SocketAddr) -> Value {
+    match kept.find(asked) {
+        Found::This(timeline) => this(timeline, kept, asked),
+        Found::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
+        Found::Later => json!({
+            "state": "later",
+            "why": "it has not ended, or more of its response may come",
+            "what_to_do": "ask again in two seconds",
+        }),
+        Found::None => untraced(
+            &format!(
+                "the trace has no request from port {} at that time: the server did not take it up, or records \
+                      are missing",
+                asked.port
+            ),
+            &format!("see what `sidelane trace --service port:{}` counts as lost", server.port()),
+        ),
+        Found::Several(count) => untraced(
+            &format!("{count} requests came from port {} at that time, and one of them is this", asked.port),
+            &format!("trace the server: sidelane trace --service port:{}", server.port()),
+        ),
+    }
+}
+
+/// Times count from the request's arrival at the proxy.
+fn this(timeline: &Timeline, kept: &Kept, asked: &Asked) -> Value {
+    let since = |at_ns: u64| at_ns.saturating_sub(asked.arrived_ns);
+    let mut longest: Vec<&Span> = timeline.spans.iter().collect();
+    longest.sort_by_key(|span| Reverse(span.length_ns()));
+    longest.truncate(SPANS_MAX);
+    longest.sort_by_key(|span| span.from_ns);
+    let spans = longest.iter().map(|span| {
+        json!({
+            "from_ns": since(span.from_ns),
+            "to_ns": since(span.to_ns),
+            "cause": key(span.cause),
+            "words": of_span(span, &kept.names),
+        })
+    });
+    json!({
+        "state": if timeline.incomplete.is_none() { "told" } else { "records of it are missing" },
+        "arrived_ns": since(timeline.arrived_ns),
+        "taken_up_ns": since(timeline.started_ns),
+        "answered_ns": since(timeline.finished_ns),
+        "left_ns": since(timeline.ended_ns),
+        "time": time(timeline),
+        "spans": spans.collect::<Vec<_>>(),
+        "shorter_spans_left_out": timeline.spans.len() - longest.len(),
+    })
+}
+
+/// Where its time went, the longest first.
+fn time(timeline: &Timeline) -> Vec<Value> {
+    let mut times: Vec<(Cause, u64)> =
+        Cause::ALL.into_iter().map(|cause| (cause, timeline.of_cause_ns(cause))).filter(|(_, ns)| *ns > 0).collect();
+    times.sort_by_key(|(_, ns)| Reverse(*ns));
+    let told = times.into_iter().map(|(cause, ns)| {
+        json!({ "cause": key(cause), "name": cause.words(), "ns": ns, "what_to_do": advice(cause, detail(timeline, cause)) })
+    });
+    told.collect()
+}
+
+/// Of the longest span of that cause.
+fn detail(timeline: &Timeline, cause: Cause) -> u64 {
+    let spans = timeline.spans.iter().filter(|span| span.cause == cause);
+    spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::hedge::Server;
+
+    use super::*;
+    use sidelane_trace::sample::timeline;
+
+    const S: u64 = 1_000_000_000;
+
+    fn of(parts: &[(Cause, u64)]) -> Value {
+        let mut kept = Kept::since(0);
+        kept.add(Timeline { peer_port: 7, ..timeline(1, S, parts) });
+        let asked = Asked { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
+        told(&kept, &asked, ([127, 0, 0, 1], 9001).into())
+    }
+
+    #[test]
+    fn times_count_from_the_arrival_at_the_proxy_and_the_longest_cause_comes_first() {
+        let told = of(&[(Cause::NetworkReceive, 10), (Cause::RunQueue, 70), (Cause::OnCpu, 20)]);
+        assert_eq!((&told["state"], &told["arrived_ns"], &told["left_ns"]), (&json!("told"), &json!(5), &json!(105)));
+        assert_eq!(told["time"][0]["cause"], "run-queue");
+        assert_eq!(told["time"][0]["ns"], 70);
+        assert!(told["time"][0]["what_to_do"].as_str().unwrap().contains("sidelane run"), "{told}");
+        assert_eq!(told["spans"][1]["from_ns"], 15);
+    }
+
+    #[test]
+    fn of_many_spans_the_shortest_are_left_out_and_counted() {
+        let mut parts = vec![(Cause::OnCpu, 9); SPANS_MAX];
+        parts.push((Cause::Lock, 1));
+        let told = of(&parts);
+        assert_eq!(told["spans"].as_array().unwrap().len(), SPANS_MAX);
+        assert_eq!((&told["shorter_spans_left_out"], &told["time"][1]["cause"]), (&json!(1), &json!("lock")));
+    }
+}

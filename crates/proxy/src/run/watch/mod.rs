@@ -1,0 +1,235 @@
+//! Watches one server for hazards, and tells the page.
+//!
+//! A thread of its own looks every so often, and at once when a process that listens for the server ends. What is a load
+//! of a word of memory is looked at each time, what takes a system call less often.
+//!
+//! A server that was never found is not one that is away: who listens may be out of sight.
+
+mod jvm;
+mod lack;
+mod process;
+mod sources;
+mod throttled;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::page::HazardPage;
+use anyhow::{Context, Result, bail};
+use sidelane_host::clock::now_ns;
+use sidelane_policy::hedge::{Hazard, Hazards, Server};
+
+use super::options::Watched;
+use lack::Lack;
+use sidelane_diagnostics::note::Note;
+use sidelane_report::terminal::eprint_fitted;
+use sources::Sources;
+
+/// How often it is looked who listens, while nobody does.
+const FIND_EVERY: Duration = Duration::from_millis(10);
+/// The same while somebody does who cannot be watched, and after one of several listeners has ended: that goes through all
+/// processes of the machine.
+const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
+
+/// One server to be watched.
+pub(super) struct Watch {
+    server: Server,
+    address: SocketAddr,
+    wanted: Watched,
+    poll: Duration,
+    found: Option<Sources>,
+    /// Whether it was there at any time.
+    was_found: bool,
+    /// When it was looked for last.
+    looked_at: Instant,
+    /// Somebody listens who cannot be watched.
+    is_out_of_sight: bool,
+    /// What was said of it.
+    said: BTreeSet<String>,
+}
+
+impl Watch {
+    /// Finds out what of the server can be watched, and what is to be told of that. No watch if nothing can be; an error if
+    /// a hazard that was named cannot be seen.
+    pub(super) fn new(
+        server: Server,
+        address: SocketAddr,
+        wanted: &Watched,
+        poll: Duration,
+    ) -> Result<(Option<Self>, Vec<Note>)> {
+        let unwatched = |why: String| (None, vec![Note::HazardsUnwatched { server: address.to_string(), why }]);
+        if !is_on_this_machine(address) {
+            return Ok(unwatched("it is not on this machine".to_owned()));
+        }
+        let mut watch = Self::of(server, address, wanted, poll);
+        match Sources::find(address, wanted) {
+            Ok(Some(sources)) => {
+                let notes = watch.check(&sources)?;
+                watch.take(sources);
+                return Ok((Some(watch), notes));
+            }
+            Ok(None) => eprint_fitted(&format!(
+                "sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is"
+            )),
+            Err(out_of_sight) if *wanted == Watched::All => return Ok(unwatched(out_of_sight.to_string())),
+            Err(out_of_sight) => {
+                bail!("{wanted} of {address} cannot be watched: {out_of_sight}; use --hazard all or none")
+            }
+        }
+        Ok((Some(watch), Vec::new()))
+    }
+
+    fn of(server: Server, address: SocketAddr, wanted: &Watched, poll: Duration) -> Self {
+        Self {
+            server,
+            address,
+            wanted: wanted.clone(),
+            poll,
+            found: None,
+            was_found: false,
+            looked_at: Instant::now(),
+            is_out_of_sight: false,
+            said: BTreeSet::new(),
+        }
+    }
+
+    fn take(&mut self, sources: Sources) {
+        self.found = Some(sources);
+        self.was_found = true;
+    }
+
+    /// Hazards that cannot be seen: an error if one was named.
+    fn check(&mut self, sources: &Sources) -> Result<Vec<Note>> {
+        let mut notes = Vec::new();
+        for (hazard, lack) in sources.lacks() {
+            let server = self.address.to_string();
+            match lack {
+                _ if self.wanted != Watched::All => {
+                    bail!(
+                        "{hazard} of {server} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all"
+                    )
+                }
+                Lack::Unreadable(why) => notes.push(Note::HazardUnseen { server, hazard: hazard.to_string(), why }),
+                Lack::NotThere(_) => {}
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Watches in a thread until `ends` is set.
+    pub(super) fn start(mut self, page: Arc<HazardPage>, ends: Arc<AtomicBool>) -> Result<()> {
+        let run = move || {
+            precise_sleep();
+            while !ends.load(Ordering::Relaxed) {
+                let hazards = self.look();
+                page.tell(self.server, hazards, now_ns());
+                self.wait();
+            }
+        };
+        let thread = thread::Builder::new().name("sidelane-watch".to_owned()).spawn(run);
+        thread.map(drop).context("cannot start a thread")
+    }
+
+    /// The hazards that there are now.
+    fn look(&mut self) -> Hazards {
+        if self.found.as_mut().is_some_and(Sources::are_over) {
+            self.found = None;
+            // At once: another process may listen already.
+            self.find();
+        } else if self.is_to_be_found() {
+            self.find();
+        }
+        match &mut self.found {
+            Some(sources) => sources.look(),
+            None => Hazards::NONE.with(Hazard::Restart, self.was_found && self.wanted.contains(Hazard::Restart)),
+        }
+    }
+
+    fn is_to_be_found(&self) -> bool {
+        let every = match &self.found {
+            Some(sources) if sources.have_changed() => FIND_ALL_EVERY,
+            Some(_) => return false,
+            None if self.is_out_of_sight => FIND_ALL_EVERY,
+            None => FIND_EVERY,
+        };
+        self.looked_at.elapsed() >= every
+    }
+
+    fn find(&mut self) {
+        self.looked_at = Instant::now();
+        let found = Sources::find(self.address, &self.wanted);
+        self.is_out_of_sight = found.is_err();
+        match found {
+            Ok(Some(sources)) => {
+                self.say_lacks(&sources);
+                self.take(sources);
+            }
+            // Of several listeners one is left, or it is seen at the next look that all have ended.
+            Ok(None) => {}
+            Err(out_of_sight) => self.say(format!("hazards of {} are not watched: {out_of_sight}", self.address)),
+        }
+    }
+
+    /// In this life of the server something may be out of sight that was not in the last one.
+    fn say_lacks(&mut self, sources: &Sources) {
+        for (hazard, lack) in sources.lacks() {
+            if matches!(lack, Lack::Unreadable(_)) || self.wanted != Watched::All {
+                self.say(format!("{hazard} of {} is not seen: {}", self.address, lack.kind()));
+            }
+        }
+    }
+
+    fn say(&mut self, what: String) {
+        if self.said.insert(what.clone()) {
+            eprint_fitted(&format!("sidelane: {what}"));
+        }
+    }
+
+    /// Until the next look, or until a process ends.
+    fn wait(&self) {
+        match &self.found {
+            Some(sources) => sources.wait(self.poll),
+            None => thread::sleep(FIND_EVERY),
+        }
+    }
+}
+
+/// Whether a server at this address is one of this machine.
+pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
+    TcpListener::bind((address.ip(), 0)).is_ok()
+}
+
+/// Lets this thread's sleeps end on time, not up to 50 µs later.
+fn precise_sleep() {
+    // SAFETY: a plain system call that changes a number of this thread.
+    if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
+        let error = io::Error::last_os_error();
+        eprint_fitted(&format!("sidelane: hazards are seen up to 50 µs later: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_was_never_found_has_no_hazard() {
+        let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut watch = Watch::of(Server::First, nowhere, &Watched::All, FIND_EVERY);
+        watch.find();
+        assert_eq!(watch.look(), Hazards::NONE);
+        watch.was_found = true;
+        assert!(watch.look().contains(Hazard::Restart));
+    }
+
+    #[test]
+    fn what_this_process_listens_at_is_no_server() {
+        let own = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(matches!(Sources::find(own.local_addr().unwrap(), &Watched::All), Ok(None)));
+    }
+}

@@ -1,0 +1,141 @@
+//! What is looked at, for one life of a server.
+
+use std::net::SocketAddr;
+use std::process;
+use std::time::{Duration, Instant};
+
+use sidelane_host::accepting::{Accepting, accepting};
+use sidelane_host::service::Stand;
+use sidelane_policy::hedge::{Hazard, Hazards};
+use thiserror::Error;
+
+use super::super::options::Watched;
+use super::jvm::JvmPauses;
+use super::lack::Lack;
+use super::process::Processes;
+use super::throttled::Throttled;
+use sidelane_channels::hsperf::JvmError;
+
+/// How often files are read.
+const FILES_EVERY: Duration = Duration::from_millis(2);
+/// Of processes that listen all may have ended before they are looked at: so often others are looked for at once.
+const LOOKS: usize = 3;
+const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped, Hazard::Throttled, Hazard::Restart];
+
+/// Somebody listens, and who serves cannot be seen.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(super) enum OutOfSight {
+    /// Another process passes connections on.
+    #[error("connections are taken by {0}")]
+    StandIn(Taker),
+    /// Whose processes cannot be looked into.
+    #[error("who listens there is another user's, or not visible here")]
+    Hidden,
+}
+
+/// Who takes connections for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Taker(Stand);
+
+impl std::fmt::Display for Taker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Stand::Activation { pid, comm } => {
+                write!(f, "{comm} (process {pid}), which starts the server with the first one")
+            }
+            Stand::ContainerProxy { pid, comm } => {
+                write!(f, "{comm} (process {pid}), which passes them on to a container")
+            }
+        }
+    }
+}
+
+/// What is looked at, for one life of the server.
+pub(super) struct Sources {
+    processes: Processes,
+    /// One of those that listened has ended: others may have come.
+    have_changed: bool,
+    wanted: Watched,
+    jvm: JvmPauses,
+    throttled: Option<Throttled>,
+    /// What was seen last of what takes system calls.
+    files: Hazards,
+    files_at: Instant,
+}
+
+impl Sources {
+    /// Those of who listens at this address, if somebody does; an error if somebody does whom nobody can watch.
+    pub(super) fn find(address: SocketAddr, wanted: &Watched) -> Result<Option<Self>, OutOfSight> {
+        let mut hidden = None;
+        for _ in 0..LOOKS {
+            match accepting(address, process::id()) {
+                Accepting::Nobody => return Ok(None),
+                Accepting::StandIn(stand) => return Err(OutOfSight::StandIn(Taker(stand))),
+                // Or its socket was closed between two looks.
+                Accepting::Hidden => hidden = Some(OutOfSight::Hidden),
+                Accepting::These(listeners) => {
+                    if let Some(processes) = Processes::of(&listeners) {
+                        return Ok(Some(Self::of(processes, wanted)));
+                    }
+                }
+            }
+        }
+        hidden.map_or(Ok(None), Err)
+    }
+
+    fn of(processes: Processes, wanted: &Watched) -> Self {
+        let jvm = JvmPauses::find(&processes.pids(), wanted);
+        let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(&processes.pids())).flatten();
+        let (files, files_at) = (Hazards::NONE, Instant::now());
+        Self { processes, have_changed: false, wanted: wanted.clone(), jvm, throttled, files, files_at }
+    }
+
+    /// Whether nobody is left of those that listened.
+    pub(super) fn are_over(&mut self) -> bool {
+        self.have_changed |= self.processes.forget_ended();
+        self.processes.are_over()
+    }
+
+    /// Whether somebody has ended, while others go on.
+    pub(super) fn have_changed(&self) -> bool {
+        self.have_changed
+    }
+
+    /// Until somebody ends, but no longer.
+    pub(super) fn wait(&self, time: Duration) {
+        self.processes.wait(time);
+    }
+
+    pub(super) fn look(&mut self) -> Hazards {
+        if self.files_at.elapsed() >= FILES_EVERY {
+            self.files_at = Instant::now();
+            let is_throttled = self.throttled.as_mut().is_some_and(Throttled::look);
+            self.files =
+                Hazards::NONE.with(Hazard::Stopped, self.processes.are_stopped()).with(Hazard::Throttled, is_throttled);
+        }
+        self.jvm.look(self.files)
+    }
+
+    /// The hazards that are watched for and cannot be seen.
+    pub(super) fn lacks(&self) -> Vec<(Hazard, Lack)> {
+        let wanted = HAZARDS.into_iter().filter(|hazard| self.wanted.contains(*hazard));
+        wanted.filter_map(|hazard| Some((hazard, self.lack(hazard)?))).collect()
+    }
+
+    fn lack(&self, hazard: Hazard) -> Option<Lack> {
+        match hazard {
+            Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(lack_of_jvm),
+            Hazard::Throttled if self.throttled.is_none() => {
+                Some(Lack::NotThere("its control group has no quota of CPU time"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn lack_of_jvm(error: &JvmError) -> Lack {
+    match error {
+        JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => Lack::NotThere("it is no JVM"),
+        error => Lack::Unreadable(error.to_string()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Progress in plain lines, where standard error is no terminal and shows no bar.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::terminal::eprint_fitted;
+
+/// What takes no longer has no line.
+const FIRST_AFTER: Duration = Duration::from_secs(2);
+/// From one line to the next.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// How far something is. Any thread may count.
+pub struct ProgressLines {
+    what: String,
+    things: &'static str,
+    counted: Mutex<Counted>,
+}
+
+struct Counted {
+    done: u64,
+    due: Instant,
+}
+
+impl ProgressLines {
+    /// Nothing of `what` is done; it is made of `things`.
+    pub fn new(what: &str, things: &'static str) -> Self {
+        let counted = Counted { done: 0, due: Instant::now() + FIRST_AFTER };
+        Self { what: what.to_owned(), things, counted: Mutex::new(counted) }
+    }
+
+    /// Counts `more` things of `all`, and says so now and then.
+    pub fn add(&self, more: u64, all: u64) {
+        if let Some(line) = self.line(more, all, Instant::now())
+            && !stderr().is_terminal()
+        {
+            eprint_fitted(&line);
+        }
+    }
+
+    /// The line, if it is time for one. The end has none: the result follows.
+    fn line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.done += more;
+        if now < counted.due || counted.done >= all {
+            return None;
+        }
+        counted.due = now + EVERY;
+        Some(format!("sidelane: {}: {} of {all} {}", self.what, counted.done, self.things))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_after_a_while_and_then_now_and_then() {
+        let lines = ProgressLines::new("demo", "rounds");
+        let at = |s: u64| Instant::now() + Duration::from_secs(s);
+        assert_eq!(lines.line(1, 6, Instant::now()), None);
+        assert_eq!(lines.line(1, 6, at(3)).as_deref(), Some("sidelane: demo: 2 of 6 rounds"));
+        assert_eq!(lines.line(1, 6, at(4)), None);
+        assert_eq!(lines.line(1, 6, at(20)).as_deref(), Some("sidelane: demo: 4 of 6 rounds"));
+        assert_eq!(lines.line(2, 6, at(60)), None, "all is done");
+    }
+}

@@ -1,0 +1,87 @@
+//! How far a watch of a known length is: a line that is kept up to date on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use crate::terminal::eprint_fitted;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How often the line on a terminal is new.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
+/// What takes no longer has no plain line.
+const FIRST_LINE_AFTER: Duration = Duration::from_secs(2);
+/// From one plain line to the next.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// A watch under way.
+pub struct WatchProgress {
+    /// Where there is a terminal.
+    bar: Option<ProgressBar>,
+    length: Duration,
+    began: Instant,
+    due: Duration,
+}
+
+impl WatchProgress {
+    /// A watch of this length begins.
+    pub fn new(length: Duration) -> Self {
+        let bar = stderr().is_terminal().then(|| bar(length));
+        let due = if bar.is_some() { SHOW_EVERY } else { FIRST_LINE_AFTER };
+        Self { bar, length, began: Instant::now(), due }
+    }
+
+    /// Shows what has been found so far, if it is time for that.
+    pub fn show(&mut self, found: impl FnOnce() -> String) {
+        let elapsed = self.began.elapsed();
+        if let Some(line) = self.line(elapsed, found) {
+            eprint_fitted(&line);
+        }
+    }
+
+    /// The plain line, if it is time for one. The end has none: the result follows.
+    fn line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
+        if elapsed < self.due || elapsed >= self.length {
+            return None;
+        }
+        let Some(bar) = &self.bar else {
+            self.due = elapsed + LINE_EVERY;
+            return Some(format!("sidelane: {} of {:?}: {}", seconds(elapsed), self.length, found()));
+        };
+        self.due = elapsed + SHOW_EVERY;
+        bar.set_position(elapsed.as_millis() as u64);
+        bar.set_message(found());
+        None
+    }
+
+    /// Takes the line off the terminal.
+    pub fn clear(&self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.0}s", time.as_secs_f64())
+}
+
+fn bar(length: Duration) -> ProgressBar {
+    let bar = ProgressBar::new(length.as_millis() as u64);
+    let style = ProgressStyle::with_template("{elapsed} [{bar:20}] {wide_msg}");
+    bar.with_style(style.expect("the template is right"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_line_comes_after_a_while_and_then_now_and_then() {
+        let length = Duration::from_secs(30);
+        let mut progress = WatchProgress { bar: None, length, began: Instant::now(), due: FIRST_LINE_AFTER };
+        let mut line = |s: u64| progress.line(Duration::from_secs(s), || "7 requests".to_owned());
+        assert_eq!(line(1), None);
+        assert_eq!(line(3).as_deref(), Some("sidelane: 3s of 30s: 7 requests"));
+        assert_eq!(line(12), None);
+        assert_eq!(line(14).as_deref(), Some("sidelane: 14s of 30s: 7 requests"));
+        assert_eq!(line(30), None, "all is done");
+    }
+}

@@ -1,0 +1,68 @@
+//! Which thread of this machine a thread id in a process's file means.
+//!
+//! A program in a container knows itself by other numbers than the kernel and `/proc` do here. Whoever has time learns
+//! them, and whoever keeps a lane reads what was learned: of a thread that is not known yet, nothing is known for a moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidelane_formats::EMIT_THREADS;
+use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
+
+/// The threads of one process, by ring.
+pub(super) struct Owners {
+    pid: u32,
+    /// Own number in the upper half, that of this machine in the lower; 0 for none. Empty where both are the same.
+    known: Vec<AtomicU64>,
+}
+
+impl Owners {
+    pub(super) fn of(pid: u32) -> Self {
+        let rings = if has_numbers_of_its_own(pid) { EMIT_THREADS } else { 0 };
+        Self { pid, known: (0..rings).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The thread of this machine that owns the ring and calls itself `own`; 0 if it is not known.
+    pub(super) fn thread(&self, ring: usize, own: u32) -> u32 {
+        match self.known.get(ring).map(|known| known.load(Ordering::Acquire)) {
+            None => own,
+            Some(known) if (known >> 32) as u32 == own => known as u32,
+            Some(_) => 0,
+        }
+    }
+
+    /// Finds out about those that are not known yet, by ring. Reads `/proc`, if there are any.
+    pub(super) fn learn(&self, rings: impl Iterator<Item = (usize, u32)>) {
+        if self.known.is_empty() {
+            return;
+        }
+        let is_known = |(ring, own): &(usize, u32)| (self.known[*ring].load(Ordering::Acquire) >> 32) as u32 == *own;
+        let new: Vec<(usize, u32)> = rings.filter(|ring| !is_known(ring)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let threads = threads_by_own_number(self.pid);
+        for (ring, own) in new {
+            let thread = threads.get(&own).copied().unwrap_or(0);
+            self.known[ring].store(u64::from(own) << 32 | u64::from(thread), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_of_containers_numbers_are_what_they_are() {
+        let owners = Owners::of(std::process::id());
+        owners.learn([(0, 7)].into_iter());
+        assert_eq!((owners.thread(0, 7), owners.thread(255, 8)), (7, 8));
+    }
+
+    #[test]
+    fn another_owner_of_a_ring_is_not_taken_for_the_one_before() {
+        let owners = Owners { pid: 0, known: (0..2).map(|_| AtomicU64::new(0)).collect() };
+        owners.known[1].store(3 << 32 | 4711, Ordering::Release);
+        assert_eq!((owners.thread(1, 3), owners.thread(1, 4), owners.thread(0, 3)), (4711, 0, 0));
+    }
+}

@@ -1,0 +1,366 @@
+//! Requests that the service emits itself, through `runtime/c/sidelane.h` or anything else that
+//! writes what `abi/emit.h` says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Sender;
+
+use sidelane_formats::{EmitKind, Emitted};
+
+use super::emit_file::EmitFile;
+use super::emitted_words::{EmittedWords, News};
+use super::records::Request;
+use super::window::Window;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_tracker::identities::Number;
+
+/// Looks, after which a request that finished is handed on although something of it is missing:
+/// its events lie in different rings, which are not read at the same moment.
+const LOOKS_MAX: u32 = 2;
+
+/// Requests of which something was heard, and not their finish; of more, the oldest are forgotten.
+const HEARD_MAX: usize = 1 << 16;
+
+/// The processes of a service that emit.
+pub struct Emitters {
+    files: BTreeMap<u32, EmitFile>,
+    joining: Joining,
+    /// What was handed on since it was last taken, if anybody takes it.
+    window: Option<Window>,
+    /// Who else has to know of processes that come and go.
+    listener: Option<Sender<News>>,
+}
+
+impl Emitters {
+    /// `None` if none of these processes emits.
+    pub fn find(pids: &BTreeSet<u32>) -> Option<Self> {
+        let (files, joining) = Default::default();
+        let mut emitters = Self { files, joining, window: Some(Window::default()), listener: None };
+        emitters.look_again(pids);
+        (!emitters.files.is_empty()).then_some(emitters)
+    }
+
+    /// Reads what these files of processes have, without windows: each request is only handed on.
+    pub fn of(files: Vec<(u32, EmitFile)>) -> Self {
+        Self { files: files.into_iter().collect(), joining: Joining::default(), window: None, listener: None }
+    }
+
+    /// The processes that emit.
+    pub fn emitting(&self) -> BTreeSet<u32> {
+        self.files.keys().copied().collect()
+    }
+
+    /// The service consists of these processes now, and these files of some were found.
+    pub fn follow(&mut self, pids: &BTreeSet<u32>, found: Vec<(u32, EmitFile)>) {
+        for (pid, file) in found {
+            if pids.contains(&pid) && !self.files.contains_key(&pid) {
+                self.tell_of(pid, &file);
+                self.files.insert(pid, file);
+            }
+        }
+        self.forget_all_but(pids);
+    }
+
+    /// The service may have been started again, or another of its processes may emit now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+        for pid in pids {
+            if !self.files.contains_key(pid) {
+                let found = EmitFile::find(*pid).inspect(|file| self.tell_of(*pid, file));
+                self.files.extend(found.map(|file| (*pid, file)));
+            }
+        }
+        self.forget_all_but(pids);
+    }
+
+    fn forget_all_but(&mut self, pids: &BTreeSet<u32>) {
+        let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
+        for pid in gone {
+            self.files.remove(&pid);
+            self.tell(News::Went(pid));
+        }
+    }
+
+    /// Writes what they emit into the words of these request lanes, from now on.
+    pub fn words(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
+        let (words, listener) = EmittedWords::new(number, lanes);
+        self.listener = Some(listener);
+        self.files.iter().for_each(|(pid, file)| self.tell_of(*pid, file));
+        words
+    }
+
+    /// Each reader reads a file for itself.
+    fn tell_of(&self, pid: u32, file: &EmitFile) {
+        if let Some(file) = self.listener.as_ref().and_then(|_| file.again(pid)) {
+            self.tell(News::Came(pid, file));
+        }
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(listener) = &self.listener {
+            // Nobody listens any more when the lanes are not kept any more.
+            let _ = listener.send(news);
+        }
+    }
+
+    /// Requests that were received and not taken up.
+    pub fn queue_len(&self) -> u64 {
+        self.files.values().fold(0_u64, |sum, file| sum.saturating_add(file.queue_len()))
+    }
+
+    /// Fetches what was emitted and hands on what is finished. To be called often enough for
+    /// 2048 events a thread.
+    pub fn drain(&mut self, mut each: impl FnMut(&Request)) {
+        for (pid, event) in self.fetch_events() {
+            self.joining.add(pid, event);
+        }
+        for request in self.joining.finished() {
+            self.window.iter_mut().for_each(|window| window.add(&request));
+            each(&request);
+        }
+        self.joining.make_room();
+    }
+
+    /// Fetches what was emitted, with the process that did, in the order of time. Not to be mixed with [`Emitters::drain`].
+    pub fn fetch_events(&mut self) -> Vec<(u32, Emitted)> {
+        let mut events = Vec::new();
+        for (pid, file) in &mut self.files {
+            file.learn_owners();
+            file.fetch(|_, event| events.push((*pid, event)));
+        }
+        // No event is of the future, whatever the service says.
+        let now_ns = now_ns();
+        events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
+        // Threads emit side by side: only the clock tells what came first, and of one moment the order in which each wrote.
+        events.sort_by_key(|(_, event)| event.at_ns);
+        events
+    }
+
+    /// As [`Emitters::drain`], but what finished is handed on whatever is missing of it.
+    pub fn finish(&mut self, mut each: impl FnMut(&Request)) {
+        (0..=LOOKS_MAX).for_each(|_| self.drain(&mut each));
+    }
+
+    /// Events that were overwritten before they were fetched, since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        self.files.values_mut().fold(0_u64, |sum, file| sum.saturating_add(file.take_lost()))
+    }
+
+    /// What was handed on since the last call.
+    pub fn take_window(&mut self) -> Window {
+        let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
+        window.counts.finished = window.count();
+        window.counts.dropped = self.take_lost();
+        window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);
+        window.counts.unasked = std::mem::take(&mut self.joining.unasked);
+        window
+    }
+}
+
+/// A request of which not all has been heard.
+#[derive(Debug, Default)]
+struct Heard {
+    number: u64,
+    received_ns: Option<u64>,
+    started_ns: Option<u64>,
+    /// When, and by which thread.
+    finished: Option<(u64, u32)>,
+    queue_len: u32,
+    looks: u32,
+}
+
+impl Heard {
+    fn is_whole(&self) -> bool {
+        self.finished.is_some() && (self.received_ns.is_some() && self.started_ns.is_some() || self.looks >= LOOKS_MAX)
+    }
+
+    fn is_queued(&self) -> bool {
+        self.received_ns.is_some() && self.started_ns.is_none() && self.finished.is_none()
+    }
+
+    /// The event is of a later request with the same id.
+    fn is_over_before(&self, event: &Emitted) -> bool {
+        self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
+    }
+
+    /// `None` if nothing but its finish is known: how long it took is not.
+    fn into_request(self) -> Option<Request> {
+        let (finished_ns, tid) = self.finished?;
+        let started_ns = self.started_ns.or(self.received_ns)?;
+        let arrived_ns = self.received_ns.unwrap_or(started_ns);
+        let (number, queue_len) = (self.number, self.queue_len);
+        let waited = started_ns > arrived_ns && queue_len > 1;
+        Some(Request {
+            number,
+            connection: number,
+            arrived_ns,
+            started_ns,
+            finished_ns,
+            tid,
+            queue_len,
+            sends: 1,
+            waited,
+            ..Request::default()
+        })
+    }
+}
+
+/// Puts the events of each request together.
+#[derive(Debug, Default)]
+struct Joining {
+    heard: BTreeMap<(u32, u64), Heard>,
+    /// Whose id was used again before they were taken.
+    over: Vec<Heard>,
+    last_number: u64,
+    queue_len: u32,
+    forgotten: u64,
+    /// Finishes of requests of which nothing else was heard.
+    unasked: u64,
+}
+
+impl Joining {
+    /// Forgets the older half of the requests when they have become too many.
+    fn make_room(&mut self) {
+        if self.heard.len() <= HEARD_MAX {
+            return;
+        }
+        let mut numbers: Vec<u64> = self.heard.values().map(|heard| heard.number).collect();
+        let (_, median, _) = numbers.select_nth_unstable(HEARD_MAX / 2);
+        let (oldest, before) = (*median, self.heard.len());
+        self.heard.retain(|_, heard| heard.number >= oldest);
+        self.queue_len = self.heard.values().filter(|heard| heard.is_queued()).count() as u32;
+        self.forgotten += (before - self.heard.len()) as u64;
+    }
+
+    fn add(&mut self, pid: u32, event: Emitted) {
+        let heard = self.heard.entry((pid, event.id)).or_default();
+        if heard.is_over_before(&event) {
+            self.over.push(std::mem::take(heard));
+        }
+        if heard.number == 0 {
+            self.last_number += 1;
+            heard.number = self.last_number;
+        }
+        let was_queued = heard.is_queued();
+        match event.kind {
+            EmitKind::Received => heard.received_ns = Some(event.at_ns),
+            EmitKind::Started => heard.started_ns = Some(event.at_ns),
+            EmitKind::Finished => heard.finished = Some((event.at_ns, event.tid)),
+        }
+        match (was_queued, heard.is_queued()) {
+            (false, true) => self.queue_len += 1,
+            (true, false) => self.queue_len -= 1,
+            _ => {}
+        }
+        if event.kind == EmitKind::Received {
+            heard.queue_len = self.queue_len;
+        }
+    }
+
+    /// Takes the requests of which enough has been heard, in the order of their finishes.
+    fn finished(&mut self) -> Vec<Request> {
+        self.heard.values_mut().filter(|heard| heard.finished.is_some()).for_each(|heard| heard.looks += 1);
+        let whole: Vec<(u32, u64)> =
+            self.heard.iter().filter(|(_, heard)| heard.is_whole()).map(|(id, _)| *id).collect();
+        let taken = whole.iter().filter_map(|id| self.heard.remove(id)).chain(self.over.drain(..));
+        let taken: Vec<Option<Request>> = taken.map(Heard::into_request).collect();
+        self.unasked += taken.iter().filter(|request| request.is_none()).count() as u64;
+        let mut requests: Vec<Request> = taken.into_iter().flatten().collect();
+        requests.sort_unstable_by_key(|request| request.finished_ns);
+        requests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EmitKind, id: u64, at_ns: u64) -> Emitted {
+        Emitted { id, at_ns, kind, tid: 7 }
+    }
+
+    #[test]
+    fn events_of_a_request_are_put_together_in_any_order() {
+        let mut joining = Joining::default();
+        joining.add(1, event(EmitKind::Finished, 5, 30));
+        assert_eq!(joining.finished(), []);
+        joining.add(1, event(EmitKind::Started, 5, 20));
+        joining.add(1, event(EmitKind::Received, 5, 10));
+        let request = joining.finished().remove(0);
+        assert_eq!((request.arrived_ns, request.started_ns, request.finished_ns), (10, 20, 30));
+        assert!(joining.heard.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_was_only_started_arrived_then() {
+        let mut joining = Joining::default();
+        joining.add(1, event(EmitKind::Started, 5, 20));
+        joining.add(1, event(EmitKind::Finished, 5, 30));
+        assert_eq!(joining.finished(), []);
+        let request = joining.finished().remove(0);
+        assert_eq!((request.queueing_ns(), request.server_ns()), (0, 10));
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_at_once_is_another_request() {
+        let mut joining = Joining::default();
+        for began_ns in [10, 30, 50] {
+            joining.add(1, event(EmitKind::Received, 5, began_ns));
+            joining.add(1, event(EmitKind::Started, 5, began_ns + 1));
+            joining.add(1, event(EmitKind::Finished, 5, began_ns + 7));
+        }
+        let requests = joining.finished();
+        assert_eq!(requests.iter().map(|request| request.arrived_ns).collect::<Vec<_>>(), [10, 30, 50]);
+        assert!(requests.iter().all(|request| (request.queueing_ns(), request.server_ns()) == (1, 6)), "{requests:?}");
+        assert_eq!((joining.queue_len, joining.unasked), (0, 0));
+    }
+
+    #[test]
+    fn a_request_of_which_only_the_finish_is_known_took_no_known_time() {
+        let mut joining = Joining::default();
+        joining.add(1, event(EmitKind::Finished, 5, 30));
+        assert_eq!((joining.finished(), joining.finished(), joining.unasked), (vec![], vec![], 1));
+    }
+
+    #[test]
+    fn requests_that_never_finish_are_forgotten_at_last() {
+        let mut joining = Joining::default();
+        (0..=HEARD_MAX as u64).for_each(|id| joining.add(1, event(EmitKind::Received, id, id)));
+        joining.make_room();
+        assert_eq!(joining.heard.len() + joining.forgotten as usize, HEARD_MAX + 1);
+        assert_eq!((joining.queue_len as usize, joining.forgotten), (joining.heard.len(), HEARD_MAX as u64 / 2));
+        joining.add(1, event(EmitKind::Finished, HEARD_MAX as u64, HEARD_MAX as u64));
+        assert_eq!(joining.queue_len as usize, joining.heard.len() - 1);
+    }
+
+    #[test]
+    fn an_id_may_be_used_again_and_in_another_process() {
+        let mut joining = Joining::default();
+        let whole = |joining: &mut Joining, pid, at_ns| {
+            joining.add(pid, event(EmitKind::Received, 5, at_ns));
+            joining.add(pid, event(EmitKind::Started, 5, at_ns + 1));
+            joining.add(pid, event(EmitKind::Finished, 5, at_ns + 2));
+        };
+        whole(&mut joining, 1, 10);
+        whole(&mut joining, 2, 20);
+        assert_eq!(joining.finished().len(), 2);
+        whole(&mut joining, 1, 30);
+        assert_eq!(joining.finished().iter().map(|request| request.number).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn fuzzed_events_are_put_together_and_none_is_kept_for_ever() {
+        const EVENT_BYTES: usize = 18;
+        sidelane_testing::fuzz("emitted-events", |bytes| {
+            let (mut joining, mut window) = (Joining::default(), Window::default());
+            for bytes in bytes.as_chunks::<EVENT_BYTES>().0 {
+                let number = |from: usize| u64::from_ne_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
+                let kinds = [EmitKind::Received, EmitKind::Started, EmitKind::Finished];
+                let kind = kinds[usize::from(bytes[16]) % kinds.len()];
+                joining.add(u32::from(bytes[17]), Emitted { id: number(0), at_ns: number(8), kind, tid: 7 });
+                joining.finished().iter().for_each(|request| window.add(request));
+            }
+            (0..=LOOKS_MAX).for_each(|_| joining.finished().iter().for_each(|request| window.add(request)));
+            assert!(joining.heard.values().all(|heard| heard.finished.is_none()));
+        });
+    }
+}

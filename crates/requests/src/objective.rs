@@ -1,0 +1,56 @@
+//! What a service owes its clients, as the user writes it: `p99=100ms`.
+
+use sidelane_diagnostics::note::Slo;
+use sidelane_host::units::parse_time;
+use sidelane_policy::borrow::Objective;
+
+/// Reads an objective.
+///
+/// # Errors
+/// What is wrong with it, and how one is written.
+pub fn parse_objective(text: &str) -> Result<Objective, String> {
+    let example = "an objective is a percentile and a time with its unit, as in p99=100ms or p99.9=5ms";
+    let (percentile, limit) = text.split_once('=').ok_or_else(|| format!("no '=' in '{text}': {example}"))?;
+    let number = percentile.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
+    let percentile = number
+        .filter(|number| (1.0..100.0).contains(number))
+        .ok_or_else(|| format!("'{percentile}' is not a percentile from p1 to p99.999: {example}"))?;
+    let limit = parse_time(limit).map_err(|error| error.to_string())?;
+    if limit.is_zero() {
+        return Err(format!("no request takes no time at all: {example}"));
+    }
+    Ok(Objective { percentile, limit_ns: limit.as_nanos() as u64 })
+}
+
+/// As [`parse_objective`] reads it.
+pub fn written(objective: Objective) -> String {
+    Slo(objective).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_are_read_and_written() {
+        for (text, percentile, limit_us) in [("p99=100ms", 99.0, 100_000), ("p99.9=250us", 99.9, 250)] {
+            let objective = parse_objective(text).unwrap();
+            assert_eq!((objective.percentile, objective.limit_ns), (percentile, limit_us * 1_000));
+        }
+        assert_eq!(written(parse_objective("p99.9=5ms").unwrap()), "p99.9=5ms");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, wanted) in [
+            ("100ms", "no '='"),
+            ("99=100ms", "not a percentile"),
+            ("p100=1s", "not a percentile"),
+            ("p99=100", "unit"),
+            ("p99=0s", "no request takes no time"),
+        ] {
+            let error = parse_objective(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Finished requests, as the kernel program writes them down and as they are handed on.
+//!
+//! A response may go out in several sends. The kernel program writes a record at the first and
+//! one more, with the same number, at each that follows; the last of them counts. So a request
+//! is *settled*, and handed on, when its connection has answered a later one, or when nothing
+//! has followed for [`SETTLE_NS`].
+
+use std::collections::HashMap;
+
+use sidelane_policy::borrow::harm::Counters;
+
+use sidelane_timeline::ending::{Ending, Side};
+use sidelane_tracker::counters::counted;
+use sidelane_tracker::requests::{RequestRecord, own_number};
+
+/// Parts of one response follow each other faster than this, unless it is a stream.
+pub const SETTLE_NS: u64 = 100_000_000;
+
+/// One finished request, or one that ended without a response. Times are of CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// In the order of starts; never reused.
+    pub number: u64,
+    /// Number of the first request of its connection.
+    pub connection: u64,
+    /// The last of its data reached the service's socket.
+    pub arrived_ns: u64,
+    /// A thread took it up.
+    pub started_ns: u64,
+    /// The last of its response was handed to the socket.
+    pub finished_ns: u64,
+    /// The first of it was, if that is known.
+    pub answered_ns: u64,
+    /// Time batch ran on the partner lanes between start and finish.
+    pub co_run_ns: u64,
+    /// The thread that answered it.
+    pub tid: u32,
+    /// The CPU on which it finished.
+    pub lane: u32,
+    /// Requests that had arrived and not started, itself included, when it arrived.
+    pub queue_len: u32,
+    /// Sends that its response took.
+    pub sends: u32,
+    /// It arrived before another one on its lane had finished.
+    pub waited: bool,
+    /// What its lane counted between start and finish, if it had the lane to itself.
+    pub counters: Option<Counters>,
+    /// How it ended at `finished_ns` if it had no response that its client waited for.
+    pub ending: Option<Ending>,
+}
+
+impl Request {
+    /// From a record of the kernel program.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let record = RequestRecord::from_bytes(bytes)?;
+        Some(Self {
+            number: own_number(record.number),
+            connection: own_number(record.connection),
+            arrived_ns: record.arrived_ns,
+            started_ns: record.started_ns,
+            finished_ns: record.finished_ns,
+            answered_ns: record.finished_ns,
+            co_run_ns: record.co_run_ns,
+            tid: record.tid,
+            lane: record.lane,
+            queue_len: record.queue_len,
+            sends: record.sends,
+            waited: record.waited != 0,
+            counters: counted(record.instructions, record.cycles),
+            ending: Side::of(record.ended_by).map(|side| Ending::of(side, record.arrived_ns, record.finished_ns)),
+        })
+    }
+
+    /// Whether its response went on for longer than those in parts do.
+    pub fn streams(&self) -> bool {
+        self.sends > 1 && self.finished_ns.saturating_sub(self.answered_ns) > SETTLE_NS
+    }
+
+    /// From its start to its finish.
+    pub fn server_ns(&self) -> u64 {
+        self.finished_ns.saturating_sub(self.started_ns)
+    }
+
+    /// From its arrival to its start.
+    pub fn queueing_ns(&self) -> u64 {
+        self.started_ns.saturating_sub(self.arrived_ns)
+    }
+
+    /// From its arrival to its finish.
+    pub fn latency_ns(&self) -> u64 {
+        self.finished_ns.saturating_sub(self.arrived_ns)
+    }
+}
+
+/// Requests that more sends may still follow, by connection.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    latest: HashMap<u64, Request>,
+    late_sends: u64,
+}
+
+impl Settling {
+    /// Takes in a record; returns the request that it settles, if any.
+    pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
+        if request.ending.is_some() {
+            // What was sent in vain is no response.
+            self.latest.extract_if(|_, before| before.number == request.number).for_each(drop);
+            return Some(request);
+        }
+        let before = self.latest.get(&request.connection).filter(|before| before.number == request.number);
+        let goes_on = before.is_some();
+        request.answered_ns = before.map_or(request.answered_ns, |before| before.answered_ns);
+        if !goes_on && request.sends > 1 {
+            // Handed on already: a stream, not an answer.
+            self.late_sends += 1;
+            return None;
+        }
+        self.latest.insert(request.connection, request).filter(|_| !goes_on)
+    }
+
+    /// The requests that nothing has followed for [`SETTLE_NS`], oldest first.
+    pub(super) fn settled(&mut self, now_ns: u64) -> Vec<Request> {
+        self.take(|request| request.finished_ns.saturating_add(SETTLE_NS) <= now_ns)
+    }
+
+    /// All of them: nothing follows any more.
+    pub(super) fn rest(&mut self) -> Vec<Request> {
+        self.take(|_| true)
+    }
+
+    /// Sends that came after their request had been handed on, since the last call.
+    pub(super) fn take_late_sends(&mut self) -> u64 {
+        std::mem::take(&mut self.late_sends)
+    }
+
+    fn take(&mut self, chosen: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut taken: Vec<Request> = self.latest.extract_if(|_, request| chosen(request)).map(|(_, r)| r).collect();
+        taken.sort_unstable_by_key(|request| request.number);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(connection: u64, number: u64, finished_ns: u64, sends: u32) -> Request {
+        Request { connection, number, finished_ns, sends, ..Request::default() }
+    }
+
+    #[test]
+    fn a_response_in_parts_finishes_with_its_last_part() {
+        let mut settling = Settling::default();
+        assert_eq!(settling.add(record(1, 1, 10, 1)), None);
+        assert_eq!(settling.add(record(1, 1, 20, 2)), None);
+        assert_eq!(settling.add(record(1, 5, 30, 1)), Some(record(1, 1, 20, 2)));
+        assert_eq!(settling.settled(30 + SETTLE_NS - 1), []);
+        assert_eq!(settling.settled(30 + SETTLE_NS), [record(1, 5, 30, 1)]);
+    }
+
+    #[test]
+    fn a_part_that_comes_too_late_changes_nothing() {
+        let mut settling = Settling::default();
+        settling.add(record(1, 1, 10, 1));
+        assert_eq!(settling.settled(10 + SETTLE_NS).len(), 1);
+        assert_eq!(settling.add(record(1, 1, 11 + SETTLE_NS, 2)), None);
+        assert_eq!((settling.take_late_sends(), settling.rest()), (1, vec![]));
+    }
+
+    #[test]
+    fn a_response_in_vain_is_none() {
+        let mut settling = Settling::default();
+        settling.add(record(1, 1, 10, 1));
+        settling.add(record(1, 5, 30, 1));
+        let cut = Request { ending: Some(Ending::Abandoned), ..record(1, 5, 20, 0) };
+        assert_eq!(settling.add(cut), Some(cut));
+        assert_eq!(settling.rest(), []);
+    }
+
+    #[test]
+    fn a_record_is_read_field_by_field() {
+        let mut bytes = Vec::new();
+        (1..=6_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
+        (7..=11_u32).chain([1]).for_each(|field| bytes.extend(field.to_ne_bytes()));
+        (13..=14_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
+        let read = Request::from_bytes(&bytes).unwrap();
+        assert_eq!((read.number, read.connection, read.arrived_ns, read.started_ns), (1, 2, 3, 4));
+        assert_eq!((read.finished_ns, read.co_run_ns, read.tid, read.lane), (5, 6, 7, 8));
+        assert_eq!((read.queue_len, read.sends, read.waited), (9, 10, true));
+        assert_eq!(read.counters, Some(Counters { instructions: 13, cycles: 14 }));
+        assert_eq!(read.ending, Some(Ending::NoAnswerWanted), "its client ended the connection at once");
+        assert_eq!(Request::from_bytes(&bytes[1..]), None);
+    }
+
+    proptest! {
+        /// Whatever the mix of connections, parts and pauses, each request comes out once, with
+        /// its last part.
+        #[test]
+        fn each_request_is_settled_once(script in prop::collection::vec((0..4_u64, 1..4_u32, 0..SETTLE_NS), 1..60)) {
+            let mut settling = Settling::default();
+            let (mut out, mut wanted, mut now_ns) = (Vec::new(), Vec::new(), 0);
+            for (number, (connection, sends, pause_ns)) in script.into_iter().enumerate() {
+                for send in 1..=sends {
+                    now_ns += 1;
+                    out.extend(settling.add(record(connection, number as u64, now_ns, send)));
+                }
+                wanted.push(record(connection, number as u64, now_ns, sends));
+                now_ns += pause_ns;
+                out.extend(settling.settled(now_ns));
+            }
+            out.extend(settling.rest());
+            out.sort_by_key(|request| request.number);
+            prop_assert_eq!(out, wanted);
+        }
+    }
+}

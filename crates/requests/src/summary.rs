@@ -1,0 +1,223 @@
+//! What watching the requests came to, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Map, json};
+
+use super::source::Source;
+use super::window::{Times, Window};
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_host::topology::PairKind;
+use sidelane_report::{Detail, ResultFile, Row, Unit};
+
+/// The figures of one watch. Everything was measured in it.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The service, as the user named it.
+    pub service: String,
+    /// Where the requests were learned from.
+    pub source: Source,
+    /// How long they were watched.
+    pub wall_s: f64,
+    /// What they came to.
+    pub window: Window,
+    /// What was degraded or went wrong.
+    pub notes: Vec<Note>,
+}
+
+impl Summary {
+    /// The figures as a result of one row.
+    pub fn to_result(&self) -> ResultFile {
+        let mut settings = Map::new();
+        settings.insert("service".into(), json!(self.service));
+        settings.insert("source".into(), json!(self.source.to_string()));
+        let mut result = ResultFile::new(machine::describe(PairKind::Declared), settings);
+        let mut row = Row::new("requests");
+        self.put_counts(&mut row);
+        let window = &self.window;
+        for (name, times) in [("server", &window.server), ("queueing", &window.queueing), ("latency", &window.latency)]
+        {
+            for (percentile, value) in figures(times) {
+                row.put(&format!("{name}_{percentile}_ns"), value);
+            }
+        }
+        for (percentile, value) in figures(&window.abandoned) {
+            row.put(&format!("abandoned_after_{percentile}_ns"), value);
+        }
+        for (percentile, value) in figures(&window.queue_len) {
+            row.put(&format!("queue_len_{percentile}_count"), value);
+        }
+        result.rows.push(row);
+        result.notes = written(&self.notes);
+        result
+    }
+
+    fn put_counts(&self, row: &mut Row) {
+        let window = &self.window;
+        row.put("wall_s", self.wall_s);
+        row.put("requests_count", window.count() as f64);
+        row.put("requests_per_s", self.rate());
+        row.put("threads_count", window.threads.len() as f64);
+        row.put("waited_count", window.waited as f64);
+        row.put("co_run_ns", window.co_run_ns as f64);
+        row.put("dropped_count", window.counts.dropped as f64);
+        row.put("unanswered_count", window.unanswered() as f64);
+        row.put("abandoned_count", window.abandoned.histogram.count() as f64);
+        row.put("closed_by_service_count", window.closed_by_service as f64);
+        row.put("one_way_count", window.one_way as f64);
+        row.put("unasked_count", window.counts.unasked as f64);
+        row.put("late_sends_count", window.late_sends as f64);
+        row.put("joined_count", window.counts.joined as f64);
+        row.put("began_count", window.counts.began as f64);
+        row.put("streamed_count", window.streamed as f64);
+        row.put("parked_count", window.counts.parked as f64);
+    }
+
+    fn rate(&self) -> Option<f64> {
+        (self.wall_s > 0.0).then(|| self.window.count() as f64 / self.wall_s)
+    }
+}
+
+/// The percentiles that are shown, and the maximum.
+fn figures(times: &Times) -> [(&'static str, Option<f64>); 4] {
+    let percentile = |p| times.percentile_ns(p).map(|ns| ns as f64);
+    let max = (times.histogram.count() > 0).then_some(times.max_ns as f64);
+    [("p50", percentile(50.0)), ("p95", percentile(95.0)), ("p99", percentile(99.0)), ("max", max)]
+}
+
+impl Summary {
+    /// The figures for people: the first line has what matters most.
+    pub fn text(&self, detail: Detail) -> String {
+        let lines = if detail == Detail::Quiet { 1 } else { usize::MAX };
+        self.to_string().split_inclusive('\n').take(lines).collect()
+    }
+}
+
+impl fmt::Display for Summary {
+    /// What is empty or zero is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "sidelane: {}", self.headline())?;
+        let rows = if self.window.count() > 0 { self.rows() } else { Vec::new() };
+        let rows = rows.into_iter().chain(self.abandoned().map(|abandoned| ("abandoned", abandoned)));
+        let rows = rows.chain(self.unmatched().map(|unmatched| ("unmatched", unmatched)));
+        let notes = self.notes.iter().map(|note| ("note", note.to_string()));
+        rows.chain(notes).try_for_each(|(name, text)| writeln!(f, "  {name:<12}{text}"))
+    }
+}
+
+impl Summary {
+    fn headline(&self) -> String {
+        let Self { service, wall_s, source, .. } = self;
+        match self.window.count() {
+            0 => format!("{service} answered no request in {wall_s:.1} s; send it its usual traffic meanwhile"),
+            requests => format!(
+                "{} of {service} in {wall_s:.1} s ({}), {source}",
+                if requests == 1 {
+                    "1 request".to_owned()
+                } else {
+                    format!("{} requests", Unit::Count.human(requests as f64))
+                },
+                Unit::PerS.human_or_missing(self.rate())
+            ),
+        }
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let window = &self.window;
+        let times = [("latency", &window.latency), ("server time", &window.server), ("queueing", &window.queueing)];
+        let mut rows: Vec<_> = times.map(|(name, times)| (name, line(times, Unit::Ns))).into();
+        if window.waited > 0 || window.queue_len.max_ns > 1 {
+            let waited = Unit::Count.human(window.waited as f64);
+            rows.push(("queue", format!("{}; {waited} waited for another one", line(&window.queue_len, Unit::Count))));
+        }
+        rows.push(("threads", window.threads.len().to_string()));
+        rows
+    }
+
+    /// Requests whose clients did not wait for the response.
+    fn abandoned(&self) -> Option<String> {
+        let abandoned = &self.window.abandoned;
+        let count = abandoned.histogram.count();
+        let requests = if count == 1 { "request" } else { "requests" };
+        let said = || format!("{} {requests}, after {}", Unit::Count.human(count as f64), line(abandoned, Unit::Ns));
+        (count > 0).then(said)
+    }
+
+    /// What could not be told apart, or was lost.
+    fn unmatched(&self) -> Option<String> {
+        let counts = &self.window.counts;
+        let parts = [
+            (counts.dropped, "record dropped", "records dropped"),
+            (self.window.closed_by_service, "request closed by the service", "requests closed by the service"),
+            (self.window.one_way, "message that wanted no response", "messages that wanted no response"),
+            (self.window.unanswered(), "request unanswered", "requests unanswered"),
+            (counts.unasked, "send unasked for", "sends unasked for"),
+            (self.window.late_sends, "late send", "late sends"),
+        ];
+        let said = parts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
+            format!("{} {}", Unit::Count.human(count as f64), if count == 1 { one } else { many })
+        });
+        let said = said.collect::<Vec<_>>().join(", ");
+        (!said.is_empty()).then_some(said)
+    }
+}
+
+fn line(times: &Times, unit: Unit) -> String {
+    let shown = figures(times).map(|(name, value)| format!("{name} {}", unit.human_or_missing(value)));
+    shown.join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_timeline::ending::Ending;
+
+    use super::super::records::Request;
+    use super::*;
+
+    fn summary() -> Summary {
+        let mut window = Window::default();
+        window.add(&Request {
+            arrived_ns: 0,
+            started_ns: 10_000,
+            finished_ns: 110_000,
+            queue_len: 1,
+            ..Request::default()
+        });
+        Summary { service: "port:1".into(), source: Source::Sockets, wall_s: 2.0, window, notes: vec![] }
+    }
+
+    #[test]
+    fn people_read_units() {
+        let text = summary().to_string();
+        assert!(text.starts_with("sidelane: 1 request of port:1 in 2.0 s"), "{text}");
+        assert!(text.contains("server time p50 99.") && text.contains("queueing    p50 "), "{text}");
+    }
+
+    #[test]
+    fn what_is_empty_or_zero_is_left_out() {
+        let mut summary = summary();
+        let text = summary.to_string();
+        assert!(!text.contains("unmatched") && !text.contains("queue  "), "{text}");
+        summary.window.counts.unanswered = 2;
+        assert!(summary.to_string().contains("unmatched   2 requests unanswered\n"), "{summary}");
+        summary.window.add(&Request { finished_ns: 50_000_000, ending: Some(Ending::Abandoned), ..Request::default() });
+        summary.window.add(&Request { ending: Some(Ending::NoAnswerWanted), ..Request::default() });
+        let text = summary.to_string();
+        assert!(text.contains("abandoned   1 request, after p50 ") && text.contains("max 50.0 ms"), "{text}");
+        assert!(text.contains("unmatched   1 message that wanted no response\n"), "{text}");
+        assert_eq!(summary.window.count(), 1, "neither counts as answered");
+        summary.window = Window::default();
+        let text = summary.to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("port:1 answered no request in 2.0 s; send it"), "{text}");
+    }
+
+    #[test]
+    fn programs_read_keys_with_units() {
+        let row = summary().to_result().rows.remove(0);
+        assert!(row.keys().all(|key| Unit::of_key(key).is_some()));
+        assert_eq!(row.get("requests_per_s"), Some(0.5));
+        assert_eq!(row.get("latency_max_ns"), Some(110_000.0));
+    }
+}

@@ -1,0 +1,178 @@
+//! `sidelane requests`: looks at a service's requests for a while.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::emitted::Emitters;
+use super::log;
+use super::records::Request;
+use super::source::RequestSource;
+use super::summary::Summary;
+use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
+use super::window::Window;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Lanes;
+use sidelane_host::until::Until;
+use sidelane_report::Unit;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::watch_progress::WatchProgress;
+use sidelane_rollback::own_threads;
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+pub const DRAIN_EVERY: Duration = Duration::from_millis(50);
+/// How often a service that was started again is looked for.
+pub const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What `sidelane requests` was asked to do.
+#[derive(Debug)]
+pub struct WatchOptions {
+    /// The service.
+    pub target: Target,
+    /// For how long.
+    pub length: Duration,
+    /// Where each request is written down.
+    pub log: Option<PathBuf>,
+}
+
+/// Watches to the end, or until a signal asks it to end.
+pub fn run(options: &WatchOptions) -> Result<Summary> {
+    let service = options.target.find()?;
+    let mut log = Log::create(options)?;
+    let until = Until::signal()?;
+    let mut watched = Watched::begin(&options.target, &service)?;
+    let source = watched.requests.name();
+    // Whoever wants to send it requests, and see them all, waits for this.
+    let (watched_service, length) = (&options.target, options.length);
+    eprint_fitted(&format!(
+        "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"
+    ));
+    let (began, mut looked_at) = (Instant::now(), Instant::now());
+    let (mut progress, mut seen) = (WatchProgress::new(length), 0);
+    while began.elapsed() < length && until.wait(DRAIN_EVERY)? {
+        watched.requests.drain(|request| {
+            seen += 1;
+            log.write(request);
+        })?;
+        progress.show(|| format!("{} requests", Unit::Count.human(f64::from(seen))));
+        if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            looked_at = Instant::now();
+            watched.look_again(&options.target)?;
+        }
+    }
+    progress.clear();
+    let wall_s = began.elapsed().as_secs_f64();
+    let window = watched.end(&mut |request| log.write(request))?;
+    let unseen = watched.unseen(&options.target);
+    let notes = log
+        .end()?
+        .into_iter()
+        .chain(window.notes())
+        .chain(source.note())
+        .chain(unseen)
+        .chain(own_threads::notes())
+        .collect();
+    Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
+}
+
+/// Whether the requests of a service can be learned. Nothing is loaded.
+pub fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError> {
+    if Emitters::find(&service.pids).is_some() {
+        return Ok(());
+    }
+    can_track()?;
+    heard_at(&target.to_string(), &service.pids, service.port).map(drop)
+}
+
+/// A service under watch.
+pub struct Watched {
+    pub requests: RequestSource,
+    /// The kernel's side, where it has one.
+    tracking: Option<ServiceTracking>,
+}
+
+impl Watched {
+    /// The service's own word is better than what its sockets show.
+    pub fn begin(target: &Target, service: &Service) -> Result<Self> {
+        own_threads::keep_off(&target.to_string(), &service.pids);
+        if let Some(emitters) = Emitters::find(&service.pids) {
+            return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
+        }
+        can_track()?;
+        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+        let tracking = ServiceTracking::alone(
+            service,
+            &lanes,
+            LaneUse::default(),
+            Features { requests: true, ..Features::default() },
+        )?;
+        let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
+        tracking.tracker().attach()?;
+        tracking.take_in(&service.pids);
+        Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
+    }
+
+    /// Finds a service again that may have been started anew.
+    pub fn look_again(&mut self, target: &Target) -> Result<()> {
+        let Ok(found) = target.find() else { return Ok(()) };
+        own_threads::keep_off(&target.to_string(), &found.pids);
+        if let Some(tracking) = &self.tracking {
+            tracking.take_in(&found.pids);
+        }
+        Ok(self.requests.look_again(&found.pids)?)
+    }
+
+    /// Where else the service may take requests, if its sockets are looked at.
+    fn unseen(&self, target: &Target) -> Option<Note> {
+        let tracking = self.tracking.as_ref()?;
+        unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
+    }
+
+    fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
+        if let Some(tracking) = &self.tracking {
+            tracking.tracker().detach();
+        }
+        self.requests.finish(each)?;
+        Ok(self.requests.take_window())
+    }
+}
+
+/// The log, if one is wanted.
+struct Log {
+    file: Option<(BufWriter<File>, PathBuf)>,
+    problem: Option<std::io::Error>,
+}
+
+impl Log {
+    fn create(options: &WatchOptions) -> Result<Self> {
+        let create = |path: &PathBuf| {
+            let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
+            Ok::<_, anyhow::Error>((BufWriter::new(file), path.clone()))
+        };
+        Ok(Self { file: options.log.as_ref().map(create).transpose()?, problem: None })
+    }
+
+    /// Watching goes on if the log cannot be written; the summary says so.
+    fn write(&mut self, request: &Request) {
+        let Some((file, _)) = &mut self.file else { return };
+        if let Err(error) = log::write(file, request) {
+            self.problem.get_or_insert(error);
+        }
+    }
+
+    /// What went wrong.
+    fn end(mut self) -> Result<Option<Note>> {
+        let Some((mut file, path)) = self.file.take() else { return Ok(None) };
+        let problem = self.problem.take().or_else(|| file.flush().err());
+        Ok(problem.map(|error| {
+            let (log, error) = (path.display().to_string(), error.to_string());
+            Note::RequestLogCut { log, error }
+        }))
+    }
+}

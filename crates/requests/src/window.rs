@@ -1,0 +1,166 @@
+//! What the requests of some span of time came to.
+
+use std::collections::BTreeSet;
+
+use super::records::Request;
+use sidelane_diagnostics::note::Note;
+use sidelane_timeline::ending::Ending;
+use sidelane_tracker::histogram::Histogram;
+use sidelane_tracker::requests::Counts;
+
+/// What a TLS handshake looks like at most: two requests, the first of which the service answers with its certificate and
+/// the second with tickets. HTTP/2 and WebSockets have one of their own.
+const HANDSHAKE_REQUESTS: u64 = 2;
+
+/// A histogram and its largest value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// All of them.
+    pub histogram: Histogram,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Times {
+    /// Counts one.
+    pub fn add(&mut self, time_ns: u64) {
+        self.histogram.record(time_ns);
+        self.max_ns = self.max_ns.max(time_ns);
+    }
+
+    /// Adds those of another span of time.
+    pub fn join(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// The time below or at which `percentile` percent of all lie; `None` if there are none.
+    pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
+        self.histogram.percentile_ns(percentile).map(|ns| ns.min(self.max_ns))
+    }
+}
+
+/// Requests that were settled in one span of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// From start to finish.
+    pub server: Times,
+    /// From arrival to start.
+    pub queueing: Times,
+    /// From arrival to finish.
+    pub latency: Times,
+    /// Requests in the queue at an arrival, itself included.
+    pub queue_len: Times,
+    /// Threads that answered.
+    pub threads: BTreeSet<u32>,
+    /// Requests that waited for another one on their lane.
+    pub waited: u64,
+    /// Time batch ran beside requests.
+    pub co_run_ns: u64,
+    /// What could not be told apart, or was lost.
+    pub counts: Counts,
+    /// How long clients waited that closed their connection before a response came.
+    pub abandoned: Times,
+    /// Requests that ended when the service closed their connection.
+    pub closed_by_service: u64,
+    /// Messages that ask for no response.
+    pub one_way: u64,
+    /// Requests whose response was a stream.
+    pub streamed: u64,
+    /// Sends that came after their request had been handed on.
+    pub late_sends: u64,
+}
+
+impl Window {
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request) {
+        match request.ending {
+            None => self.add_answered(request),
+            Some(Ending::Abandoned) => self.abandoned.add(request.latency_ns()),
+            Some(Ending::ClosedByService) => self.closed_by_service += 1,
+            Some(Ending::NoAnswerWanted) => self.one_way += 1,
+            Some(Ending::Unknown) => (),
+        }
+    }
+
+    fn add_answered(&mut self, request: &Request) {
+        self.server.add(request.server_ns());
+        self.queueing.add(request.queueing_ns());
+        self.latency.add(request.latency_ns());
+        self.queue_len.add(u64::from(request.queue_len));
+        self.threads.insert(request.tid);
+        self.waited += u64::from(request.waited);
+        self.streamed += u64::from(request.streams());
+        self.co_run_ns += request.co_run_ns;
+    }
+
+    /// What of it cannot be what the service would call its requests, where that is enough to be said.
+    pub fn notes(&self) -> impl Iterator<Item = Note> + use<> {
+        notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
+    }
+
+    /// Requests without a response of which it is not known why.
+    pub fn unanswered(&self) -> u64 {
+        let known = self.abandoned.histogram.count() + self.closed_by_service + self.one_way;
+        self.counts.unanswered.saturating_sub(known)
+    }
+
+    /// How many requests.
+    pub fn count(&self) -> u64 {
+        self.server.histogram.count()
+    }
+}
+
+/// What of so many requests, for which the kernel program counted this, cannot be what the service would call its
+/// requests, where that is enough to be said. Responses to so many of them went on as streams do.
+pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = Note> + use<> {
+    let joined = share(counts.joined, requests).map(|percent| Note::RequestsJoined { percent });
+    let streams = share(streams, requests).map(|percent| Note::AnswersStream { percent });
+    let connections = counts.began;
+    let settling = share(HANDSHAKE_REQUESTS * connections, requests);
+    let settling = settling.map(|percent| Note::HandshakesPossible { connections, percent });
+    joined.into_iter().chain(streams).chain(settling)
+}
+
+/// How many percent of all requests some are, if it is more than so few.
+fn share(some: u64, all: u64) -> Option<u64> {
+    const FEW_PERCENT: u64 = 1;
+    let (all, some) = (all.max(1), some.min(all));
+    (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_told_apart_is_said_above_one_percent() {
+        let mut window = Window::default();
+        (0..200).for_each(|_| window.add(&Request::default()));
+        window.counts.joined = 2;
+        assert_eq!(window.notes().next(), None);
+        window.counts.joined = 3;
+        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::RequestsJoined { percent: 2 }]);
+        window.counts = Counts { began: 2, ..Counts::default() };
+        let note = Note::HandshakesPossible { connections: 2, percent: 2 };
+        assert_eq!(window.notes().collect::<Vec<_>>(), [note]);
+        window.counts.began = 1;
+        let (answered_ns, finished_ns) = (10, 11 + super::super::SETTLE_NS);
+        let stream = Request { answered_ns, finished_ns, sends: 2, ..Request::default() };
+        (0..50).for_each(|_| window.add(&stream));
+        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::AnswersStream { percent: 20 }]);
+    }
+
+    #[test]
+    fn a_window_sums_up_its_requests() {
+        let mut window = Window::default();
+        for tid in [7, 8] {
+            let request =
+                Request { arrived_ns: 10, started_ns: 40, finished_ns: 140, tid, queue_len: 2, ..Request::default() };
+            window.add(&request);
+        }
+        assert_eq!((window.count(), window.threads.len()), (2, 2));
+        assert_eq!((window.queueing.max_ns, window.server.max_ns, window.latency.max_ns), (30, 100, 130));
+        assert_eq!(window.queue_len.percentile_ns(99.0), Some(2));
+    }
+}

@@ -1,0 +1,490 @@
+//! Claims: one Sidelane a batch lane, one that moves the threads of a process, and one agent a machine.
+//!
+//! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
+//! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
+//! claims every CPU that it may give to batch. So neither has a CPU that the other one has. Whoever moves the threads of
+//! processes (a `sidelane hurry`, a `run --pin-service`, the agent) claims these processes: `threads.rs`.
+//!
+//! A request lane is claimed, too, by each run with a file of its own: several may have the same one, and none that is
+//! somebody's batch lane. Each of two that start at once gives its file a name before it looks for the other's, so at
+//! least one sees the other.
+//!
+//! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
+//! behind.
+
+mod threads;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open as open_file};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::Undo;
+pub use threads::ThreadClaims;
+
+/// Where claims lie.
+const DIR: &str = "/run";
+
+/// Why something cannot be claimed.
+#[derive(Debug, Error)]
+pub enum ClaimError {
+    /// Somebody else has it.
+    #[error(
+        "batch lane {cpu} is already lent by another sidelane (process {owner}): wait for it, or choose other lanes with --lanes"
+    )]
+    Taken {
+        /// The lane.
+        cpu: u32,
+        /// Its owner, or "unknown".
+        owner: String,
+    },
+    /// The agent has it.
+    #[error(
+        "CPU {cpu} belongs to the agent (process {owner}), which shares this machine between services and batch: give \
+         it the batch (a group in a tree of [[batch]]), leave the CPU out of its file, or stop it"
+    )]
+    Agents {
+        /// The lane.
+        cpu: u32,
+        /// The agent, or "unknown".
+        owner: String,
+    },
+    /// Somebody else's service runs there.
+    #[error(
+        "CPU {cpu} is a request lane of another sidelane (process {owner}), and its holder would make that one's service \
+         wait: wait for it, or choose other lanes with --lanes"
+    )]
+    Serves {
+        /// The lane.
+        cpu: u32,
+        /// Whose it is, or "unknown".
+        owner: String,
+    },
+    /// Somebody else lends it to batch.
+    #[error(
+        "request lane {cpu} is a batch lane of another sidelane (process {owner}), which would make the service wait: wait \
+         for it, or choose other lanes with --lanes"
+    )]
+    Lent {
+        /// The lane.
+        cpu: u32,
+        /// Whose it is, or "unknown".
+        owner: String,
+    },
+    /// There is an agent.
+    #[error(
+        "an agent runs on this machine already (process {owner}), and there is room for one: see `sidelane status`"
+    )]
+    TwoAgents {
+        /// It, or "unknown".
+        owner: String,
+    },
+    /// Another one moves the threads.
+    #[error(
+        "the threads of process {pid} are moved by another sidelane already (process {owner}): end that one, or wait for \
+         its end"
+    )]
+    Moved {
+        /// The process.
+        pid: u32,
+        /// The other Sidelane, or "unknown".
+        owner: String,
+    },
+    /// The agent places them.
+    #[error(
+        "the threads of process {pid} are placed by the agent (process {owner}): leave may_be_placed of its service out of \
+         the agent's file, and have the agent read that again (SIGHUP), or stop the agent"
+    )]
+    Placed {
+        /// The process.
+        pid: u32,
+        /// The agent, or "unknown".
+        owner: String,
+    },
+    /// The file could not be made or locked.
+    #[error("cannot claim {what} at {path}, which takes root")]
+    Io {
+        /// What was to be claimed.
+        what: String,
+        /// The claim's file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Who claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// A `sidelane run` or `hurry`, or a mapper of the agent.
+    Run,
+    /// The agent.
+    Agent,
+}
+
+impl Claimant {
+    /// Follows the process in the file of an agent's claim.
+    const AGENT: &str = "agent";
+
+    fn words(self) -> String {
+        let pid = std::process::id();
+        match self {
+            Self::Run => pid.to_string(),
+            Self::Agent => format!("{pid} {}", Self::AGENT),
+        }
+    }
+}
+
+/// What is claimed.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    /// A batch lane.
+    Lane(u32),
+    /// A request lane.
+    Requests(u32),
+    /// To move the threads of a process.
+    Threads(u32),
+    /// To be the agent.
+    Agent,
+}
+
+/// What a claim is for, and its file.
+#[derive(Clone, Debug)]
+struct Title {
+    subject: Subject,
+    path: PathBuf,
+}
+
+impl Title {
+    fn lane(dir: &Path, cpu: u32) -> Self {
+        Self { subject: Subject::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
+    }
+
+    fn requests(dir: &Path, cpu: u32) -> Self {
+        let path = dir.join(format!("{}{}.lock", Self::requests_of_any(cpu), std::process::id()));
+        Self { subject: Subject::Requests(cpu), path }
+    }
+
+    /// What the names of all claims of a request lane begin with.
+    fn requests_of_any(cpu: u32) -> String {
+        format!("sidelane-request-{cpu}-")
+    }
+
+    fn agent(dir: &Path) -> Self {
+        Self { subject: Subject::Agent, path: dir.join("sidelane-agent.lock") }
+    }
+
+    fn threads(dir: &Path, pid: u32) -> Self {
+        Self { subject: Subject::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
+    }
+
+    /// The claim is somebody else's, of whom the file says this.
+    fn refused(&self, words: &str) -> ClaimError {
+        let owner = owner_in(words);
+        match self.subject {
+            Subject::Agent => ClaimError::TwoAgents { owner },
+            Subject::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
+            Subject::Threads(pid) => ClaimError::Moved { pid, owner },
+            Subject::Lane(cpu) | Subject::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
+                ClaimError::Agents { cpu, owner }
+            }
+            Subject::Lane(cpu) => ClaimError::Taken { cpu, owner },
+            Subject::Requests(cpu) => ClaimError::Lent { cpu, owner },
+        }
+    }
+
+    /// Nobody else has the lane for what cannot go together with this.
+    fn must_go_together(&self) -> Result<(), ClaimError> {
+        let dir = self.path.parent().unwrap_or(Path::new(DIR));
+        match self.subject {
+            Subject::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
+                Some(words) => Err(ClaimError::Serves { cpu, owner: owner_in(&words) }),
+                None => Ok(()),
+            },
+            Subject::Requests(cpu) => {
+                let lane = Self::lane(dir, cpu).path;
+                owner_of(&lane).map_or(Ok(()), |words| Err(self.refused(&words)))
+            }
+            Subject::Threads(_) | Subject::Agent => Ok(()),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ClaimError {
+        let what = match self.subject {
+            Subject::Agent => "to be the agent".to_owned(),
+            Subject::Threads(pid) => format!("the threads of process {pid}"),
+            Subject::Lane(cpu) => format!("batch lane {cpu}"),
+            Subject::Requests(cpu) => format!("request lane {cpu}"),
+        };
+        ClaimError::Io { what, path: self.path.clone(), source }
+    }
+
+    /// The file, locked, if there is one; it is left over from somebody who is gone.
+    fn lock_found(&self) -> Result<Option<File>, ClaimError> {
+        loop {
+            let mut file = match File::options().read(true).write(true).open(&self.path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(self.failed(error)),
+            };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let mut words = String::new();
+                let _ = file.read_to_string(&mut words);
+                return Err(self.refused(words.trim()));
+            }
+            // The last owner may have removed the file between our open and our lock.
+            if is_at(&file, &self.path) {
+                return Ok(Some(file));
+            }
+        }
+    }
+
+    /// Gives the file its name. False: a file of that name is there.
+    fn name(&self, file: &File) -> Result<bool, ClaimError> {
+        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+}
+
+/// What the claim's file says, if somebody has it locked.
+fn owner_of(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+    let mut words = String::new();
+    let _ = file.read_to_string(&mut words);
+    (!is_free).then(|| words.trim().to_owned())
+}
+
+/// The same of the first claim whose name begins so and that somebody has locked.
+fn owner_among(dir: &Path, beginning: &str) -> Option<String> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
+    named.find_map(|entry| owner_of(&entry.path()))
+}
+
+fn owner_in(words: &str) -> String {
+    words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
+}
+
+/// The right to one batch lane, to serve requests on a lane, to move the threads of a process, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
+#[derive(Debug)]
+pub struct Claim {
+    title: Title,
+    file: File,
+}
+
+impl Claim {
+    /// Claims the batch lane `cpu`.
+    pub fn take(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Run)
+    }
+
+    /// Claims the lane `cpu` for requests; others may do so, too.
+    pub fn take_for_requests(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(Title::requests(Path::new(DIR), cpu), Claimant::Run)
+    }
+
+    /// Claims a CPU for the agent.
+    pub fn take_for_agent(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Agent)
+    }
+
+    /// Claims the threads of a process.
+    pub fn to_move_threads(pid: u32, claimant: Claimant) -> Result<Self, ClaimError> {
+        Self::prepare(Title::threads(Path::new(DIR), pid), claimant)
+    }
+
+    /// Claims to be this machine's agent.
+    pub fn to_be_the_agent() -> Result<Self, ClaimError> {
+        Self::prepare(Title::agent(Path::new(DIR)), Claimant::Agent)
+    }
+
+    /// Locks a file that has no name yet, or the one that somebody has left.
+    fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
+        title.must_go_together()?;
+        let mut file = match title.lock_found()? {
+            Some(file) => file,
+            None => nameless(&title.path).map_err(|error| title.failed(error))?,
+        };
+        file.set_len(0).and_then(|()| write!(file, "{}", claimant.words())).map_err(|error| title.failed(error))?;
+        Ok(Self { title, file })
+    }
+
+    /// Gives the file its name. Fails if somebody else was first. Call it when the guardian knows of [`Claim::undo`].
+    pub fn announce(&self) -> Result<(), ClaimError> {
+        while !is_at(&self.file, &self.title.path) && !self.title.name(&self.file)? {
+            // Nobody's: what is locked here is removed by nobody else.
+            if self.title.lock_found()?.is_some() {
+                fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
+            }
+        }
+        // Once more: who was not to be seen before sees this one.
+        self.title.must_go_together()
+    }
+
+    /// The file that stands for the claim.
+    pub fn path(&self) -> &Path {
+        &self.title.path
+    }
+
+    /// How the claim is given up if its owner has died: who inherited the lock removes the file.
+    pub fn undo(&self) -> Undo {
+        Undo::Claim { file: self.title.path.clone(), inode: Some(inode(&self.file).unwrap_or(0)) }
+    }
+
+    /// A second handle on the same lock, for the guardian to hold.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Removed while still locked, so nobody else's new file is hit; unless a guardian has removed it already.
+        if is_at(&self.file, &self.title.path) {
+            let _ = fs::remove_file(&self.title.path);
+        }
+    }
+}
+
+/// A locked file beside `path`. Where the file system knows no file without a name, it has that one at once. Whoever
+/// can open it can lock it, once its owner has ended, so nobody else can.
+fn nameless(path: &Path) -> io::Result<File> {
+    let dir = path.parent().unwrap_or(Path::new(DIR));
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let file = match open_file(dir, flags | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => open_file(path, flags | OFlags::CREATE | OFlags::EXCL, mode),
+        opened => opened,
+    };
+    let file = File::from(file?);
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| Some(found.ino()) == inode(file))
+}
+
+fn inode(file: &File) -> Option<u64> {
+    file.metadata().ok().map(|found| found.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A claim that stands.
+    fn claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
+        let claim = Claim::prepare(Title::lane(dir, cpu), claimant)?;
+        claim.announce()?;
+        Ok(claim)
+    }
+
+    fn files(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn a_lane_is_lent_once_and_again_after_it_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let take = |cpu| claim(dir.path(), cpu, Claimant::Run);
+        let held = take(3).unwrap();
+        let refused = take(3).unwrap_err().to_string();
+        assert!(refused.contains("lane 3") && refused.contains(&std::process::id().to_string()), "{refused}");
+        assert!(take(4).is_ok());
+        drop(held);
+        assert!(take(3).is_ok());
+        assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn no_other_user_can_open_a_claim_and_lock_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lane = claim(dir.path(), 3, Claimant::Run).unwrap();
+        let requests = Claim::prepare(Title::requests(dir.path(), 4), Claimant::Run).unwrap();
+        requests.announce().unwrap();
+        let modes: Vec<u32> =
+            fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().mode()).collect();
+        assert_eq!(modes.iter().map(|mode| mode & 0o777).collect::<Vec<_>>(), [0o600; 2]);
+    }
+
+    #[test]
+    fn a_lane_serves_requests_of_several_and_is_lent_to_batch_by_none_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let requests = |cpu| Claim::prepare(Title::requests(dir.path(), cpu), Claimant::Run);
+        let (one, of_eleven) = (requests(1).unwrap(), requests(11).unwrap());
+        one.announce().unwrap();
+        of_eleven.announce().unwrap();
+        assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
+        assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
+        let other = Title { subject: Subject::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
+        Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
+        drop(one);
+        let lent = claim(dir.path(), 1, Claimant::Run).unwrap();
+        assert!(matches!(requests(1), Err(ClaimError::Lent { cpu: 1, .. })));
+        drop((lent, of_eleven));
+        assert_eq!(files(dir.path()), 0);
+    }
+
+    /// Neither was to be seen when the other one looked.
+    #[test]
+    fn of_two_that_claim_at_once_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let requests = Claim::prepare(Title::requests(dir.path(), 1), Claimant::Run).unwrap();
+        let lane = Claim::prepare(Title::lane(dir.path(), 1), Claimant::Run).unwrap();
+        requests.announce().unwrap();
+        assert!(matches!(lane.announce(), Err(ClaimError::Serves { cpu: 1, .. })));
+    }
+
+    #[test]
+    fn a_request_lane_of_one_who_was_killed_keeps_nobody_off() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("sidelane-request-1-7.lock"), "7").unwrap();
+        assert!(claim(dir.path(), 1, Claimant::Run).is_ok());
+    }
+
+    #[test]
+    fn a_run_is_told_that_the_agent_has_its_lane() {
+        let dir = tempfile::tempdir().unwrap();
+        let _claim = claim(dir.path(), 3, Claimant::Agent).unwrap();
+        let refused = claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
+        assert!(refused.contains(&format!("CPU 3 belongs to the agent (process {})", std::process::id())), "{refused}");
+    }
+
+    #[test]
+    fn a_claim_that_was_not_announced_leaves_nothing_and_keeps_nobody_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let prepare = || Claim::prepare(Title::lane(dir.path(), 3), Claimant::Run).unwrap();
+        let (first, second) = (prepare(), prepare());
+        assert_eq!(files(dir.path()), 0);
+        second.announce().unwrap();
+        second.announce().unwrap();
+        assert!(matches!(first.announce(), Err(ClaimError::Taken { cpu: 3, .. })));
+        drop(first);
+        assert!(is_at(&second.file, second.path()), "another claim removes its own file only");
+    }
+
+    #[test]
+    fn a_file_that_somebody_left_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let title = Title::lane(dir.path(), 3);
+        let before = Claim::prepare(title.clone(), Claimant::Run).unwrap();
+        fs::write(&title.path, "1").unwrap();
+        let after = Claim::prepare(title.clone(), Claimant::Run).unwrap();
+        assert!(is_at(&after.file, &title.path));
+        assert!(matches!(before.announce(), Err(ClaimError::Taken { .. })));
+        drop(after);
+        fs::write(&title.path, "1").unwrap();
+        before.announce().unwrap();
+        assert!(is_at(&before.file, &title.path));
+    }
+}

@@ -1,0 +1,445 @@
+//! The guardian: a second process that puts the machine right if the first one dies.
+//!
+//! Kernel programs, links and holder threads vanish with the process that owns them; processes,
+//! groups and affinities do not. So the agent tells its guardian how to undo each change *before*
+//! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
+//! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
+//! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so the guardian freezes every
+//! group on the list that can be frozen, and says which. It thaws none meanwhile: what was sent away from its lane has
+//! to stay frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it. What the
+//! agent has not taken over when it ends, the guardian thaws at its own end; what somebody else has frozen stays so.
+//!
+//! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
+//! group reaches it.
+
+mod pipe;
+mod program;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use super::change::Undo;
+use super::list::{Ticket, UndoList};
+use crate::own_threads::has_child;
+pub use program::main;
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::halt::HaltWatch;
+
+/// The hidden verb under which the binary is its own guardian.
+pub const VERB: &str = "__guardian";
+
+/// What the guardian is told, one JSON object a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Told {
+    Add(Ticket, Undo),
+    Withdraw(Ticket),
+    /// The agent looks after what it has read of up to this line.
+    Heard(u64),
+}
+
+/// The agent's end.
+pub struct Guardian {
+    child: Child,
+    list: UndoList,
+    /// What was read of its words after the last line.
+    unread: Vec<u8>,
+    /// Lines that were read.
+    lines: u64,
+    /// Changes for which it has acted during a halt and nobody has asked, by their tickets.
+    frozen: BTreeSet<Ticket>,
+    is_apart: bool,
+    watch: HaltWatch,
+    /// It was halted, and was killed.
+    was_halted: bool,
+    /// Rings when a thread of this process halts.
+    bell: Option<OwnedFd>,
+}
+
+impl Guardian {
+    /// Starts the guardian. `keep` are open files (locks) that it holds as long as it lives. `bell` is the tracker's ring
+    /// that tells of halts of this process; without one the guardian looks for halts every 50 ms.
+    pub fn start(keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
+        Self::by(command, keep, bell)
+    }
+
+    fn by(mut command: Command, keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A descriptor keeps its number in the child.
+        command.args(bell.iter().map(|bell| bell.as_raw_fd().to_string()));
+        let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
+        let bell_fd = bell.as_ref().map(AsRawFd::as_raw_fd);
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                for fd in &kept {
+                    rustix::io::fcntl_setfd(fd.as_fd(), rustix::io::FdFlags::empty())?;
+                }
+                // The parent holds it open until after the spawn.
+                if let Some(bell) = bell_fd.map(|fd| BorrowedFd::borrow_raw(fd)) {
+                    rustix::io::fcntl_setfd(bell, rustix::io::FdFlags::empty())?;
+                }
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        has_child(child.id());
+        let is_apart = stands_apart(child.id());
+        fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
+        fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
+        let (list, unread, frozen) = Default::default();
+        let watch = HaltWatch::new(child.id());
+        Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, bell })
+    }
+
+    /// Whether it outlives this process's group, if all that is in that is ended at once.
+    pub fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
+    /// The changes for which it has acted since this was asked last, because this process was halted: it has frozen their
+    /// groups, or given bound threads their CPUs back. The caller has to thaw these groups; [`Guardian::heard`] says
+    /// that it will. Empty while any thread of this process is halted.
+    pub fn take_frozen(&mut self) -> BTreeSet<Ticket> {
+        self.read_frozen();
+        if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.frozen)
+    }
+
+    fn read_frozen(&mut self) {
+        let (pipe, mut bytes) = (self.child.stdout.as_ref().expect("the pipe is open until the end"), [0; 4096]);
+        while let Ok(count @ 1..) = rustix::io::read(pipe, &mut bytes) {
+            self.unread.extend_from_slice(&bytes[..count]);
+        }
+        let end = self.unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let whole: Vec<u8> = self.unread.drain(..end).collect();
+        for line in String::from_utf8_lossy(&whole).lines() {
+            self.lines += 1;
+            self.frozen.extend(line.parse().map(Ticket));
+        }
+    }
+
+    /// What was frozen is looked after here.
+    pub fn heard(&mut self) -> io::Result<()> {
+        unless_gone(self.tell([Told::Heard(self.lines)]))
+    }
+
+    /// Tells of changes; call it before they are made. What it could not tell of is not on the list.
+    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
+        let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
+        let tickets: Vec<Ticket> = added.iter().map(|(ticket, _)| *ticket).collect();
+        let told = self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)));
+        let told = told.inspect_err(|_| tickets.iter().for_each(|ticket| self.list.withdraw(*ticket)));
+        told.context("cannot tell the guardian what to undo")?;
+        Ok(tickets)
+    }
+
+    /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
+    pub fn replace(&mut self, ticket: Ticket, undo: Undo) -> io::Result<()> {
+        self.list.insert(ticket, undo.clone());
+        unless_ended(self.tell([Told::Add(ticket, undo)]))
+    }
+
+    /// Tells that changes were undone.
+    pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
+        let tickets: Vec<Ticket> = tickets.into_iter().collect();
+        tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
+        unless_gone(self.tell(tickets.into_iter().map(Told::Withdraw)))
+    }
+
+    /// Undoes these changes, last to first, and withdraws them.
+    pub fn undo_these(&mut self, wanted: &[Ticket]) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|ticket, _| wanted.contains(&ticket));
+        self.withdraw(undone).and(outcome)
+    }
+
+    /// What there is to undo now.
+    pub fn list(&self) -> &UndoList {
+        &self.list
+    }
+
+    /// Tells all that another guardian was told.
+    fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
+        self.tell(list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone())))?;
+        self.list = list.clone();
+        Ok(())
+    }
+
+    /// One that takes nothing in is ended: it may have read a part of this, and nobody could tell it what follows.
+    fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for told in all {
+            serde_json::to_writer(&mut lines, &told)?;
+            lines.push(b'\n');
+        }
+        let pipe = self.child.stdin.as_ref().expect("the pipe is open until the end");
+        pipe::write_all(pipe, &lines).inspect_err(|_| drop(self.child.kill()))
+    }
+
+    /// Starts another guardian, which holds `keep`, and hands everything over to it.
+    pub fn restart(&mut self, keep: &[OwnedFd]) -> io::Result<()> {
+        let bell = self.bell.as_ref().map(OwnedFd::try_clone).transpose()?;
+        self.hand_over_to(Self::start(keep, bell)?)
+    }
+
+    /// The guardian `new`, which was told nothing yet, takes over all that is to be undone, also from one that has ended.
+    fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
+        new.succeed(&self.list)?;
+        let tickets: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
+        std::mem::swap(self, &mut new);
+        let mut old = new;
+        // One that has ended hears nothing.
+        if !old.was_halted {
+            let _ = old.withdraw(tickets);
+        }
+        let _ = old.end();
+        old.read_frozen();
+        self.frozen = old.frozen;
+        Ok(())
+    }
+
+    /// Whether it still watches. One that is halted does not: it is killed, so that it cannot act once it goes on.
+    pub fn is_alive(&mut self) -> bool {
+        if !self.was_halted && !self.has_ended() && self.watch.is_halted() {
+            self.was_halted = self.child.kill().is_ok();
+        }
+        !self.was_halted && !self.has_ended()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Undoes everything here but claims, which stand as long as anything is left to do.
+    pub fn undo_all(&mut self) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
+        self.withdraw(undone).and(outcome)
+    }
+
+    /// Sends the guardian home. What is still on the list, and still there, it undoes.
+    pub fn dismiss(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        drop(self.child.stdin.take());
+        if self.has_ended() {
+            return Ok(());
+        }
+        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::PATIENCE)) != Ok(0);
+        while !has_ended() {
+            // A halted one would never end. This process or its successor undoes all that it could undo. One that a v1
+            // freezer halts dies when it is thawed, and undoes nothing then.
+            if !self.is_alive() && !has_ended() {
+                return Ok(());
+            }
+        }
+        self.child.wait().map(drop)
+    }
+
+    /// Undoes everything and sends the guardian home.
+    pub fn finish(mut self) -> io::Result<()> {
+        let outcome = self.undo_all();
+        self.dismiss().and(outcome)
+    }
+}
+
+/// A guardian that is gone needs not be told what there is to undo no more: the next one is told all that is left.
+fn unless_gone(told: io::Result<()>) -> io::Result<()> {
+    unless_ended(told.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }))
+}
+
+/// Nor needs one that has ended be told what is undone otherwise. But of one that is ended because it took nothing in,
+/// nothing is undone if the agent dies before the next one is there.
+fn unless_ended(told: io::Result<()>) -> io::Result<()> {
+    told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+/// Hierarchies of version 1 by which service managers and runtimes of containers end or freeze a group as a whole.
+const ENDED_BY: [&str; 4] = ["devices", "freezer", "pids", "name=systemd"];
+
+/// Puts a process into the uppermost groups: this process's group may be ended as a whole, when it is out of memory
+/// (memory.oom.group), by a service manager or a runtime of containers, or by `cgroup.kill`. Whether the process is in
+/// other groups than this one then, or there are no others.
+fn stands_apart(pid: u32) -> bool {
+    let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.controls(name));
+    let stands_apart = |found: Hierarchy| {
+        let uppermost = Leaf { dir: found.mount.clone() };
+        found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+    };
+    // All of them, also after one that failed.
+    Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
+}
+
+#[cfg(any(test, feature = "stand-in"))]
+pub mod stand_in {
+    //! Guardians of unit tests: their program knows no guardian's verb.
+    use super::*;
+
+    /// One that has ended.
+    pub fn one_that_has_ended() -> Guardian {
+        let mut guardian = Guardian::start(&[], None).unwrap();
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        guardian
+    }
+
+    /// One that is told everything and does nothing.
+    pub fn one_that_listens() -> Guardian {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat >/dev/null"]);
+        Guardian::by(command, &[], None).unwrap()
+    }
+
+    /// One that reads nothing.
+    pub fn one_that_takes_nothing_in() -> Guardian {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        Guardian::by(command, &[], None).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_host::freezer::Freezer;
+
+    use super::stand_in::{one_that_has_ended, one_that_listens, one_that_takes_nothing_in};
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_told_is_not_on_the_list() {
+        let mut guardian = one_that_has_ended();
+        assert!(guardian.add([Undo::MayFreeze { dir: "/nowhere".into() }]).is_err());
+        assert!(guardian.list().iter().next().is_none());
+    }
+
+    fn change(number: u64) -> Undo {
+        Undo::Claim { file: format!("/nowhere/{number}").into(), inode: None }
+    }
+
+    /// Tells it of changes until it is told no more; says why, and how many it was told of.
+    fn tell_more_than_fits(guardian: &mut Guardian) -> (String, usize) {
+        let refused = (0..).find_map(|number| Some((guardian.add([change(number)]).err()?, number as usize)));
+        let (error, told) = refused.unwrap();
+        (format!("{error:#}"), told)
+    }
+
+    #[test]
+    fn one_that_takes_nothing_in_is_ended_and_what_it_was_not_told_is_not_on_the_list() {
+        let mut guardian = one_that_takes_nothing_in();
+        let (why, told) = tell_more_than_fits(&mut guardian);
+        let expected = "cannot tell the guardian what to undo: the guardian process took nothing in for half a second, as \
+                        if somebody had stopped it, and was ended";
+        assert_eq!((why.as_str(), guardian.list().iter().count()), (expected, told));
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        guardian.withdraw([Ticket(0)]).unwrap();
+        assert_eq!(guardian.list().iter().count(), told - 1);
+        guardian.dismiss().unwrap();
+    }
+
+    #[test]
+    fn a_successor_that_takes_nothing_in_takes_nothing_over() {
+        let mut guardian = one_that_listens();
+        let more_than_fits: Vec<Undo> = (0..3000).map(change).collect();
+        guardian.add(more_than_fits).unwrap();
+        guardian.hand_over_to(one_that_takes_nothing_in()).unwrap_err();
+        assert_eq!((guardian.list().iter().count(), guardian.is_alive()), (3000, true));
+        guardian.dismiss().unwrap();
+    }
+
+    #[test]
+    fn one_that_is_stopped_keeps_nobody_waiting_for_its_end() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -STOP $$; cat >/dev/null"]);
+        let guardian = Guardian::by(command, &[], None).unwrap();
+        while !HaltWatch::new(guardian.child.id()).is_halted() {
+            std::thread::yield_now();
+        }
+        guardian.dismiss().unwrap();
+    }
+
+    /// It dies only when it is thawed, and is not waited for until then.
+    #[test]
+    fn one_in_a_frozen_v1_group_keeps_nobody_waiting_for_its_end() {
+        let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
+        let leaf = v1.and_then(|found| Leaf::make(&found, &format!("guardian-test-{}", std::process::id())).ok());
+        let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
+        let freezer = Freezer::of(&leaf.dir).unwrap();
+        let mut guardian = one_that_listens();
+        let pid = guardian.child.id();
+        leaf.admit(pid).unwrap();
+        freezer.set(true).unwrap();
+        assert!(!guardian.is_alive());
+        guardian.dismiss().unwrap();
+        freezer.set(false).unwrap();
+        while sidelane_host::procfs::is_alive(pid) {
+            std::thread::yield_now();
+        }
+        leaf.remove().unwrap();
+    }
+
+    #[test]
+    fn one_that_is_stopped_is_killed_and_watches_no_more() {
+        let mut guardian = one_that_listens();
+        assert!(guardian.is_alive());
+        // SAFETY: plain system call, on a child that is not reaped yet.
+        unsafe { libc::kill(guardian.child.id() as libc::pid_t, libc::SIGSTOP) };
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        while !guardian.has_ended() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_the_guardian_says_is_read_line_by_line() {
+        let mut guardian = one_that_listens();
+        guardian.unread = b"3\n5\n1".to_vec();
+        assert_eq!(guardian.take_frozen(), [Ticket(3), Ticket(5)].into());
+        guardian.unread.extend(b"7\n");
+        assert_eq!((guardian.take_frozen(), guardian.lines), ([Ticket(17)].into(), 3));
+    }
+
+    #[test]
+    fn what_is_undone_is_undone_though_the_guardian_has_just_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("claim");
+        std::fs::write(&file, "").unwrap();
+        let mut guardian = one_that_has_ended();
+        let ticket = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
+        guardian.replace(ticket, Undo::Claim { file: file.clone(), inode: None }).unwrap();
+        guardian.undo_these(&[ticket]).unwrap();
+        assert!(!file.exists() && guardian.list().iter().next().is_none());
+        guardian.dismiss().unwrap();
+    }
+
+    #[test]
+    fn fuzzed_lines_are_changes_or_refused() {
+        sidelane_testing::fuzz("guardian-lines", |bytes| {
+            for line in bytes.split(|byte| *byte == b'\n') {
+                if let Ok(told) = serde_json::from_slice::<Told>(line) {
+                    let line = serde_json::to_vec(&told).unwrap();
+                    assert_eq!(serde_json::from_slice::<Told>(&line).unwrap(), told);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! The guardian's own program.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::setpriority_process;
+use sidelane_host::halt::HaltWatch;
+use sidelane_tracker::summons::SummonsRing;
+
+use super::Told;
+use crate::Undo;
+use crate::change::set_freezer;
+use crate::list::{Ticket, UndoList};
+
+/// Between two looks at the agent, where no halt bell rings.
+const LOOK_EVERY: Timespec = milliseconds(50);
+/// The same with a halt bell: a look finds only a halt whose ring was lost.
+const LOOK_EVERY_WITH_BELL: Timespec = milliseconds(500);
+/// The same while the agent is halted: a thread on its way to a stop may have thawed a group.
+const LOOK_EVERY_HALTED: Timespec = milliseconds(10);
+/// A thread that was bound on the agent's way to a stop is found by the second look.
+const GIVES_A_HALT: u32 = 2;
+
+/// The guardian's nice value: the highest share of a CPU.
+const NICE: i32 = -20;
+
+const fn milliseconds(count: i64) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: count * 1_000_000 }
+}
+
+/// Keeps the list that it is told over standard input until that closes. Whatever it is
+/// told or not: what it knows then it undoes. `bell_fd` is an inherited ring that tells of halts of the agent.
+pub fn main(agent_pid: u32, bell_fd: Option<RawFd>) -> io::Result<()> {
+    let mut known = Known::default();
+    // It runs rarely and shortly, and batch that it has to freeze may compete with it. Without the privilege it is a
+    // process like others.
+    let _ = setpriority_process(None, NICE);
+    // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. One that is no ring cannot
+    // be mapped; then the agent is looked at without a bell.
+    let bell = bell_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
+    let heard = known.listen(&mut Agent { watch: HaltWatch::new(agent_pid), bell });
+    known.undo_all().and(heard)
+}
+
+/// The agent, as the guardian sees it.
+struct Agent {
+    watch: HaltWatch,
+    bell: Option<SummonsRing>,
+}
+
+/// What ended a wait.
+struct Woken {
+    by_input: bool,
+    by_bell: bool,
+}
+
+impl Agent {
+    /// Waits for input, the bell or the time of the next look.
+    fn wait(&self, timeout: Option<&Timespec>) -> io::Result<Woken> {
+        let stdin = io::stdin();
+        let bell = self.bell.as_ref().map(|bell| PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
+        let mut doors: Vec<PollFd<'_>> = [PollFd::new(&stdin, PollFlags::IN)].into_iter().chain(bell).collect();
+        match poll(&mut doors, timeout) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Woken { by_input: false, by_bell: false }),
+            Err(error) => return Err(error.into()),
+        }
+        let by_input = !doors[0].revents().is_empty();
+        Ok(Woken { by_input, by_bell: self.bell.as_ref().is_some_and(SummonsRing::take) })
+    }
+}
+
+/// What the guardian knows.
+#[derive(Default)]
+struct Known {
+    list: UndoList,
+    /// Groups that it has frozen and the agent has not taken over, each with the line that said so.
+    frozen: BTreeMap<PathBuf, u64>,
+    /// Lines that it has said.
+    lines: u64,
+    /// Looks since the agent was halted; 0 while it is not.
+    looks_halted: u32,
+}
+
+impl Known {
+    /// Keeps the list, and acts for the agent while that is halted.
+    fn listen(&mut self, agent: &mut Agent) -> io::Result<()> {
+        let stdin = io::stdin();
+        let mut lines = BufReader::new(stdin.lock());
+        let mut heard = Ok(());
+        loop {
+            if !lines.buffer().contains(&b'\n') {
+                let woken = agent.wait(self.next_look(agent).as_ref())?;
+                if woken.by_bell || !woken.by_input {
+                    self.look(&mut agent.watch);
+                }
+                if !woken.by_input {
+                    continue;
+                }
+            }
+            let mut line = Vec::new();
+            // A change is made only after its whole line was written.
+            if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
+                return heard;
+            }
+            heard = heard.and(self.hear(&line));
+        }
+    }
+
+    /// When to look at the agent next; `None` if there is nothing to do for a halted one.
+    fn next_look(&self, agent: &Agent) -> Option<Timespec> {
+        let acts = |(_, undo): (_, &Undo)| undo.freezer().is_some() || undo.binds();
+        if self.looks_halted > 0 || agent.watch.is_in_doubt() {
+            return Some(LOOK_EVERY_HALTED);
+        }
+        let every = if agent.bell.is_some() { LOOK_EVERY_WITH_BELL } else { LOOK_EVERY };
+        self.list.iter().any(acts).then_some(every)
+    }
+
+    fn hear(&mut self, line: &[u8]) -> io::Result<()> {
+        match serde_json::from_slice(line)? {
+            Told::Add(ticket, undo) => self.list.insert(ticket, undo),
+            Told::Withdraw(ticket) => self.list.withdraw(ticket),
+            Told::Heard(up_to) => self.frozen.retain(|_, line| *line > up_to),
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, agent: &mut HaltWatch) {
+        if !agent.is_halted() {
+            self.looks_halted = 0;
+            return;
+        }
+        self.looks_halted = self.looks_halted.saturating_add(1);
+        self.freeze_all();
+        if self.looks_halted <= GIVES_A_HALT {
+            self.give_bound_back();
+        }
+    }
+
+    /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed one on its
+    /// way to a stop, so this is done at each look.
+    fn freeze_all(&mut self) {
+        let freezers = self.list.iter().filter_map(|(ticket, undo)| Some((ticket, undo.freezer()?)));
+        let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
+        for (ticket, freezer) in running.collect::<Vec<_>>() {
+            // Said before, too, in case that this process is killed in between; and after, since the agent may have gone
+            // on and thawed it before.
+            self.say(ticket);
+            if freezer.set(true).is_ok() {
+                self.say(ticket);
+                self.frozen.insert(freezer.into_dir(), self.lines);
+            }
+        }
+    }
+
+    /// Gives threads their CPUs back that the agent has bound to one CPU each, and those that were born to such threads.
+    /// All stays on the list: the agent binds them again when it goes on.
+    fn give_bound_back(&mut self) {
+        let Some(ticket) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(ticket, _)| ticket) else { return };
+        self.say(ticket);
+        let gives = |_, undo: &Undo| matches!(undo, Undo::Affinity { .. } | Undo::Newcomers(_));
+        // A thread that takes no other CPUs has ended, or keeps the one that it has.
+        let _ = self.list.carry_out(gives);
+        self.say(ticket);
+    }
+
+    fn say(&mut self, ticket: Ticket) {
+        self.lines += 1;
+        let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
+    }
+
+    /// Undoes all that is left on the list, and thaws what it has frozen and nobody looks after.
+    fn undo_all(&self) -> io::Result<()> {
+        let undone = self.list.carry_out(|_, _| true).1;
+        let thaw = |dir: &PathBuf| set_freezer(dir, false);
+        self.frozen.keys().map(thaw).fold(undone, |all, thawed| all.and(thawed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_host::freezer::Freezer;
+
+    use super::*;
+
+    #[test]
+    fn what_the_guardian_froze_is_thawed_at_its_end_unless_the_agent_looks_after_it() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let path = |number: usize| dirs[number].path().to_owned();
+        let is_frozen = |number: usize| Freezer::of(&path(number)).unwrap().is_frozen().unwrap();
+        for dir in &dirs {
+            std::fs::write(dir.path().join("cgroup.freeze"), "0").unwrap();
+        }
+        let owners = tempfile::tempdir().unwrap();
+        std::fs::write(owners.path().join("cgroup.freeze"), "1").unwrap();
+        let mut known = Known::default();
+        for dir in [path(0), path(1), owners.path().to_owned()] {
+            known.list.add(Undo::MayFreeze { dir });
+        }
+        known.freeze_all();
+        assert!(is_frozen(0) && is_frozen(1));
+        // Two lines a group.
+        known.hear(b"{\"Heard\":2}").unwrap();
+        known.undo_all().unwrap();
+        assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");
+        assert!(Freezer::of(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");
+    }
+}

@@ -1,0 +1,179 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use proptest::prelude::*;
+use sidelane_host::affinity::Affinity;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::Found;
+use sidelane_host::priority::{ThreadClass, pin_thread};
+use sidelane_host::procfs::thread_cpus;
+use sidelane_host::thread::Thread;
+
+use super::*;
+use crate::groups::Fate;
+
+/// What a group's list of CPUs says as long as nothing is undone.
+const AT_FIRST: &str = "99";
+
+/// A folder that is taken for a group of version 2.
+fn group() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (file, says) in [("cgroup.controllers", "cpuset"), ("cpuset.cpus", AT_FIRST)] {
+        fs::write(dir.path().join(file), says).unwrap();
+    }
+    dir
+}
+
+/// A change of a group whose list of CPUs said this before.
+fn said(dir: &Path, before: usize) -> Undo {
+    Undo::Cpusets(Found { root: dir.to_owned(), lists: [(dir.to_owned(), before.to_string())].into() })
+}
+
+fn says(dir: &Path) -> String {
+    fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default().trim().to_owned()
+}
+
+proptest! {
+    /// One value after the other was written over the one before; some changes were undone since.
+    #[test]
+    fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
+        let dir = group();
+        let mut list = UndoList::default();
+        let tickets: Vec<Ticket> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
+        tickets.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(ticket, _)| list.withdraw(*ticket));
+        let (undone, outcome) = list.carry_out(|_, _| true);
+        outcome.unwrap();
+        let first = withdrawn.iter().position(|gone| !gone);
+        prop_assert_eq!(says(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
+        let left: Vec<Ticket> = list.iter().rev().map(|(ticket, _)| ticket).collect();
+        prop_assert_eq!(undone, left);
+    }
+
+    /// A guardian that is told everything has the same list as the agent.
+    #[test]
+    fn a_list_that_is_told_on_is_the_same(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
+        let (mut list, mut told) = (UndoList::default(), UndoList::default());
+        for (number, gone) in withdrawn.into_iter().enumerate() {
+            let undo = said(Path::new("/group"), number);
+            let ticket = list.add(undo.clone());
+            let line = serde_json::to_string(&(ticket, undo)).unwrap();
+            let (ticket, undo) = serde_json::from_str(&line).unwrap();
+            told.insert(ticket, undo);
+            if gone {
+                list.withdraw(ticket);
+                told.withdraw(ticket);
+            }
+        }
+        prop_assert_eq!(list, told);
+    }
+}
+
+#[test]
+fn what_replaces_a_change_is_undone_in_its_place() {
+    let dir = group();
+    let mut list = UndoList::default();
+    let first = list.add(said(dir.path(), 1));
+    list.add(said(dir.path(), 2));
+    list.insert(first, said(dir.path(), 3));
+    assert_eq!(list.iter().count(), 2);
+    list.carry_out(|_, _| true).1.unwrap();
+    assert_eq!(says(dir.path()), "3");
+}
+
+#[test]
+fn one_that_fails_keeps_no_other_from_being_undone() {
+    let dir = group();
+    let mut list = UndoList::default();
+    list.add(said(dir.path(), 1));
+    // A folder that is not empty cannot be removed.
+    list.add(Undo::Group { dir: dir.path().to_owned(), fate: Fate::MovedTo("/".into()) });
+    fs::write(dir.path().join("cpuset.cpus"), "2").unwrap();
+    let (undone, outcome) = list.carry_out(|_, _| true);
+    assert!(outcome.is_err());
+    assert_eq!((undone.len(), says(dir.path())), (1, "1".to_owned()));
+}
+
+#[test]
+fn what_has_gone_needs_no_undoing() {
+    let gone = Path::new("/no/such/group");
+    let thread = Thread { tid: std::process::id(), started: 0 };
+    let mut list = UndoList::default();
+    list.add(Undo::Claim { file: gone.to_owned(), inode: Some(1) });
+    list.add(said(gone, 1));
+    list.add(Undo::Freezer { dir: gone.to_owned(), frozen: false });
+    list.add(Undo::Group { dir: gone.to_owned(), fate: Fate::Ended });
+    list.add(Undo::Member { process: thread, group: gone.to_owned(), from: gone.to_owned() });
+    list.add(Undo::Family { process: thread });
+    list.carry_out(|_, _| true).1.unwrap();
+}
+
+#[test]
+fn a_claim_that_somebody_else_made_since_stands() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("claim");
+    fs::write(&file, "").unwrap();
+    let inode = fs::metadata(&file).unwrap().ino();
+    let undone = |inode| Undo::Claim { file: file.clone(), inode: Some(inode) }.carry_out(&BTreeSet::new()).is_ok();
+    assert!(undone(inode + 1) && file.exists());
+    assert!(undone(inode) && !file.exists());
+}
+
+/// A process that only waits.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap())
+    }
+
+    fn thread(&self) -> Thread {
+        Thread::of(self.0.id()).unwrap()
+    }
+
+    fn cpus(&self) -> CpuSet {
+        thread_cpus(self.0.id(), self.0.id()).unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_thread_gets_its_cpus_and_its_class_back() {
+    let sleeper = Sleeper::start();
+    let (thread, cpus) = (sleeper.thread(), sleeper.cpus());
+    let mut list = UndoList::default();
+    let class = ThreadClass::of(thread.tid).unwrap();
+    list.add(Undo::Affinity { thread, affinity: Affinity::new(cpus.clone(), &cpus) });
+    pin_thread(thread.tid, &[cpus.first().unwrap()]).unwrap();
+    list.add(Undo::Class { thread, class });
+    assert_eq!(list.known(), BTreeSet::from([thread]));
+    let undone = |list: &UndoList| list.carry_out(|_, _| true).1.is_ok();
+    assert!(undone(&list));
+    assert_eq!((sleeper.cpus(), ThreadClass::of(thread.tid)), (cpus, Some(class)));
+    assert!(undone(&list), "to undo it twice is to undo it once");
+}
+
+#[test]
+fn a_thread_that_bears_the_number_of_another_is_left_alone() {
+    let sleeper = Sleeper::start();
+    let now = sleeper.thread();
+    let before = Thread { started: now.started - 1, ..now };
+    let cpus = sleeper.cpus();
+    let other: CpuSet = cpus.iter().skip(1).chain([cpus.first().unwrap()]).take(1).collect();
+    let mut list = UndoList::default();
+    list.add(Undo::Family { process: before });
+    list.add(Undo::Affinity { thread: before, affinity: Affinity::new(other, &cpus) });
+    list.add(Undo::Class { thread: before, class: ThreadClass::IDLE });
+    list.carry_out(|_, _| true).1.unwrap();
+    assert!(now.is_there());
+    assert_eq!(sleeper.cpus(), cpus);
+    assert_ne!(ThreadClass::of(now.tid), Some(ThreadClass::IDLE));
+}

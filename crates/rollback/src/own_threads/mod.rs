@@ -1,0 +1,238 @@
+//! This process's own threads: they run on no CPU of the services that the process looks at, where there are others.
+//!
+//! One registry for the process, used by all verbs. [`keep_off`] names a service; from then on a thread of the registry looks
+//! a few times a second where the service may run and where it ran, asks [`sidelane_policy::own_cpus`], and moves all threads
+//! of this process. What a verb is started with is kept: no thread gets a CPU that the user did not give. Threads that have
+//! a place of their own are [`Fixed`]: holders, observers, the thread that passes a proxy's requests on. Work in
+//! bulk ([`Patient`]) is done in SCHED_IDLE. While there is no CPU but the services', so is all work of a verb that only looks:
+//! what it does not get done is dropped and counted, and the service waits for none of it.
+//!
+//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm thread,
+//! which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
+
+mod cost;
+mod state;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::run_times::{RunTimes, affinity_of_all};
+use sidelane_host::topology::online_cpus;
+use sidelane_policy::cpus::CpuMask;
+
+use sidelane_diagnostics::note::Note;
+use state::{State, Work};
+
+/// How often the watching thread looks where services run.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// It looks so much more rarely that it takes no more than this part of a CPU.
+const LOOK_PART: u32 = 200;
+/// The user waits so long until work in bulk is done in the ordinary class.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Between the first two looks at a service that may run on all CPUs.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// What a verb does with the services that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It looks at them. Work that it does not get done is lost and counted.
+    Looks,
+    /// It acts for them. Work that comes late harms them.
+    Acts,
+}
+
+/// Places this process's threads from now on. Called once, before any thread is started. Processes that never call this
+/// move none of their threads: tests, and measurements that place their own.
+pub fn begin(manner: Manner) {
+    *state() = Some(State::new(manner));
+}
+
+fn state() -> MutexGuard<'static, Option<State>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps this process's threads off the CPUs of a service, now and from now on. Called again with its present processes
+/// when they may be others.
+pub fn keep_off(service: &str, pids: &BTreeSet<u32>) {
+    let is_new = {
+        let mut state = state();
+        let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else { return };
+        if pids.contains(&std::process::id()) {
+            // The service is this process: its threads are where they are to be.
+            return;
+        }
+        state.add(service, pids)
+    };
+    if !is_new {
+        return;
+    }
+    let mut times = RunTimes::default();
+    if look(&mut times, FIRST_LOOK) == Looked::AtRunTimes {
+        thread::sleep(FIRST_LOOK);
+        look(&mut times, FIRST_LOOK);
+    }
+    watch();
+}
+
+/// Keeps this process's threads off these CPUs, which services have. A process that does not place its threads moves the
+/// calling one.
+pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
+    let mut state = state();
+    let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else {
+        drop(state);
+        let elsewhere: Vec<u32> = online_cpus()?.difference(cpus).iter().collect();
+        return if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) };
+    };
+    state.add_cpus(cpus);
+    state.place(&CpuSet::default(), Duration::ZERO);
+    Ok(())
+}
+
+/// Keeps this process's threads on CPUs of `usable`, and off those of services that may run on `allowed` and `ran` lately:
+/// for an owner that knows that of all its services. It replaces what the registry would find out.
+pub fn direct(usable: &CpuSet, allowed: &CpuMask, ran: &CpuMask) {
+    if let Some(state) = state().as_mut() {
+        state.direct(usable, allowed, ran);
+    }
+}
+
+/// Another process that works for this one: it is kept where this process's threads are.
+pub fn has_child(pid: u32) {
+    if let Some(state) = state().as_mut() {
+        state.has_child(pid);
+    }
+}
+
+/// The user waits for the end of `work`: after some time, work in bulk is done in the ordinary class, unless it is on a
+/// service's CPUs.
+pub fn waited_for<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
+    let wait_until = |at| state().iter_mut().for_each(|state| state.is_waited_for(at));
+    wait_until(Some(Instant::now() + patience));
+    let done = work();
+    wait_until(None);
+    done
+}
+
+/// Whether work may go on in time: false where this process has no CPU but those of the services.
+pub fn is_apart() -> bool {
+    state().as_ref().is_none_or(State::is_apart)
+}
+
+/// What this process's threads cost on CPUs of the services, if they ran there and it is worth a word.
+pub fn notes() -> Vec<Note> {
+    state().as_mut().and_then(State::note).into_iter().collect()
+}
+
+/// The calling thread has a place of its own, as long as this lives.
+pub struct Fixed(u32);
+
+impl Fixed {
+    /// To be called before the thread moves itself.
+    pub fn this_thread() -> Self {
+        let tid = this_tid();
+        if let Some(state) = state().as_mut() {
+            state.fix(tid);
+        }
+        Self(tid)
+    }
+}
+
+impl Drop for Fixed {
+    fn drop(&mut self) {
+        if let Some(state) = state().as_mut() {
+            state.unfix(self.0);
+        }
+    }
+}
+
+/// The calling thread does work that may come late, as long as this lives.
+pub struct Patient(u32);
+
+impl Patient {
+    /// It works in bulk, in SCHED_IDLE.
+    pub fn in_bulk() -> Self {
+        Self::at(Work::Bulk)
+    }
+
+    /// It reads what is lost, and counted, if it is not read in time: in SCHED_IDLE while it is on CPUs of the services.
+    pub fn reader() -> Self {
+        Self::at(Work::Reads)
+    }
+
+    fn at(work: Work) -> Self {
+        let tid = this_tid();
+        if let Some(state) = state().as_mut() {
+            state.begin_work(tid, work);
+        }
+        Self(tid)
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        if let Some(state) = state().as_mut() {
+            state.end_work(self.0);
+        }
+    }
+}
+
+/// Does work in bulk for whose end the user waits.
+pub fn in_bulk<T>(work: impl FnOnce() -> T) -> T {
+    let _bulk = Patient::in_bulk();
+    waited_for(PATIENCE, work)
+}
+
+/// The calling thread.
+pub fn this_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// What a look was at.
+#[derive(PartialEq)]
+enum Looked {
+    AtAffinity,
+    AtRunTimes,
+}
+
+/// Looks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
+fn look(times: &mut RunTimes, period: Duration) -> Looked {
+    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.given().clone())) else {
+        return Looked::AtAffinity;
+    };
+    let allowed = affinity_of_all(&pids);
+    if pids.is_empty() {
+        return Looked::AtAffinity;
+    }
+    let is_anywhere = given.is_subset(&allowed);
+    let ran = is_anywhere.then(|| times.look(&pids));
+    if let Some(state) = state().as_mut().filter(|state| !state.is_directed()) {
+        ran.into_iter().for_each(|ran| state.ran(ran));
+        state.place(&allowed, period);
+    }
+    if is_anywhere { Looked::AtRunTimes } else { Looked::AtAffinity }
+}
+
+/// Starts the thread that looks, unless there is one.
+fn watch() {
+    if !state().as_mut().is_some_and(State::begins_to_watch) {
+        return;
+    }
+    let watch = || {
+        let (mut times, mut period) = (RunTimes::default(), LOOK_EVERY);
+        loop {
+            thread::sleep(period);
+            let began = Instant::now();
+            look(&mut times, period);
+            period = LOOK_EVERY.max(began.elapsed() * LOOK_PART);
+        }
+    };
+    // Without the thread all stay where they are now.
+    let _ = thread::Builder::new().name("sidelane-place".into()).spawn(watch);
+}

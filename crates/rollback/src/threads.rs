@@ -1,0 +1,426 @@
+//! The CPUs of somebody's threads, thread by thread: of containers without a list of CPUs, and of services that are placed,
+//! confined to their request lanes, or whose threads are mapped.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use sidelane_host::affinity::{Affinity, Cpusets};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_thread;
+use sidelane_host::procfs::thread_cpus;
+use sidelane_host::thread::{Thread, change_all};
+
+use super::change::Undo;
+use super::guardian::Guardian;
+use super::list::Ticket;
+use super::newcomers::Newcomers;
+
+/// Whose threads they are.
+#[derive(Clone, Debug)]
+pub struct Whose {
+    /// The processes, as of now.
+    pub pids: Vec<u32>,
+    /// The group that they are in, if they are found by that.
+    pub group: Option<PathBuf>,
+}
+
+impl Whose {
+    /// Their threads, as of now.
+    pub fn threads(&self) -> Vec<Thread> {
+        self.pids.iter().flat_map(|pid| Thread::all_of(*pid)).collect()
+    }
+}
+
+/// The threads of a container or service, with the CPUs that each was found with.
+pub struct Threads {
+    found: BTreeMap<Thread, Noted>,
+    cpusets: Cpusets,
+    newcomers: Newcomers,
+    ticket: Ticket,
+    /// What they are confined to, if they are.
+    confined_to: Option<CpuSet>,
+    changes: Changes,
+}
+
+/// How a thread was found.
+struct Noted {
+    affinity: Affinity,
+    /// What undoes its change, or says that it is known.
+    ticket: Ticket,
+    /// What it was given last.
+    given: Option<CpuSet>,
+    /// It is changed, or is about to be.
+    changes: Changes,
+}
+
+/// Which of them will be changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    All,
+    /// Those of [`Threads::will_change`]. What others choose later is theirs.
+    Some,
+}
+
+impl Changes {
+    fn undo(self, thread: Thread, affinity: &Affinity) -> Undo {
+        match self {
+            Self::All => Undo::Affinity { thread, affinity: affinity.clone() },
+            Self::Some => Undo::Known { thread },
+        }
+    }
+}
+
+impl Threads {
+    /// Notes all threads, and how they are undone. Nothing is changed yet.
+    pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
+        threads.newcomers.confined = threads.allowed().clone();
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    /// Notes all threads, of which some will be bound to one CPU each: [`Threads::will_change`] and
+    /// [`Threads::are_born_on`] say which and where, before that is done.
+    pub fn note_to_bind(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
+        threads.newcomers.alone = true;
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
+        let (groups, families, confined, together, affinity) = Default::default();
+        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
+        let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
+        let cpusets = Cpusets::find();
+        let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
+        let mut found = BTreeMap::new();
+        let note = |thread: &Thread| {
+            let affinity = Affinity::of(thread, &cpusets).ok_or(io::ErrorKind::NotFound)?;
+            found.insert(*thread, affinity);
+            Ok(())
+        };
+        change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
+        let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, ticket, changes, confined_to: None };
+        threads.newcomers.affinity = Affinity::union(found.values());
+        threads.add(found, changes, guardian)?;
+        Ok(threads)
+    }
+
+    fn add(&mut self, found: BTreeMap<Thread, Affinity>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
+        let tickets = guardian.add(found.iter().map(|(thread, affinity)| changes.undo(*thread, affinity)))?;
+        let noted = found.into_iter().zip(tickets);
+        let noted =
+            noted.map(|((thread, affinity), ticket)| (thread, Noted { affinity, ticket, given: None, changes }));
+        self.found.extend(noted);
+        Ok(())
+    }
+
+    /// They are whose threads from now on: who is born to them is a newcomer.
+    pub fn follow(&mut self, whose: &Whose, guardian: &mut Guardian) -> Result<()> {
+        match &whose.group {
+            Some(group) => self.newcomers.groups = vec![group.clone()],
+            None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
+        }
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")
+    }
+
+    /// Notes a thread that was born since, and says what CPUs are its own: whoever inherited what was done to its parent
+    /// has those that any thread was found with. `None` if it has ended.
+    pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+        if !self.found.contains_key(&thread) {
+            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
+            match self.newcomers.are_inherited(&own.cpus) {
+                true => self.add([(thread, self.newcomers.affinity.clone())].into(), Changes::All, guardian)?,
+                false => self.add([(thread, own)].into(), self.changes, guardian)?,
+            }
+        }
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// Notes a thread that was born since, to nobody who was changed: the CPUs that it has are its own. `None` if it has
+    /// ended.
+    pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+        if !self.found.contains_key(&thread) {
+            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
+            self.add([(thread, own)].into(), self.changes, guardian)?;
+        }
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// The CPUs that a thread was found with, or gets as a newcomer.
+    pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
+        self.found.get(thread).map(|noted| &noted.affinity.cpus)
+    }
+
+    /// A thread that was noted is about to be changed.
+    pub fn will_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+        let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
+        match std::mem::replace(&mut noted.changes, Changes::All) {
+            Changes::All => Ok(()),
+            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.affinity)),
+        }
+    }
+
+    /// Whether a thread was changed, or born to one that was.
+    pub fn is_changed(&self, thread: &Thread) -> bool {
+        self.found.get(thread).is_some_and(|noted| noted.changes == Changes::All)
+    }
+
+    /// Those who are born are known by having no other CPUs than these, to which the others are confined; call
+    /// [`Threads::follow`] after this.
+    pub fn are_born_on(&mut self, cpus: &CpuSet) {
+        self.newcomers.confined = cpus.clone();
+    }
+
+    /// Some of those that are bound to one CPU each will run on all of these instead; call [`Threads::follow`] after this.
+    pub fn are_born_together_on(&mut self, cpus: &CpuSet) {
+        self.newcomers.together = cpus.clone();
+    }
+
+    /// Who may run elsewhere than it was given was moved there by its owner since: that is what it gets back.
+    fn note_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
+        let Some(now) = Affinity::of(&thread, &self.cpusets) else { return Ok(()) };
+        match self.found.get_mut(&thread) {
+            Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
+                noted.affinity = now.clone();
+                let told = guardian.replace(noted.ticket, Undo::Affinity { thread, affinity: now });
+                told.context("cannot tell the guardian what to undo")
+            }
+            Some(_) => Ok(()),
+            None => self.add([(thread, now)].into(), self.changes, guardian),
+        }
+    }
+
+    /// Threads that were noted.
+    pub fn iter(&self) -> impl Iterator<Item = &Thread> {
+        self.found.keys()
+    }
+
+    /// Gives a thread back what it was found with.
+    pub fn give_back(&self, thread: &Thread) -> io::Result<()> {
+        self.found.get(thread).map_or(Ok(()), |noted| noted.affinity.give(thread))
+    }
+
+    /// A thread has ended: nothing of it is left to undo.
+    pub fn forget(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+        let tickets = self.found.remove(thread).map(|noted| noted.ticket);
+        guardian.withdraw(tickets)
+    }
+
+    /// Others are part of these from now on: they keep the CPUs that they were found with, and stay where they are.
+    pub fn merge(&mut self, others: &mut Self, guardian: &mut Guardian) -> Result<()> {
+        let mut known_twice = Vec::new();
+        for (thread, noted) in std::mem::take(&mut others.found) {
+            known_twice.extend(self.found.insert(thread, noted).map(|twice| twice.ticket));
+        }
+        let (mine, theirs) = (&mut self.newcomers, &others.newcomers);
+        let found = self.found.values().map(|noted| &noted.affinity);
+        mine.affinity = Affinity::union(found.chain([&theirs.affinity]));
+        mine.confined = mine.confined.union(&theirs.confined);
+        self.confined_to = match (self.confined_to.take(), others.confined_to.clone()) {
+            (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")?;
+        guardian.withdraw(known_twice.into_iter().chain([others.ticket])).context("cannot tell the guardian")
+    }
+
+    /// The CPUs that any of them was found with.
+    pub fn allowed(&self) -> &CpuSet {
+        &self.newcomers.affinity.cpus
+    }
+
+    /// What the guardian was told.
+    pub fn tickets(&self) -> Vec<Ticket> {
+        [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
+    }
+
+    /// Confines them, and whoever came since. A thread that had only some CPUs keeps to those, as long as there are any
+    /// among them.
+    pub fn confine(&mut self, whose: impl Fn() -> Whose, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+        // Who joins them from elsewhere was never confined, and keeps what it has.
+        if self.confined_to.is_none() {
+            self.are_born_on(&CpuSet::default());
+        }
+        for thread in whose().threads() {
+            self.note_newcomer(thread, guardian)?;
+        }
+        // Who is born meanwhile has inherited the one or the other.
+        self.are_born_on(&self.newcomers.confined.union(cpus));
+        self.follow(&whose(), guardian)?;
+        self.confined_to = Some(cpus.clone());
+        change_all(|| whose().threads(), |thread| self.confine_one(*thread, cpus, guardian))?;
+        self.are_born_on(cpus);
+        self.follow(&whose(), guardian)
+    }
+
+    fn confine_one(&mut self, thread: Thread, cpus: &CpuSet, guardian: &mut Guardian) -> io::Result<()> {
+        let own = self.note_newcomer(thread, guardian).map_err(io::Error::other)?;
+        let Some(own) = own.map(|own| own.intersection(cpus)) else { return Ok(()) };
+        let given = if own.is_empty() { cpus.clone() } else { own };
+        if thread_cpus(thread.tid, thread.tid).as_ref() != Some(&given) {
+            pin_thread(thread.tid, &given.iter().collect::<Vec<_>>())?;
+        }
+        if let Some(noted) = self.found.get_mut(&thread) {
+            noted.given = Some(given);
+        }
+        Ok(())
+    }
+
+    /// Confines again who may run elsewhere: it has joined them, or was moved by its owner. Returns how many did.
+    pub fn keep(&mut self, whose: impl Fn() -> Whose, guardian: &mut Guardian) -> Result<usize> {
+        let Some(confined) = self.confined_to.clone() else { return Ok(0) };
+        let is_stray =
+            |thread: &Thread| thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| !cpus.is_subset(&confined));
+        let strays: Vec<_> = whose().threads().into_iter().filter(is_stray).collect();
+        let count = strays.len();
+        for thread in strays {
+            self.note_moved(thread, guardian)?;
+        }
+        if count > 0 {
+            self.confine(whose, &confined, guardian)?;
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use sidelane_host::cgroup::{Hierarchy, Leaf};
+    use sidelane_host::procfs::own_cpus;
+
+    use super::*;
+    use crate::guardian::stand_in::one_that_listens;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn cpus_of(child: &Child) -> CpuSet {
+        thread_cpus(child.id(), child.id()).unwrap()
+    }
+
+    fn whose(children: &[&Child]) -> Whose {
+        Whose { pids: children.iter().map(|child| child.id()).collect(), group: None }
+    }
+
+    /// The first of the CPUs of this test, if there are others.
+    fn one_of(all: &CpuSet) -> Option<CpuSet> {
+        if all.len() < 2 {
+            sidelane_testing::skip("needs two CPUs".to_owned());
+            return None;
+        }
+        Some(all.iter().take(1).collect())
+    }
+
+    /// A cpuset with these CPUs, if this machine lets one be made.
+    fn cpuset(name: &str, cpus: &str) -> Option<Leaf> {
+        let all = Hierarchy::all();
+        let has_cpusets = |found: &&Hierarchy| found.controls("cpuset") || found.is_v2();
+        let made = all.iter().filter(has_cpusets).filter_map(|found| Leaf::make(found, name).ok());
+        let made = made.into_iter().find(|leaf| leaf.has("cpuset.cpus"));
+        let made = made.filter(|leaf| leaf.set_cpus(&cpus.parse().unwrap()).is_ok());
+        if made.is_none() {
+            sidelane_testing::skip("needs root and a cpuset".to_owned());
+        }
+        made
+    }
+
+    #[test]
+    fn a_thread_given_back_follows_its_cpuset_when_that_grows() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let name = format!("sidelane-follows-{}", std::process::id());
+        let Some(group) = cpuset(&name, &one.to_string()) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        group.admit(child.id()).unwrap();
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        pin_thread(child.id(), &one.iter().collect::<Vec<_>>()).unwrap();
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        group.set_cpus(&all).unwrap();
+        assert_eq!(cpus_of(&child), all);
+        end(vec![child]);
+        group.remove().unwrap();
+    }
+
+    #[test]
+    fn a_mask_its_cpuset_has_lost_is_replaced_by_the_whole_cpuset() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let name = format!("sidelane-lost-{}", std::process::id());
+        let Some(group) = cpuset(&name, &all.to_string()) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        group.admit(child.id()).unwrap();
+        pin_thread(child.id(), &all.difference(&one).iter().collect::<Vec<_>>()).unwrap();
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        group.set_cpus(&one).unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        group.set_cpus(&all).unwrap();
+        assert_eq!(cpus_of(&child), all, "it is bound to no CPU by Sidelane");
+        end(vec![child]);
+        group.remove().unwrap();
+    }
+
+    fn end(children: Vec<Child>) {
+        for mut child in children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_came_later_gets_its_own_cpus_back_though_the_one_before_has_ended() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let (mut first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
+        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first]), &one, &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        assert_eq!([cpus_of(&first), cpus_of(&second)], [one.clone(), one]);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&second), all);
+        end(vec![second]);
+    }
+
+    #[test]
+    fn who_is_moved_by_its_owner_is_confined_again_and_gets_that_back() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0, "nothing was decided");
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0);
+        let other = all.difference(&one);
+        pin_thread(child.id(), &other.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 1);
+        assert_eq!(cpus_of(&child), one);
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&child), other);
+        end(vec![child]);
+    }
+
+    #[test]
+    fn a_stranger_with_cpus_of_its_own_is_not_taken_for_a_child() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let other = all.difference(&one);
+        let (first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
+        pin_thread(second.id(), &other.iter().collect::<Vec<_>>()).unwrap();
+        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        assert_eq!(cpus_of(&second), one);
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&second), other);
+        end(vec![first, second]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Arguments of `sidelane doctor` and `calibrate`.
+
+use clap::Args;
+
+use super::common::{JsonFile, TableArgs};
+
+/// Arguments of `sidelane doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Fewer rounds: ends within 8 s
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair to try [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+}
+
+/// Arguments of `sidelane calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 if there is a metric and a threshold, 1 if nothing is concluded.")]
+pub struct CalibrateArgs {
+    /// Fewer and shorter steps
+    #[arg(long)]
+    pub quick: bool,
+    /// The pair of CPUs [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "ONE:OTHER")]
+    pub lanes: Option<String>,
+    /// A formula to try, such as 'page-faults / task-clock'; may be repeated [default: this processor's candidates]
+    #[arg(long, value_name = "FORMULA")]
+    pub events: Vec<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
+}

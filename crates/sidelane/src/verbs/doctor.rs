@@ -1,0 +1,27 @@
+//! `sidelane doctor` and `calibrate`.
+
+use anyhow::Result;
+use sidelane_doctor::DoctorOptions;
+use sidelane_doctor::calibrate::{self, CalibrateOptions};
+use sidelane_report::terminal;
+
+use super::show::{check_json, check_table, show_tables};
+use crate::cli::{CalibrateArgs, DoctorArgs, ResultFiles};
+
+/// The exit code of a calibration that found no metric.
+const NO_CONCLUSION: u8 = 1;
+
+pub(super) fn examine(args: DoctorArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    sidelane_doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
+}
+
+pub(super) fn find_metric(args: CalibrateArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
+    let calibration = calibrate::run(&options, terminal::eprint_fitted)?;
+    let files = ResultFiles { json: args.json, page: None, table: args.table };
+    show_tables(&calibration.result, |_| true, &files)?;
+    Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
+}

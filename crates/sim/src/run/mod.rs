@@ -1,0 +1,118 @@
+//! `sidelane sim`: an experiment on a simulated machine (see `sidelane_sim`).
+
+pub mod pictures;
+pub mod rows;
+pub mod whole;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::sweep::Progress;
+use crate::{Choices, Experiment, Outcome, Scenario, ScenarioError, parallel, sweep};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use sidelane_diagnostics::note::written;
+use sidelane_report::ResultFile;
+use sidelane_report::progress_lines::ProgressLines;
+
+/// The options of `sidelane sim`.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// Replacements of the scenario's seed, and whether to use its short runs.
+    pub choices: Choices,
+}
+
+/// The columns of the table on a terminal, besides swept parameters; the page shows all.
+pub const COLUMNS: [&str; 11] = [
+    "p50_us",
+    "p99_us",
+    "p99_over_alone",
+    "budget_us",
+    "utilisation_ratio",
+    "batch_utilisation_ratio",
+    "batch_work_ratio",
+    "overlap_percent",
+    "lent_overlap_percent",
+    "fan_out_p99_us",
+    "servers_saved_count",
+];
+
+/// The results of an experiment.
+pub struct Simulated {
+    /// The swept keys, by path.
+    swept: Vec<String>,
+    /// A row for each point and setting, and pictures.
+    pub result: ResultFile,
+}
+
+/// Reads the scenario and runs it, on all CPU cores.
+///
+/// # Errors
+///
+/// If the scenario cannot be run; then no part of it was run.
+pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
+    let (scenario, choices) = (&options.scenario, options.choices);
+    Ok(match Scenario::load(scenario, choices)? {
+        Scenario::Cores(experiment) => {
+            let outcomes = outcomes(&experiment);
+            let result = to_result(&experiment, &outcomes, scenario, choices);
+            Simulated { swept: experiment.swept, result }
+        }
+        Scenario::Machine(experiment) => {
+            let outcomes = whole::outcomes(&experiment);
+            let result = whole::to_result(&experiment, &outcomes, scenario, choices);
+            Simulated { swept: experiment.swept, result }
+        }
+    })
+}
+
+/// Runs `experiment`, on all CPU cores.
+pub fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
+    with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
+}
+
+/// Shows how much of so many machines is done.
+fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
+    let (bar, lines) = (progress_bar(machines as u64), ProgressLines::new("simulating", "machines"));
+    let done = run(&|progress| match progress {
+        Progress::Machines(done) => {
+            bar.inc(done as u64);
+            lines.add(done as u64, machines as u64);
+        }
+        Progress::Run(setting) => bar.set_message(setting.to_owned()),
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// The results file of the simulation.
+pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
+    let settings = words::settings(experiment, scenario, choices);
+    let mut result = ResultFile::new(words::machine(experiment), settings);
+    let objective = experiment.first().and_then(|model| model.objective);
+    result.settings.insert("slo_us".to_owned(), objective.map(|slo| slo.limit_ns as f64 / 1e3).into());
+    result.rows = rows::of(experiment, outcomes);
+    result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
+    result.notes = written(&words::notes(experiment, outcomes));
+    result
+}
+
+impl Simulated {
+    /// Whether a column is shown on a terminal.
+    pub fn shows(&self, key: &str) -> bool {
+        COLUMNS.contains(&key)
+            || whole::COLUMNS.contains(&key)
+            || self.swept.iter().any(|path| rows::key_of(path) == key)
+    }
+}
+
+fn progress_bar(runs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(runs);
+    let style = ProgressStyle::with_template("{bar:10} {pos}/{len} machines, {eta} left: {wide_msg}");
+    bar.set_style(style.expect("the template is right"));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}

@@ -1,0 +1,84 @@
+//! p99 and utilisation as functions of the swept number, a line for each setting.
+
+use crate::{Experiment, Outcome};
+
+use super::rows::{key_of, text};
+use sidelane_report::Unit;
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::unit::title_of_key;
+
+/// Two panels for each combination of the other swept parameters; `None` without a number for the
+/// horizontal axis.
+pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
+    let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
+    let key = key_of(across);
+    let panels = panels(across, outcomes);
+    Some(Multiples {
+        title: experiment.title.clone(),
+        caption: "Simulated. Left: 99th percentile of latency, on an axis of factors; lower is better, and what lies \
+                  under the dashed line keeps the objective. Right: how busy the lanes of a core are together; higher \
+                  is better."
+            .to_owned(),
+        across: title_of_key(&key),
+        across_unit: Unit::of_key(&key).unwrap_or_default(),
+        panels: panels.into_iter().flat_map(|(name, group)| both(experiment, across, &name, &group)).collect(),
+        columns: 2,
+    })
+}
+
+/// The outcomes in groups that differ only in the setting and the number on the horizontal axis,
+/// with the values they share.
+fn panels<'o>(across: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Outcome>)> {
+    let mut panels: Vec<(String, Vec<&Outcome>)> = Vec::new();
+    for outcome in outcomes {
+        let others = outcome.at.iter().filter(|(path, _)| path != across);
+        let word = |(path, value): &(String, _)| match text(value) {
+            Some(text) => text.to_owned(),
+            None => format!("{} {value}", title_of_key(&key_of(path))),
+        };
+        let name = others.map(word).collect::<Vec<_>>().join(", ");
+        match panels.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(outcome),
+            None => panels.push((name, vec![outcome])),
+        }
+    }
+    panels
+}
+
+fn both(experiment: &Experiment, across: &str, name: &str, group: &[&Outcome]) -> [Panel; 2] {
+    let model = experiment.points.first().and_then(|point| point.runs.first());
+    let limit = model
+        .and_then(|model| model.objective)
+        .map(|objective| Limit { name: "SLO".to_owned(), value: objective.limit_ns as f64 / 1e3 });
+    let title = |what: &str| if name.is_empty() { what.to_owned() } else { format!("{name}: {what}") };
+    let p99_us = |outcome: &Outcome| outcome.fleet.map_or(outcome.figures.p99_ns, |fleet| fleet.p99_ns) as f64 / 1e3;
+    let p99 = Panel {
+        title: title("p99 of the service"),
+        unit: Unit::Us,
+        scale: ScaleKind::Log,
+        up_to: None,
+        limit,
+        lines: lines(across, group, p99_us),
+    };
+    let utilisation = Panel {
+        title: title("utilisation of all lanes"),
+        unit: Unit::Ratio,
+        scale: ScaleKind::Linear,
+        up_to: model.map(|model| model.machine.lanes_per_core as f64),
+        limit: None,
+        lines: lines(across, group, |outcome| outcome.figures.utilisation()),
+    };
+    [p99, utilisation]
+}
+
+fn lines(across: &str, group: &[&Outcome], figure: impl Fn(&Outcome) -> f64) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for outcome in group {
+        let Some(point) = outcome.number(across).map(|number| (number, figure(outcome))) else { continue };
+        match lines.iter_mut().find(|line| line.setting == outcome.setting) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { setting: outcome.setting.clone(), points: vec![point] }),
+        }
+    }
+    lines
+}

@@ -1,0 +1,77 @@
+//! The rows of a simulation, one for each point and setting.
+
+use crate::scenario::PointValue;
+use crate::{Experiment, Outcome};
+
+use sidelane_report::{Row, Unit};
+
+/// The rows in the order of the sweep.
+pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
+    let settings = experiment.settings().count().max(1);
+    outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
+}
+
+/// The key of a swept number: its own name, with a unit.
+pub(super) fn key_of(path: &str) -> String {
+    let key = path.rsplit('.').next().unwrap_or(path);
+    if Unit::of_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }
+}
+
+/// For example `lucene+loop/borrow-idle`: the service, the swept names, the setting.
+pub(super) fn name(experiment: &Experiment, outcome: &Outcome) -> String {
+    let service = experiment.points.first().and_then(|point| point.runs.first()).map(|run| run.service.name.as_str());
+    let names: String = outcome.at.iter().filter_map(|(_, value)| text(value)).map(|name| format!("+{name}")).collect();
+    format!("{}{names}/{}", service.unwrap_or_default(), outcome.setting)
+}
+
+pub(super) fn text(value: &PointValue) -> Option<&str> {
+    match value {
+        PointValue::Text(text) => Some(text),
+        PointValue::Number(_) => None,
+    }
+}
+
+fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
+    let figures = &outcome.figures;
+    let us = |ns: u64| ns as f64 / 1e3;
+    let mut row = Row::new(name(experiment, outcome));
+    for (path, value) in &outcome.at {
+        if let PointValue::Number(number) = value {
+            row.put(&key_of(path), *number);
+        }
+    }
+    let alone = point.iter().find(|other| other.setting == "alone").map(|alone| alone.figures.p99_ns as f64);
+    row.put("requests_count", figures.requests as f64);
+    row.put("refused_count", figures.refused as f64);
+    row.put("mean_us", figures.mean_ns / 1e3);
+    row.put("p50_us", us(figures.p50_ns)).put("p95_us", us(figures.p95_ns));
+    row.put("p99_us", us(figures.p99_ns)).put("p999_us", us(figures.p999_ns)).put("max_us", us(figures.max_ns));
+    row.put("p99_over_alone", alone.map(|alone| figures.p99_ns as f64 / alone));
+    row.put("queue_mean_us", figures.queue_mean_ns / 1e3).put("server_mean_us", figures.server_mean_ns / 1e3);
+    row.put("budget_us", (figures.budget_ns > 0).then_some(us(figures.budget_ns)));
+    row.put("harm_percent", (figures.budget_ns > 0).then_some(f64::from(figures.harm_ppm) / 1e4));
+    row.put("delay_bound_mean_us", figures.delay_bound_mean_ns.map(|ns| ns / 1e3));
+    row.put("delay_bound_max_us", figures.delay_bound_max_ns.map(us));
+    row.put("utilisation_ratio", figures.utilisation());
+    row.put("lc_utilisation_ratio", figures.lc_utilisation);
+    row.put("batch_utilisation_ratio", figures.batch_utilisation);
+    row.put("batch_work_ratio", figures.batch_work_ratio);
+    row.put("overlap_percent", figures.overlap_percent);
+    row.put("lent_overlap_percent", figures.lent_overlap_percent);
+    row.put("energy_joules_count", (figures.energy_j > 0.0).then_some(figures.energy_j));
+    row.put("vpi_ratio", figures.vpi);
+    row.put("summons_count", figures.summons as f64).put("decisions_count", figures.decisions as f64);
+    row.put("holds_count", figures.holds as f64).put("evictions_count", figures.evictions as f64);
+    row.put("events_count", figures.events as f64);
+    of_fleet(&mut row, outcome);
+    row
+}
+
+fn of_fleet(row: &mut Row, outcome: &Outcome) {
+    let Some(fleet) = &outcome.fleet else { return };
+    row.put("nodes_count", fleet.nodes as f64).put("fan_out_count", fleet.fan_out as f64);
+    row.put("fan_out_requests_count", fleet.requests as f64).put("fan_out_failed_count", fleet.failed as f64);
+    row.put("fan_out_p50_us", fleet.p50_ns as f64 / 1e3).put("fan_out_p99_us", fleet.p99_ns as f64 / 1e3);
+    row.put("fan_out_p999_us", fleet.p999_ns as f64 / 1e3);
+    row.put("batch_servers_count", fleet.batch_servers).put("servers_saved_count", fleet.servers_saved());
+}

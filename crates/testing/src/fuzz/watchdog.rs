@@ -1,0 +1,55 @@
+//! Ends the test program if a parser does not come to the end of an input.
+
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::keep;
+
+/// Between two looks. No parser needs a thousandth of that for some kilobytes, however busy the machine is.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// What is being read.
+#[derive(Default)]
+struct Now {
+    input: Vec<u8>,
+    count: u64,
+}
+
+/// Watches over a parser, until it is dropped.
+pub struct Watchdog(Arc<Mutex<Now>>);
+
+impl Watchdog {
+    /// What does not end is put into the corpus in this directory.
+    pub fn start(corpus: PathBuf) -> Self {
+        let now = Arc::default();
+        let watched = Arc::downgrade(&now);
+        thread::spawn(move || watch(&watched, &corpus));
+        Self(now)
+    }
+
+    /// The parser begins to read `input`.
+    pub fn begin(&self, input: &[u8]) {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        now.count += 1;
+        now.input.clear();
+        now.input.extend_from_slice(input);
+    }
+}
+
+fn watch(watched: &Weak<Mutex<Now>>, corpus: &Path) {
+    let mut seen = 0;
+    loop {
+        thread::sleep(LOOK_EVERY);
+        let Some(now) = watched.upgrade() else { return };
+        let now = now.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.count == seen {
+            eprintln!("a parser has not come to the end of an input within {LOOK_EVERY:?}");
+            keep(corpus, &now.input);
+            process::abort();
+        }
+        seen = now.count;
+    }
+}

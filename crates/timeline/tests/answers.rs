@@ -1,0 +1,126 @@
+//! Answers of other services: when they came, when they were read, and what the network lost, in traces written by hand.
+
+mod common;
+
+use common::*;
+use sidelane_timeline::cause::Cause::*;
+use sidelane_timeline::record::{Kind, leave};
+use sidelane_timeline::timeline::Timeline;
+use sidelane_timeline::wait::{Object, Peer, TCP, call};
+
+const PORT: u16 = 5_432;
+const TWICE: u32 = 1_024;
+
+fn database() -> Object {
+    Object::Service(Peer::Address([127, 0, 0, 1].into(), PORT, TCP))
+}
+
+/// An event loop, thread 1, has clients at sockets 7 and 8. Request 1 asks at 200 µs. Request 2 comes at 300 µs, and the
+/// loop works on it until 30 ms. Then it takes the answer for request 1. If it is recorded when the last of that came, it
+/// came at `came_us`.
+fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
+    trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
+    match came_us {
+        Some(came_us) => trace.took_answer(30_010, 1, 9, came_us),
+        None => trace.elsewhere(30_010, Kind::Received, 1, 9),
+    };
+    answered(&mut trace, 30_100, 1);
+    trace.first()
+}
+
+#[test]
+fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
+    let timeline = asked_beside_a_long_request(Some(1_000));
+    let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [800_000, 29_010_000, 180_000], "{timeline:?}");
+    let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
+    assert_eq!((queue.by_tid, queue.wait.map(|wait| wait.object)), (1, Some(database())));
+}
+
+#[test]
+fn of_an_answer_whose_arrival_is_not_recorded_it_is_not_said_that_it_had_come() {
+    let timeline = asked_beside_a_long_request(None);
+    let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
+    assert_eq!(queue.wait, None);
+}
+
+#[test]
+fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
+    let timeline = asked_beside_a_long_request(Some(29_000));
+    let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [28_800_000, 1_010_000], "{timeline:?}");
+    let wait = timeline.spans.iter().find(|span| span.cause == Downstream).and_then(|span| span.wait);
+    assert_eq!(wait.map(|wait| wait.object), Some(database()));
+}
+
+#[test]
+fn a_loop_that_never_sleeps_waits_for_answers_too() {
+    // The other request came before: the loop goes on with it at once.
+    let mut trace = request_is_taken_up();
+    trace.ready(130, 8, 20).asks(200, 1, 9, PORT, TCP).received(210, 1, 8, 20, 2).started(210, 1, 8, 2, 130);
+    trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 210);
+    trace.took_answer(30_010, 1, 9, 1_000);
+    answered(&mut trace, 30_100, 1);
+    let timeline = trace.first();
+    let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [800_000, 29_010_000], "{timeline:?}");
+}
+
+#[test]
+fn a_thread_with_one_request_that_works_until_it_reads_has_worked() {
+    for came_us in [1_000, 29_000] {
+        let mut trace = request_is_taken_up();
+        trace.asks(200, 1, 9, PORT, TCP).took_answer(30_010, 1, 9, came_us);
+        answered(&mut trace, 30_100, 1);
+        let timeline = trace.first();
+        let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+        assert_eq!(times, [0, 0], "{came_us}: {timeline:?}");
+    }
+}
+
+#[test]
+fn what_a_thread_waits_for_after_the_answer_came_is_told() {
+    const FUTEX_WAIT: u32 = 128;
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, PORT, TCP);
+    let on = On { argument: 0x7f00_1000, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(20_000, 5, 1, call::FUTEX).comes(20_010, 1);
+    trace.took_answer(20_020, 1, 9, 1_000);
+    answered(&mut trace, 20_100, 1);
+    let timeline = trace.first();
+    let times = [Downstream, Lock].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [800_000, 19_000_000], "{timeline:?}");
+}
+
+/// A thread asks at 200 µs, the question is sent again at 200 ms, and the answer comes at 210 ms.
+fn asked_twice(is_got_twice: bool) -> Timeline {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::RECVFROM, 9).sleeps(210, 1);
+    trace.add(200_200, Kind::Retransmitted, NOBODY, |record| record.socket = 9);
+    if is_got_twice {
+        trace.add(200_300, Kind::Acknowledged, NOBODY, |record| (record.socket, record.other.tid) = (9, TWICE));
+    }
+    trace.woken(210_001, NOBODY, 1).switched(210_010, NOBODY, 1, leave::PREEMPTED);
+    trace.took_answer(210_020, 1, 9, 210_000);
+    answered(&mut trace, 210_100, 1);
+    trace.first()
+}
+
+#[test]
+fn a_question_that_is_lost_is_a_loss_on_the_way_to_that_service() {
+    let timeline = asked_twice(false);
+    let times = [Retransmission, Downstream].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [200_000_000, 9_801_000], "{timeline:?}");
+    let lost = timeline.spans.iter().find(|span| span.cause == Retransmission).and_then(|span| span.wait);
+    assert_eq!(lost.map(|wait| wait.object), Some(database()));
+}
+
+#[test]
+fn a_question_that_is_sent_again_for_nothing_is_not_lost() {
+    let timeline = asked_twice(true);
+    let times = [Retransmission, Downstream].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [0, 209_801_000], "{timeline:?}");
+}

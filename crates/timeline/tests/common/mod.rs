@@ -1,0 +1,280 @@
+//! Records written by hand. Times are in microseconds after an hour; a thread is its number, its process is [`SERVICE`]
+//! unless its number is 900 or more.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::BTreeMap;
+
+use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::record::{BY_TIMER, Kind, Record, Task, WAKES_SEVERAL, leave};
+use sidelane_timeline::timeline::Timeline;
+use sidelane_timeline::wait::call;
+
+/// The service's process.
+pub const SERVICE: u32 = 100;
+/// The process of threads from number 900 on.
+pub const STRANGER: u32 = 900;
+/// No thread, or the idle one.
+pub const NOBODY: u32 = 0;
+/// The clock when a trace begins.
+pub const START_NS: u64 = 3_600_000_000_000;
+
+/// A thread by its number.
+pub fn task(tid: u32) -> Task {
+    let pid = match tid {
+        NOBODY => 0,
+        900.. => STRANGER,
+        _ => SERVICE,
+    };
+    Task { tid, pid }
+}
+
+/// A moment of a trace.
+pub fn at(us: u64) -> u64 {
+    START_NS + us * 1_000
+}
+
+/// What a system call is on.
+#[derive(Clone, Copy, Default)]
+pub struct On {
+    pub argument: u64,
+    pub socket: u64,
+    pub named: u32,
+    pub file: u32,
+    pub timeout_ms: u32,
+    /// The value that a futex was expected to have, and `OWN_STACK`.
+    pub expected: u64,
+}
+
+/// Kinds of files, of `enum sidelane_tale_file`.
+pub const PIPE: u32 = 1;
+pub const REGULAR: u32 = 8;
+pub const SOCKET: u32 = 12;
+
+/// A trace that is written by hand, in any order.
+#[derive(Clone, Default)]
+pub struct Trace {
+    pub records: Vec<Record>,
+}
+
+impl Trace {
+    pub fn new() -> Trace {
+        Trace::default()
+    }
+
+    /// Any record; what it says more is set by `set`.
+    pub fn add(&mut self, us: u64, kind: Kind, tid: u32, set: impl FnOnce(&mut Record)) -> &mut Trace {
+        let mut record = Record {
+            at_ns: at(us),
+            kind,
+            seq: 0,
+            task: task(tid),
+            cpu: 0,
+            detail: 0,
+            other: Task::default(),
+            socket: 0,
+            request: 0,
+            value: 0,
+        };
+        set(&mut record);
+        self.records.push(record);
+        self
+    }
+
+    pub fn on_cpu(&mut self, cpu: u32) -> &mut Trace {
+        self.records.last_mut().expect("a record").cpu = cpu;
+        self
+    }
+
+    /// Data up to `end_seq` reached the socket.
+    pub fn ready(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
+        self.add(us, Kind::DataReady, NOBODY, |record| (record.socket, record.detail) = (socket, end_seq))
+    }
+
+    /// A thread took data up to `up_to`, of this request.
+    pub fn received(&mut self, us: u64, tid: u32, socket: u64, up_to: u32, request: u64) -> &mut Trace {
+        self.add(us, Kind::Received, tid, |record| {
+            (record.socket, record.detail, record.value, record.request) = (socket, up_to, 10, request);
+        })
+    }
+
+    /// Something was sent or received on a socket that is not the service's own.
+    pub fn elsewhere(&mut self, us: u64, kind: Kind, tid: u32, socket: u64) -> &mut Trace {
+        self.add(us, kind, tid, |record| (record.socket, record.value, record.request) = (socket, 10, 1))
+    }
+
+    pub fn started(&mut self, us: u64, tid: u32, socket: u64, request: u64, arrived_us: u64) -> &mut Trace {
+        self.add(us, Kind::RequestStarted, tid, |record| {
+            (record.socket, record.request, record.value) = (socket, request, at(arrived_us));
+        })
+    }
+
+    pub fn finished(&mut self, us: u64, tid: u32, socket: u64, request: u64, started_us: u64) -> &mut Trace {
+        self.add(us, Kind::RequestFinished, tid, |record| {
+            (record.socket, record.request, record.value, record.detail) = (socket, request, at(started_us), 1);
+        })
+    }
+
+    pub fn sent(&mut self, us: u64, tid: u32, socket: u64, end_seq: u32, request: u64) -> &mut Trace {
+        self.add(us, Kind::Sent, tid, |record| {
+            (record.socket, record.detail, record.value, record.request) = (socket, end_seq, 10, request);
+        })
+    }
+
+    pub fn transmitted(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
+        self.add(us, Kind::Transmitted, NOBODY, |record| {
+            (record.socket, record.detail, record.value) = (socket, end_seq, 10);
+        })
+    }
+
+    /// `from` leaves CPU 0 to `to`.
+    pub fn switched(&mut self, us: u64, from: u32, to: u32, why: u32) -> &mut Trace {
+        self.add(us, Kind::Switched, from, |record| (record.other, record.detail) = (task(to), why))
+    }
+
+    pub fn sleeps(&mut self, us: u64, tid: u32) -> &mut Trace {
+        self.switched(us, tid, NOBODY, leave::SLEEPS)
+    }
+
+    pub fn comes(&mut self, us: u64, tid: u32) -> &mut Trace {
+        self.switched(us, NOBODY, tid, leave::PREEMPTED)
+    }
+
+    /// `by` wakes a thread, which is to run on CPU 0.
+    pub fn woken(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
+        self.add(us, Kind::Woken, by, |record| record.other = task(tid))
+    }
+
+    /// A thread is about to leave the CPU in a system call.
+    pub fn in_call(&mut self, us: u64, tid: u32, number: u32, argument: u64) -> &mut Trace {
+        self.add(us, Kind::SleepsIn, tid, |record| (record.detail, record.value) = (number, argument))
+    }
+
+    /// A thread is about to leave the CPU in a call on a file: of this kind and inode, at this socket, with a timeout in
+    /// milliseconds.
+    pub fn in_call_on(&mut self, us: u64, tid: u32, number: u32, what: On) -> &mut Trace {
+        self.in_call(us, tid, number, what.argument);
+        let record = self.records.last_mut().expect("a record");
+        record.socket = what.socket | what.expected;
+        record.other = Task { tid: what.named, pid: what.file | what.timeout_ms << 4 };
+        self
+    }
+
+    /// A timer wakes a thread.
+    pub fn woken_by_timer(&mut self, us: u64, tid: u32) -> &mut Trace {
+        self.add(us, Kind::Woken, NOBODY, |record| (record.other, record.value) = (task(tid), BY_TIMER))
+    }
+
+    /// `by` wakes a thread in this system call.
+    pub fn woken_in(&mut self, us: u64, by: u32, tid: u32, number: u32) -> &mut Trace {
+        self.add(us, Kind::Woken, by, |record| (record.other, record.value) = (task(tid), u64::from(number) + 1))
+    }
+
+    /// `by` wakes all threads at a futex, of which this is one.
+    pub fn woken_with_others(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
+        self.woken_in(us, by, tid, call::FUTEX);
+        self.records.last_mut().expect("a record").value |= WAKES_SEVERAL;
+        self
+    }
+
+    /// A question to 127.0.0.1 is sent on a socket that is not the service's own.
+    pub fn asks(&mut self, us: u64, tid: u32, socket: u64, port: u16, protocol: u8) -> &mut Trace {
+        self.elsewhere(us, Kind::Sent, tid, socket);
+        let record = self.records.last_mut().expect("a record");
+        record.detail = u32::from(port) | u32::from(protocol) << 16 | 2 << 24;
+        record.other.tid = u32::from_le_bytes([127, 0, 0, 1]);
+        self
+    }
+
+    /// A thread takes what another service answered; the last of it came at `came_us`.
+    pub fn took_answer(&mut self, us: u64, tid: u32, socket: u64, came_us: u64) -> &mut Trace {
+        self.elsewhere(us, Kind::Received, tid, socket);
+        let came_ns = at(came_us);
+        let record = self.records.last_mut().expect("a record");
+        record.other = Task { tid: came_ns as u32, pid: (came_ns >> 32) as u32 };
+        self
+    }
+
+    /// Something ended that took so long.
+    pub fn took(&mut self, us: u64, kind: Kind, tid: u32, length_us: u64, detail: u32) -> &mut Trace {
+        self.add(us, kind, tid, |record| (record.value, record.detail) = (length_us * 1_000, detail))
+    }
+
+    /// Something of this kind, with this detail, happens to a thread.
+    pub fn event(&mut self, us: u64, kind: Kind, tid: u32, detail: u32) -> &mut Trace {
+        self.add(us, kind, tid, |record| record.detail = detail)
+    }
+
+    /// The records in the order of time, numbered.
+    pub fn numbered(&self) -> Vec<Record> {
+        self.numbered_as_written(|record| record.at_ns)
+    }
+
+    /// The records in the order of time, with the numbers of the order in which they were written.
+    pub fn numbered_as_written(&self, written_ns: impl Fn(&Record) -> u64) -> Vec<Record> {
+        let mut records = self.records.clone();
+        records.sort_by_key(written_ns);
+        let mut last: BTreeMap<u32, u32> = BTreeMap::new();
+        for record in &mut records {
+            let seq = last.entry(record.cpu).or_default();
+            *seq += 1;
+            record.seq = *seq;
+        }
+        records.sort_by_key(|record| record.at_ns);
+        records
+    }
+
+    /// The requests of the trace.
+    pub fn timelines(&self) -> Vec<Timeline> {
+        build(Settings::default(), self.numbered())
+    }
+
+    /// The same, by a builder that is told something first.
+    pub fn told_by(&self, tell: impl FnOnce(&mut Builder)) -> Vec<Timeline> {
+        let mut builder = Builder::new(Settings::default());
+        tell(&mut builder);
+        build_with(builder, self.numbered())
+    }
+
+    /// Request number 1.
+    pub fn first(&self) -> Timeline {
+        self.timelines().into_iter().find(|timeline| timeline.request == 1).expect("request 1 has ended")
+    }
+}
+
+/// The requests that these records tell of.
+pub fn build(settings: Settings, records: impl IntoIterator<Item = Record>) -> Vec<Timeline> {
+    build_with(Builder::new(settings), records)
+}
+
+fn build_with(mut builder: Builder, records: impl IntoIterator<Item = Record>) -> Vec<Timeline> {
+    let mut timelines = Vec::new();
+    let mut out = |timeline| timelines.push(timeline);
+    for record in records {
+        builder.push(record, &mut out);
+    }
+    builder.finish(&mut out);
+    timelines
+}
+
+/// The spans of a timeline: from, to, in microseconds of the trace, and cause.
+pub fn parts(timeline: &Timeline) -> Vec<(u64, u64, Cause)> {
+    let us = |at_ns: u64| (at_ns - START_NS) / 1_000;
+    timeline.spans.iter().map(|span| (us(span.from_ns), us(span.to_ns), span.cause)).collect()
+}
+
+/// A thread, 1, that waits in `epoll_wait` and gets a request at 100 µs, which it takes up at 120 µs.
+pub fn request_is_taken_up() -> Trace {
+    let mut trace = Trace::new();
+    trace.add(0, Kind::SocketState, NOBODY, |record| (record.socket, record.detail) = (7, 3 << 16 | 1));
+    trace.comes(1, 1).sleeps(2, 1);
+    trace.ready(100, 7, 10).woken(102, NOBODY, 1).comes(110, 1);
+    trace.received(120, 1, 7, 10, 1).started(120, 1, 7, 1, 100);
+    trace
+}
+
+/// The response to that request is sent by `tid` at `us` and leaves at once.
+pub fn answered(trace: &mut Trace, us: u64, tid: u32) -> &mut Trace {
+    trace.transmitted(us, 7, 10).sent(us, tid, 7, 10, 1).finished(us, tid, 7, 1, 120)
+}

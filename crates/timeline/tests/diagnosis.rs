@@ -1,0 +1,268 @@
+//! What made requests slow, from timelines written by hand.
+
+use sidelane_timeline::cause::Cause::{self, *};
+use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Known, Objective};
+use sidelane_timeline::diagnosis::{Diagnosis, Finding, TracerCost};
+use sidelane_timeline::record::{Kind, Kinds, Task};
+use sidelane_timeline::timeline::{Incomplete, Span, Timeline};
+use sidelane_timeline::wait::{Doing, Ended, Object, Peer, TCP, UDP, Wait, call};
+
+const MS: u64 = 1_000_000;
+
+/// A request whose time went to these causes.
+fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
+    let (from_ns, mut at_ns) = (1_000_000 * request, 1_000_000 * request);
+    let mut span = |&(cause, length_ns): &(Cause, u64)| {
+        at_ns += length_ns;
+        let by_pid = if cause == RunQueue { 900 } else { 0 };
+        let ends = (at_ns - length_ns, at_ns);
+        Span {
+            from_ns: ends.0,
+            to_ns: ends.1,
+            cause,
+            tid: 1,
+            cpu: None,
+            by_tid: by_pid,
+            by_pid,
+            detail: 0,
+            behind: 0,
+            wait: None,
+        }
+    };
+    let spans: Vec<Span> = times.iter().map(&mut span).collect();
+    let ends = (from_ns, at_ns);
+    Timeline {
+        request,
+        socket: 7,
+        peer_port: 0,
+        arrived_ns: ends.0,
+        started_ns: ends.0,
+        finished_ns: ends.1,
+        ended_ns: ends.1,
+        spans,
+        incomplete: None,
+    }
+}
+
+fn diagnoser(objective: Objective) -> Diagnoser {
+    let mut diagnoser = Diagnoser::new(DiagnoserSettings { objective, ..DiagnoserSettings::default() });
+    (1..=1_000).for_each(|request| diagnoser.add(&timeline(request, &[(RunQueue, 10_000), (OnCpu, 300_000)])));
+    diagnoser
+}
+
+fn diagnose(diagnoser: &Diagnoser) -> Diagnosis {
+    diagnoser.diagnose(&|task: Task| (task.pid == 900).then(|| "stress".to_owned()))
+}
+
+#[track_caller]
+fn finding(diagnosis: &Diagnosis, cause: Cause) -> &Finding {
+    diagnosis.findings.iter().find(|finding| finding.cause == cause).expect("such a finding")
+}
+
+#[test]
+fn causes_are_ranked_by_the_tail_time_that_they_explain() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    diagnoser.add(&timeline(2_001, &[(RunQueue, 10 * MS), (OnCpu, 300_000)]));
+    diagnoser.add(&timeline(2_002, &[(RunQueue, 10_000), (OnCpu, 300_000), (Nagle, 40 * MS)]));
+    diagnoser.add(&timeline(2_003, &[(RunQueue, 5 * MS), (OnCpu, 300_000)]));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.mixed), (1_003, 3, 0));
+    let causes: Vec<(Cause, u64)> =
+        diagnosis.findings.iter().map(|finding| (finding.cause, finding.requests)).collect();
+    assert_eq!(causes, [(Nagle, 1), (RunQueue, 2)]);
+    assert_eq!(finding(&diagnosis, Nagle).examples, [2_002]);
+    assert_eq!(finding(&diagnosis, RunQueue).examples, [2_001, 2_003]);
+    assert!(finding(&diagnosis, Nagle).advice.contains("TCP_NODELAY"));
+    let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    let evidence = &finding(&diagnosis, RunQueue).evidence;
+    assert_eq!(evidence[0], "in 2 of 3 slow requests, 7.5 ms above the normal on average");
+    assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms together, 10.0 ms at once");
+}
+
+#[test]
+fn what_the_tracer_took_is_its_cost_and_no_cause() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let by_tracer = timeline(2_001, &[(Tracer, 3 * MS), (OnCpu, 1_900_000)]);
+    let by_disk = timeline(2_002, &[(Disk, 9 * MS), (Tracer, MS), (OnCpu, 300_000)]);
+    let not_slow = timeline(2_003, &[(Tracer, 100_000), (OnCpu, 300_000)]);
+    [&by_tracer, &by_disk, &not_slow].into_iter().for_each(|timeline| diagnoser.add(timeline));
+    assert_eq!((diagnoser.claim(&by_tracer), diagnoser.claim(&by_disk)), (None, Some(Disk)));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.mixed), (2, 0));
+    let causes: Vec<(Cause, u64)> = diagnosis.findings.iter().map(|found| (found.cause, found.requests)).collect();
+    assert_eq!(causes, [(Disk, 1)]);
+    assert_eq!((diagnosis.tail_ns, finding(&diagnosis, Disk).share), (9 * MS, 1.0));
+    let cost = TracerCost { delayed: 3, longest_ns: 3 * MS, made_slow: 1, tail_ns: 4 * MS };
+    assert_eq!(diagnosis.tracer, cost);
+    assert!((cost.share(diagnosis.tail_ns) - 4.0 / 13.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_cause_that_does_not_explain_most_is_not_claimed() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mixed = timeline(2_001, &[(RunQueue, 4 * MS), (Disk, 4 * MS), (Lock, 4 * MS), (OnCpu, 300_000)]);
+    diagnoser.add(&mixed);
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.mixed), (1, 1));
+    assert!(diagnosis.findings.iter().all(|finding| finding.requests == 0));
+    assert_eq!(diagnoser.claim(&mixed), None);
+}
+
+#[test]
+fn what_batch_cost_is_what_work_beside_it_took_longer() {
+    let mut diagnoser = diagnoser(Objective::Latency(MS / 2));
+    let slow = timeline(2_001, &[(RunQueue, 10_000), (OnCpu, 100_000), (Sibling, 600_000)]);
+    diagnoser.add(&slow);
+    assert_eq!(diagnoser.claim(&slow), Some(Sibling));
+    let diagnosis = diagnose(&diagnoser);
+    let longer_ns = finding(&diagnosis, Sibling).tail_ns;
+    assert!((380_000..=400_000).contains(&longer_ns), "{longer_ns}");
+    assert!(finding(&diagnosis, Sibling).advice.contains("sidelane run"));
+}
+
+#[test]
+fn without_an_objective_the_slowest_hundredth_is_slow() {
+    let mut diagnoser = diagnoser(Objective::Percentile(0.99));
+    (2_001..=2_008).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, 5 * MS), (OnCpu, 300_000)])));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.findings[0].cause, diagnosis.findings[0].requests), (8, Disk, 8));
+    assert!((310_000..350_000).contains(&diagnosis.slo_ns), "{}", diagnosis.slo_ns);
+}
+
+#[test]
+fn requests_whose_way_is_not_known_count_apart() {
+    let mut diagnoser = diagnoser(Objective::Latency(MS));
+    let slow = Timeline { incomplete: Some(Incomplete::Lost), ..timeline(2_001, &[(NotExplained, 9 * MS)]) };
+    diagnoser.add(&slow);
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.incomplete), (1_000, 0, 1));
+    assert!(diagnosis.findings.is_empty() && diagnoser.claim(&slow).is_none());
+}
+
+#[test]
+fn what_cannot_be_told_is_said_with_the_kinds_that_are_missing() {
+    let kinds = Kinds::all().without(Kind::Softirq).without(Kind::Stolen);
+    let diagnoser = Diagnoser::new(DiagnoserSettings { kinds, ..DiagnoserSettings::default() });
+    let expected = [(Interrupt, "no records of this kind: Softirq"), (Stolen, "no records of this kind: Stolen")];
+    assert_eq!(diagnose(&diagnoser).cannot_tell, expected.map(|(cause, why)| (cause, why.to_owned())));
+}
+
+#[test]
+fn the_slowest_are_kept_and_the_distribution_has_all() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    (2_001..2_100).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, request * 10_000)])));
+    let slowest: Vec<u64> = diagnoser.slowest().map(|timeline| timeline.request).collect();
+    assert_eq!((slowest.len(), slowest[0], slowest[49]), (50, 2_099, 2_050));
+    assert!(diagnoser.timeline(2_099).is_some() && diagnoser.timeline(2_001).is_none());
+    let bars = diagnoser.bars();
+    assert_eq!(bars.iter().map(|bar| bar.requests).sum::<u64>(), 1_099);
+    assert!(bars.windows(2).all(|pair| pair[0].to_ns <= pair[1].from_ns));
+    let disk_ns: u64 =
+        bars.iter().flat_map(|bar| &bar.causes).filter(|(cause, _)| *cause == Disk).map(|(_, ns)| ns).sum();
+    assert_eq!(disk_ns, (2_001..2_100).map(|request| request * 10_000).sum::<u64>());
+}
+
+#[test]
+fn memory_does_not_grow_with_the_requests_and_sums_stay_about_right() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    for request in 0..200_000 {
+        let slow = timeline(10_000 + request, &[(Disk, 5 * MS + request % 100), (OnCpu, 300_000)]);
+        diagnoser.add(if request % 10 == 0 { &slow } else { continue });
+    }
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, finding(&diagnosis, Disk).requests), (20_000, 20_000));
+    let expected_ns = 20_000 * 5 * MS;
+    assert!(finding(&diagnosis, Disk).tail_ns.abs_diff(expected_ns) < expected_ns / 100);
+    assert!(diagnoser.bytes() < 4 << 20, "{}", diagnoser.bytes());
+}
+
+/// Knows a process at each address, and its name.
+struct Machine;
+
+impl Known for Machine {
+    fn name(&self, task: Task) -> Option<String> {
+        (task.pid == 42).then(|| "python3".to_owned())
+    }
+
+    fn process_at(&self, _: Peer) -> Option<u32> {
+        Some(42)
+    }
+
+    fn reader_of(&self, _: u32) -> Option<u32> {
+        Some(42)
+    }
+}
+
+/// What is said of requests whose time went to this wait: the evidence and the advice.
+fn said_of(cause: Cause, by: Task, wait: Wait) -> (String, String) {
+    let mut diagnoser = diagnoser(Objective::Latency(MS));
+    let mut slow = timeline(2_000, &[(cause, 200 * MS)]);
+    (slow.spans[0].wait, slow.spans[0].by_tid, slow.spans[0].by_pid) = (Some(wait), by.tid, by.pid);
+    diagnoser.add(&slow);
+    let diagnosis = diagnoser.diagnose(&Machine);
+    let finding = finding(&diagnosis, cause);
+    (finding.evidence[1].clone(), finding.advice.clone())
+}
+
+const NONE: Task = Task { tid: 0, pid: 0 };
+
+#[test]
+fn a_service_is_told_by_address_process_and_next_command() {
+    let peer = |protocol| Peer::Address([127, 0, 0, 1].into(), 9_191, protocol);
+    let (seen, advice) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    assert!(seen.starts_with("127.0.0.1:9191 (python3, process 42) had not answered: "), "{seen}");
+    assert!(advice.starts_with("`sidelane trace --service port:9191` "), "{advice}");
+    let (seen, _) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
+    assert!(seen.contains("share the connection"), "{seen}");
+    let (seen, advice) = said_of(Retransmission, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    assert!(seen.starts_with("a segment of a question to 127.0.0.1:9191 (python3, process 42) was lost"), "{seen}");
+    assert!(advice.contains("`ss -tin dst 127.0.0.1`"), "{advice}");
+    let by = Task { tid: 42, pid: 42 };
+    let (seen, advice) = said_of(ServiceQueue, by, Wait::for_answer(Some(peer(TCP)), false));
+    let expected =
+        "worked on others; the answer of 127.0.0.1:9191 (python3, process 42) had come, and it had not read it";
+    assert!(seen.contains(expected) && advice.contains("keep long work off that thread"), "{seen}\n{advice}");
+    // The thread had asked before, and now sleeps.
+    let (_, advice) = said_of(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
+    assert!(!advice.contains("Unix sockets"), "{advice}");
+    let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };
+    let (seen, advice) = said_of(NoAnswer, NONE, timeout);
+    let expected = "no answer from 127.0.0.1:9191/udp (python3, process 42) within the 200 ms that the program allows";
+    assert!(seen.starts_with(expected) && !advice.contains("--service port"), "{seen}\n{advice}");
+}
+
+#[test]
+fn who_holds_and_who_reads_is_told_with_what_it_did() {
+    let by = Task { tid: 42, pid: 42 };
+    let doing = |doing, wait| Wait { doing, ..wait };
+    let write = Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() };
+    let (seen, _) = said_of(Full, by, doing(Doing::Slept, write));
+    let expected = "write to a pipe that was full; its reader is python3, process 42, which slept until a set time: ";
+    assert!(seen.starts_with(expected), "{seen}");
+    let session = Wait { call: Some(call::EPOLL_WAIT), of_session: true, ..Wait::default() };
+    let (seen, _) = said_of(Lock, by, doing(Doing::Slept, session));
+    assert!(
+        seen.starts_with("lock that python3, process 42, held for 200.0 ms and slept until a set time: "),
+        "{seen}"
+    );
+    let root = Task { tid: 9, pid: 9 };
+    let file = Wait { call: Some(call::FLOCK), object: Object::File(5, 77), root, ..Wait::default() };
+    let (seen, _) = said_of(Lock, by, doing(Doing::Ran, file));
+    let expected =
+        "python3, thread 42 of process 42 held the lock on file 5 and waited for thread 9 of process 9, which ran";
+    assert!(seen.starts_with(expected), "{seen}");
+}
+
+#[test]
+fn a_connection_and_a_hand_over_are_told() {
+    let peer = Peer::Address([127, 0, 0, 1].into(), 9_191, TCP);
+    let (seen, _) = said_of(Connect, NONE, Wait::for_answer(Some(peer), false));
+    assert!(seen.starts_with("the connection to 127.0.0.1:9191 (python3, process 42) was not there yet"), "{seen}");
+    let by = Task { tid: 42, pid: 42 };
+    for (number, how) in [(call::EXIT, "ended"), (call::EXIT_GROUP, "ended"), (call::WRITE, "woke it")] {
+        let wait = Wait { call: Some(call::FUTEX), ended: Ended::Thread(Some(number)), ..Wait::default() };
+        let (seen, _) = said_of(HandOver, by, wait);
+        assert!(seen.starts_with("its thread waited") && seen.contains(&format!("process 42 {how}")), "{seen}");
+    }
+}

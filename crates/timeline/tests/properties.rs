@@ -1,0 +1,341 @@
+//! Timelines of any records: sound ones that come out of order or are lost, and nonsense.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_timeline::record::{Kind, RECORD_SIZE, Record, Task, leave};
+use sidelane_timeline::timeline::Timeline;
+use sidelane_timeline::wait::Doing;
+
+const CASES: u32 = 10_000;
+
+/// Spans lie end to end from the first to the last moment, and an incomplete one says nothing.
+fn is_tiled(timeline: &Timeline) -> bool {
+    let ends: Vec<u64> = timeline.spans.iter().map(|span| span.to_ns).collect();
+    let begins = timeline.spans.iter().map(|span| span.from_ns);
+    let expected = std::iter::once(timeline.arrived_ns).chain(ends.iter().copied());
+    let sum_ns: u64 = timeline.spans.iter().map(|span| span.length_ns()).sum();
+    begins.zip(expected).all(|(begin, end)| begin == end)
+        && ends.last().is_none_or(|end| *end == timeline.ended_ns)
+        && timeline.spans.iter().all(|span| span.from_ns < span.to_ns)
+        && sum_ns == timeline.latency_ns()
+}
+
+/// Something that happens to a thread while it has a request.
+#[derive(Debug, Clone, Copy)]
+enum Episode {
+    Works,
+    IsPreempted,
+    Faults,
+    WaitsForLock,
+    Sleeps,
+    ReadsDisk,
+    IsInterrupted,
+    IsStolenFrom,
+    Asks,
+    HandsOver,
+    IsThrottled,
+}
+
+/// A request of a service with three threads: how long it comes after the last one, on which connection, and what
+/// happens.
+#[derive(Debug, Clone)]
+struct Plan {
+    gap_us: u64,
+    connection: u64,
+    parts: bool,
+    episodes: Vec<(Episode, u64)>,
+    holds_response: bool,
+}
+
+fn plans() -> impl Strategy<Value = Vec<Plan>> {
+    use Episode::*;
+    let episode = prop::sample::select(vec![
+        Works,
+        IsPreempted,
+        Faults,
+        WaitsForLock,
+        Sleeps,
+        ReadsDisk,
+        IsInterrupted,
+        IsStolenFrom,
+        Asks,
+        HandsOver,
+        IsThrottled,
+    ]);
+    let plan = (2_u64..500, 1_u64..4, any::<bool>(), vec((episode, 20_u64..900), 0..5), any::<bool>()).prop_map(
+        |(gap_us, connection, parts, episodes, holds_response)| Plan {
+            gap_us,
+            connection,
+            parts,
+            episodes,
+            holds_response,
+        },
+    );
+    vec(plan, 1..8)
+}
+
+/// Writes a trace of such a service. Each thread has a CPU of its own.
+struct Writer {
+    trace: Trace,
+    us: u64,
+    sent: BTreeMap<u64, u32>,
+}
+
+const HELPER: u32 = 2;
+const HOLDER: u32 = 3;
+
+impl Writer {
+    fn on(&mut self, cpu: u32) {
+        self.trace.on_cpu(cpu);
+    }
+
+    fn step(&mut self, us: u64) -> u64 {
+        self.us += us;
+        self.us
+    }
+
+    /// Thread 1 sleeps for so long, until `by` wakes it.
+    fn sleeps(&mut self, us: u64, why: u32, by: u32) {
+        let at = self.step(1);
+        self.trace.switched(at, 1, NOBODY, why);
+        let at = self.step(us);
+        self.trace.woken(at, by, 1);
+        self.on(if by == NOBODY { 0 } else { by - 1 });
+        let at = self.step(3);
+        self.trace.comes(at, 1);
+    }
+
+    fn episode(&mut self, episode: Episode, us: u64) {
+        let at = self.step(2);
+        match episode {
+            Episode::Works => self.us += us,
+            Episode::IsPreempted => {
+                self.trace.switched(at, 1, 901, leave::PREEMPTED).switched(at + us, 901, 1, leave::PREEMPTED);
+                self.us += us;
+            }
+            Episode::Faults => {
+                self.trace.event(at, Kind::PageFault, 1, 1).event(at + us, Kind::PageFault, 1, 2);
+                self.us += us;
+            }
+            Episode::WaitsForLock => {
+                self.trace.in_call(at, 1, 202, 0xbeef);
+                self.sleeps(us, leave::SLEEPS, HOLDER);
+            }
+            Episode::Sleeps => {
+                self.trace.in_call(at, 1, 35, 0);
+                self.sleeps(us, leave::SLEEPS, NOBODY);
+            }
+            Episode::ReadsDisk => {
+                self.trace.event(at + us, Kind::DiskCompleted, 1, 8 << 20);
+                self.sleeps(us + 2, leave::BLOCKED, NOBODY);
+            }
+            Episode::IsInterrupted => {
+                self.trace.took(at + us, Kind::Interrupt, NOBODY, us, 40);
+                self.us += us;
+            }
+            Episode::IsStolenFrom => {
+                self.trace.took(at + us, Kind::Stolen, NOBODY, us, 0);
+                self.us += us;
+            }
+            Episode::Asks => {
+                self.trace.elsewhere(at, Kind::Sent, 1, 99);
+                self.sleeps(us, leave::SLEEPS, NOBODY);
+                let at = self.step(2);
+                self.trace.elsewhere(at, Kind::Received, 1, 99);
+            }
+            Episode::HandsOver => {
+                self.trace.woken(at, 1, HELPER).comes(at + 4, HELPER).on_cpu(HELPER - 1);
+                self.sleeps(us + 5, leave::SLEEPS, HELPER);
+                let at = self.step(1);
+                self.trace.sleeps(at, HELPER).on_cpu(HELPER - 1);
+            }
+            Episode::IsThrottled => {
+                self.trace.switched(at, 1, NOBODY, leave::PREEMPTED).event(at + 1, Kind::Throttled, 1, 1);
+                self.trace.event(at + us, Kind::Throttled, 1, 0).comes(at + us + 1, 1);
+                self.us += us + 1;
+            }
+        }
+    }
+
+    fn request(&mut self, number: u64, plan: &Plan) {
+        let socket = plan.connection;
+        let arrived = self.step(plan.gap_us);
+        if plan.parts {
+            self.trace.ready(arrived - 1, socket, number as u32 * 10 + 5);
+        }
+        self.trace.ready(arrived, socket, number as u32 * 10 + 10);
+        let at = self.step(2);
+        self.trace.woken(at, NOBODY, 1);
+        let at = self.step(5);
+        self.trace.comes(at, 1);
+        let started = self.step(3);
+        self.trace.received(started, 1, socket, number as u32 * 10 + 10, number);
+        self.trace.started(started, 1, socket, number, arrived);
+        for &(episode, us) in &plan.episodes {
+            self.episode(episode, us);
+        }
+        let at = self.step(4);
+        let end = self.sent.entry(socket).or_insert(1_000);
+        *end += 10;
+        let end = *end;
+        if !plan.holds_response {
+            self.trace.transmitted(at, socket, end);
+        }
+        self.trace.sent(at + 1, 1, socket, end, number).finished(at + 2, 1, socket, number, started);
+        let at = self.step(6);
+        self.trace.sleeps(at, 1);
+        if plan.holds_response {
+            let at = self.step(300);
+            self.trace.transmitted(at, socket, end);
+        }
+    }
+}
+
+fn write(plans: &[Plan]) -> Vec<Record> {
+    let mut writer = Writer { trace: Trace::new(), us: 10, sent: BTreeMap::new() };
+    for connection in 1..4 {
+        writer.trace.add(0, Kind::SocketState, NOBODY, |record| {
+            (record.socket, record.detail) = (connection, 3 << 16 | 1);
+        });
+        writer.trace.transmitted(1, connection, 1_000);
+    }
+    for tid in [1, HELPER] {
+        writer.trace.comes(2, tid).on_cpu(tid - 1).sleeps(3, tid).on_cpu(tid - 1);
+    }
+    writer.trace.comes(2, HOLDER).on_cpu(HOLDER - 1);
+    for (number, plan) in (1..).zip(plans) {
+        writer.request(number, plan);
+    }
+    writer.trace.numbered()
+}
+
+/// The requests by number.
+fn told(given: impl IntoIterator<Item = Record>) -> BTreeMap<u64, Timeline> {
+    build(Settings::default(), given).into_iter().map(|timeline| (timeline.request, timeline)).collect()
+}
+
+/// Whether no record of its CPU comes after this one. A ring never loses these: new records overwrite old ones.
+fn is_last(records: &[Record], index: usize) -> bool {
+    records[index + 1..].iter().all(|record| record.cpu != records[index].cpu)
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let kind = prop::sample::select(Kind::ALL.to_vec());
+    let small = (0_u32..5, 0_u32..5, 0_u64..5, 0_u64..6, 0_u32..4, 0_u32..5);
+    let value = prop_oneof![0_u64..2_000, (0_u64..5_000_000).prop_map(|ns| START_NS + ns), any::<u64>()];
+    (0_u64..5_000_000, kind, small, 0_u32..40, value).prop_map(|(after_ns, kind, small, seq, value)| {
+        let (tid, other, socket, request, cpu, detail) = small;
+        let task = |tid: u32| Task { tid, pid: tid.min(2) };
+        Record {
+            at_ns: START_NS + after_ns,
+            kind,
+            seq,
+            task: task(tid),
+            cpu,
+            detail,
+            other: task(other),
+            socket,
+            request,
+            value,
+        }
+    })
+}
+
+/// Without what the threads did that were waited for: less may be known of that.
+fn without_doing(mut timeline: Timeline) -> Timeline {
+    for wait in timeline.spans.iter_mut().filter_map(|span| span.wait.as_mut()) {
+        wait.doing = Doing::Unknown;
+    }
+    timeline
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_request_is_told_whole_and_its_spans_are_its_time(plans in plans()) {
+        let records = write(&plans);
+        let timelines = told(records.iter().copied());
+        prop_assert_eq!(timelines.len(), plans.len());
+        for timeline in timelines.values() {
+            prop_assert!(timeline.incomplete.is_none() && is_tiled(timeline), "{:?}", timeline);
+        }
+    }
+
+    #[test]
+    fn the_order_of_records_within_the_horizon_does_not_matter(
+        plans in plans(),
+        late_ns in vec(0_u64..1_900_000, 400),
+    ) {
+        let records = write(&plans);
+        let mut order: Vec<(u64, Record)> =
+            records.iter().zip(late_ns.iter().cycle()).map(|(record, late_ns)| (record.at_ns + late_ns, *record)).collect();
+        order.sort_by_key(|(seen_ns, _)| *seen_ns);
+        let shuffled = told(order.into_iter().map(|(_, record)| record));
+        prop_assert_eq!(shuffled, told(records.iter().copied()));
+    }
+
+    #[test]
+    fn lost_records_never_lead_to_a_wrong_whole_timeline(plans in plans(), lost in vec(any::<prop::sample::Index>(), 1..4)) {
+        let records = write(&plans);
+        let right = told(records.iter().copied());
+        let lost = lost.iter().map(|index| index.index(records.len()));
+        let lost: Vec<usize> = lost.filter(|index| !is_last(&records, *index)).collect();
+        let kept = records.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, record)| *record);
+        for (number, timeline) in told(kept) {
+            prop_assert!(is_tiled(&timeline));
+            if timeline.incomplete.is_none() {
+                prop_assert_eq!(Some(without_doing(timeline)), right.get(&number).cloned().map(without_doing));
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_tiled_too(records in vec(any_record(), 0..120)) {
+        let mut builder = Builder::new(Settings::default());
+        let mut all_tiled = true;
+        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        for record in records {
+            builder.push(record, &mut out);
+        }
+        let bytes = builder.bytes();
+        builder.finish(&mut out);
+        prop_assert!(all_tiled && bytes < 10_000_000, "{}", bytes);
+    }
+
+    #[test]
+    fn any_bytes_do_no_harm(bytes in vec(any::<u8>(), RECORD_SIZE * 40)) {
+        let mut builder = Builder::new(Settings::default());
+        let mut all_tiled = true;
+        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        for chunk in bytes.chunks_exact(RECORD_SIZE) {
+            let mut record: [u8; RECORD_SIZE] = chunk.try_into().expect("a record's bytes");
+            record[8] %= 40;
+            record[9..12].fill(0);
+            if let Some(record) = Record::from_bytes(&record) {
+                builder.push(record, &mut out);
+            }
+        }
+        builder.finish(&mut out);
+        prop_assert!(all_tiled);
+    }
+}
+
+#[test]
+fn fuzzed_records_are_tiled_too() {
+    sidelane_testing::fuzz("trace-records", |bytes| {
+        let mut builder = Builder::new(Settings::default());
+        let mut all_tiled = true;
+        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        let records = bytes.as_chunks::<RECORD_SIZE>().0.iter().filter_map(Record::from_bytes);
+        records.for_each(|record| builder.push(record, &mut out));
+        builder.finish(&mut out);
+        assert!(all_tiled);
+    });
+}

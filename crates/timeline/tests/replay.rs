@@ -1,0 +1,146 @@
+//! A service with 20 000 requests a second, replayed: what is kept of it is bounded.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{NOBODY, START_NS, task};
+use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
+use sidelane_timeline::record::{Kind, Record, Task, leave};
+use sidelane_timeline::timeline::Timeline;
+
+const REQUESTS_PER_SECOND: u64 = 20_000;
+const BETWEEN_NS: u64 = 1_000_000_000 / REQUESTS_PER_SECOND;
+const CONNECTIONS: u64 = 64;
+const MEMORY_MAX: usize = 100_000_000;
+
+/// How a replay is made worse.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    /// Each request is answered, on CPU 0.
+    Calm,
+    /// Connections and threads come and do not go, requests are not answered, records are lost.
+    Bad,
+}
+
+struct Replay {
+    builder: Builder,
+    diagnoser: Diagnoser,
+    seq: u32,
+    records: u64,
+    whole: u64,
+    not_whole: u64,
+    longest_bytes: usize,
+}
+
+impl Replay {
+    fn new() -> Replay {
+        let objective = Objective::Latency(1_000_000);
+        Replay {
+            builder: Builder::new(Settings::default()),
+            diagnoser: Diagnoser::new(DiagnoserSettings { objective, ..DiagnoserSettings::default() }),
+            seq: 0,
+            records: 0,
+            whole: 0,
+            not_whole: 0,
+            longest_bytes: 0,
+        }
+    }
+
+    fn put(&mut self, at_ns: u64, kind: Kind, tid: u32, set: impl FnOnce(&mut Record)) {
+        self.seq = self.seq.wrapping_add(1).max(1);
+        self.records += 1;
+        let (task, other) = (task(tid), Task::default());
+        let (seq, cpu, detail) = (self.seq, 0, 0);
+        let mut record = Record { at_ns, kind, seq, task, cpu, detail, other, socket: 0, request: 0, value: 0 };
+        set(&mut record);
+        let Replay { builder, diagnoser, whole, not_whole, .. } = self;
+        builder.push(record, &mut |timeline: Timeline| {
+            let count = if timeline.incomplete.is_none() { &mut *whole } else { &mut *not_whole };
+            *count += 1;
+            diagnoser.add(&timeline);
+        });
+    }
+
+    /// A request as redis has it: 40 µs long, and each thousandth a hundred times as long.
+    fn request(&mut self, number: u64, manner: Manner) {
+        let is_bad = manner == Manner::Bad && number.is_multiple_of(10);
+        let at_ns = START_NS + number * BETWEEN_NS;
+        let socket = if is_bad { 1_000 + number } else { 1 + number % CONNECTIONS };
+        let tid = if is_bad { 1_000 + (number % 1_000_000) as u32 } else { 1 };
+        let seq = (number / CONNECTIONS) as u32 * 100;
+        let on_socket = |record: &mut Record| (record.socket, record.request) = (socket, number);
+        self.put(at_ns, Kind::DataReady, NOBODY, |record| (record.socket, record.detail) = (socket, seq));
+        self.put(at_ns + 1_000, Kind::Woken, NOBODY, |record| record.other = task(tid));
+        self.put(at_ns + 3_000, Kind::Switched, NOBODY, |record| {
+            (record.other, record.value) = (task(tid), at_ns + 1_000);
+        });
+        self.put(at_ns + 5_000, Kind::Received, tid, |record| {
+            on_socket(record);
+            record.detail = seq;
+        });
+        self.put(at_ns + 5_000, Kind::RequestStarted, tid, |record| {
+            on_socket(record);
+            record.value = at_ns;
+        });
+        if !is_bad {
+            self.answer(at_ns, number, socket, seq);
+        } else if number.is_multiple_of(1_000) {
+            self.seq += 1;
+        }
+        self.put(at_ns + 44_000, Kind::Switched, tid, |record| record.detail = leave::SLEEPS);
+    }
+
+    fn answer(&mut self, at_ns: u64, number: u64, socket: u64, seq: u32) {
+        let left = |record: &mut Record| {
+            (record.socket, record.request, record.detail, record.value) = (socket, number, seq, 100);
+        };
+        self.put(at_ns + 40_000, Kind::Transmitted, 1, left);
+        self.put(at_ns + 41_000, Kind::Sent, 1, left);
+        self.put(at_ns + 41_000, Kind::RequestFinished, 1, |record| {
+            left(record);
+            (record.detail, record.value) = (1, at_ns + 5_000);
+        });
+    }
+
+    fn run(&mut self, requests: u64, manner: Manner) {
+        for number in 1..=requests {
+            self.request(number, manner);
+            if number.is_multiple_of(REQUESTS_PER_SECOND / 4) {
+                self.longest_bytes = self.longest_bytes.max(self.builder.bytes() + self.diagnoser.bytes());
+            }
+        }
+    }
+}
+
+#[test]
+fn each_request_of_ten_seconds_is_whole_and_little_is_kept() {
+    let mut replay = Replay::new();
+    replay.run(10 * REQUESTS_PER_SECOND, Manner::Calm);
+    let not_yet = 10 * REQUESTS_PER_SECOND - replay.whole;
+    assert!(replay.not_whole == 0 && not_yet < REQUESTS_PER_SECOND, "{not_yet}");
+    assert!(replay.longest_bytes < MEMORY_MAX / 4, "{}", replay.longest_bytes);
+}
+
+#[test]
+fn whatever_never_ends_memory_is_bounded() {
+    let mut replay = Replay::new();
+    replay.run(40 * REQUESTS_PER_SECOND, Manner::Bad);
+    assert!(replay.longest_bytes < MEMORY_MAX, "{}", replay.longest_bytes);
+    assert!(replay.whole > 0 && replay.not_whole > 0);
+}
+
+/// `TALE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`
+#[test]
+#[ignore = "takes as long as a day of 20 000 requests a second takes to replay: half an hour"]
+fn a_day_is_kept_in_a_hundred_megabytes() {
+    let hours: u64 = std::env::var("TALE_HOURS").ok().and_then(|hours| hours.parse().ok()).unwrap_or(24);
+    let mut replay = Replay::new();
+    let begin = Instant::now();
+    replay.run(hours * 3_600 * REQUESTS_PER_SECOND, Manner::Calm);
+    let (seconds, records) = (begin.elapsed().as_secs_f64(), replay.records);
+    println!("{records} records in {seconds:.0} s: {:.2} million a second", records as f64 / seconds / 1e6);
+    println!("at most {:.1} MB; {} whole, {} not", replay.longest_bytes as f64 / 1e6, replay.whole, replay.not_whole);
+    assert!(replay.longest_bytes < MEMORY_MAX && replay.not_whole == 0);
+}

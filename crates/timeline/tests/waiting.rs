@@ -1,0 +1,155 @@
+//! Requests that have no response yet, and those whose response does not end.
+
+mod common;
+
+use common::*;
+use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_timeline::ending::{Ending, Side, Unanswered};
+use sidelane_timeline::record::{Kind, Record};
+
+/// When the requests arrived that wait when these records have been read.
+fn waiting(records: Vec<Record>) -> Vec<u64> {
+    let mut builder = Builder::new(Settings::default());
+    records.into_iter().for_each(|record| builder.push(record, &mut |_| ()));
+    builder.finish(&mut |_| ());
+    builder.waiting().collect()
+}
+
+#[test]
+fn a_request_without_a_response_waits_since_it_arrived() {
+    let mut trace = request_is_taken_up();
+    assert_eq!(waiting(trace.numbered()), [at(100)]);
+    answered(&mut trace, 500, 1);
+    assert_eq!(waiting(trace.numbered()), []);
+}
+
+#[test]
+fn a_request_whose_response_may_be_lost_is_not_said_to_wait() {
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 500, 1).sleeps(510, 1).comes(9_000, 1);
+    let mut records = trace.numbered();
+    records.retain(|record| record.at_ns != at(500));
+    assert_eq!(waiting(records), []);
+}
+
+#[test]
+fn a_response_that_goes_on_for_long_is_a_stream() {
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 500, 1);
+    let streamed = |trace: &Trace| {
+        let mut builder = Builder::new(Settings::default());
+        trace.numbered().into_iter().for_each(|record| builder.push(record, &mut |_| ()));
+        builder.finish(&mut |_| ());
+        builder.counts().streamed
+    };
+    assert_eq!(streamed(&trace), 0);
+    trace.sent(101_000, 1, 7, 30, 1).finished(101_000, 1, 7, 1, 120);
+    assert_eq!(streamed(&trace), 1);
+}
+
+const ESTABLISHED: u32 = 1;
+const FIN_WAIT: u32 = 4;
+const CLOSED: u32 = 7;
+const CLOSE_WAIT: u32 = 8;
+const IN_VAIN: u64 = 0x100;
+
+/// The connection's state changes; `side` ended it first.
+fn state(trace: &mut Trace, us: u64, (old, new): (u32, u32), side: Side, flags: u64) {
+    trace.add(us, Kind::SocketState, NOBODY, |record| {
+        (record.socket, record.detail, record.value) = (7, old << 16 | new, side as u64 | flags);
+    });
+}
+
+/// Requests that were cut off, requests that were answered, and requests and one-way messages that wait.
+fn endings(trace: &Trace) -> (Vec<Unanswered>, usize, usize, u64) {
+    let (mut answered, mut builder) = (0, Builder::new(Settings::default()));
+    trace.numbered().into_iter().for_each(|record| builder.push(record, &mut |_| answered += 1));
+    builder.finish(&mut |_| answered += 1);
+    let cut = builder.take_unanswered().collect();
+    (cut, answered, builder.waiting().count(), builder.one_way())
+}
+
+fn cut_off(ended_us: u64, ending: Ending) -> Vec<Unanswered> {
+    vec![Unanswered { request: 1, arrived_ns: at(100), ended_ns: at(ended_us), ending }]
+}
+
+#[test]
+fn a_client_that_closes_while_it_waits_has_abandoned_its_request() {
+    let mut trace = request_is_taken_up();
+    state(&mut trace, 50_000, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
+    assert_eq!(endings(&trace), (vec![], 0, 0, 0), "whether it reads on is not known");
+    state(&mut trace, 90_000, (CLOSE_WAIT, CLOSED), Side::Client, 0);
+    assert_eq!(endings(&trace), (cut_off(50_000, Ending::Abandoned), 0, 0, 0));
+    let mut reset = request_is_taken_up();
+    state(&mut reset, 50_000, (ESTABLISHED, CLOSED), Side::Client, 0);
+    assert_eq!(endings(&reset), (cut_off(50_000, Ending::Abandoned), 0, 0, 0));
+}
+
+#[test]
+fn a_client_that_closes_its_sending_side_gets_its_response() {
+    let mut trace = request_is_taken_up();
+    state(&mut trace, 130, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
+    answered(&mut trace, 500, 1);
+    state(&mut trace, 600, (CLOSE_WAIT, CLOSED), Side::Client, 0);
+    assert_eq!(endings(&trace), (vec![], 1, 0, 0));
+}
+
+#[test]
+fn a_response_that_no_client_took_came_too_late() {
+    let mut trace = request_is_taken_up();
+    state(&mut trace, 50_000, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
+    answered(&mut trace, 80_000, 1);
+    state(&mut trace, 80_050, (CLOSE_WAIT, CLOSED), Side::Client, IN_VAIN);
+    assert_eq!(endings(&trace), (cut_off(50_000, Ending::Abandoned), 1, 0, 0), "its way explains why it was slow");
+}
+
+#[test]
+fn a_message_behind_which_its_client_closes_wants_no_response() {
+    let mut trace = request_is_taken_up();
+    state(&mut trace, 115, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
+    state(&mut trace, 5_000, (CLOSE_WAIT, CLOSED), Side::Client, 0);
+    assert_eq!(endings(&trace), (cut_off(115, Ending::NoAnswerWanted), 0, 0, 0));
+}
+
+#[test]
+fn a_connection_that_the_service_closes_is_not_abandoned() {
+    let mut trace = request_is_taken_up();
+    state(&mut trace, 50_000, (ESTABLISHED, FIN_WAIT), Side::Service, 0);
+    state(&mut trace, 50_100, (FIN_WAIT, CLOSED), Side::Service, 0);
+    assert_eq!(endings(&trace), (cut_off(50_000, Ending::ClosedByService), 0, 0, 0));
+}
+
+#[test]
+fn a_message_that_is_never_taken_up_is_abandoned_too() {
+    let mut trace = Trace::new();
+    trace.ready(100, 7, 10);
+    state(&mut trace, 50_000, (ESTABLISHED, CLOSED), Side::Client, 0);
+    let never = Unanswered { request: 0, ..cut_off(50_000, Ending::Abandoned)[0] };
+    assert_eq!(endings(&trace), (vec![never], 0, 0, 0));
+}
+
+#[test]
+fn messages_without_a_response_do_not_wait_for_one() {
+    let mut trace = request_is_taken_up();
+    let more = |trace: &mut Trace, number: u32| {
+        let us = 20_000 * u64::from(number);
+        trace.ready(us, 7, 10 + 10 * number).received(us + 10, 1, 7, 10 + 10 * number, 1);
+    };
+    (1..3).for_each(|number| more(&mut trace, number));
+    assert_eq!(endings(&trace), (vec![], 0, 1, 0), "it may be a request in parts");
+    more(&mut trace, 3);
+    assert_eq!(endings(&trace), (vec![], 0, 0, 1));
+    state(&mut trace, 900_000, (ESTABLISHED, CLOSED), Side::Client, 0);
+    assert_eq!(endings(&trace), (cut_off(900_000, Ending::NoAnswerWanted), 0, 0, 0));
+}
+
+#[test]
+fn a_request_in_many_parts_is_one_once_it_is_answered() {
+    let mut trace = request_is_taken_up();
+    for number in 1..9 {
+        let us = 20_000 * u64::from(number);
+        trace.ready(us, 7, 10 + 10 * number).received(us + 10, 1, 7, 10 + 10 * number, 1);
+    }
+    answered(&mut trace, 200_000, 1);
+    assert_eq!(endings(&trace), (vec![], 1, 0, 0));
+}

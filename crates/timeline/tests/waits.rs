@@ -1,0 +1,666 @@
+//! What a thread waited for, in traces written by hand.
+
+mod common;
+
+use common::*;
+use sidelane_timeline::cause::BY_OWN;
+use sidelane_timeline::cause::Cause::{self, *};
+use sidelane_timeline::record::{Kind, OWN_STACK, Tasks, leave};
+use sidelane_timeline::timeline::{Span, Timeline};
+use sidelane_timeline::wait::{Doing, Ended, Object, Peer, UDP, call};
+
+const FUTEX_WAIT: u32 = 128;
+const FUTEX_WAIT_BITSET: u32 = 128 | 9;
+const LOCK: u64 = 0x7f00_1000;
+
+/// The longest span of request `number`.
+#[track_caller]
+fn longest_of(trace: &Trace, number: u64) -> Span {
+    let timeline = trace.timelines().into_iter().find(|timeline| timeline.request == number).expect("it has ended");
+    assert_eq!(timeline.incomplete, None);
+    timeline.spans.into_iter().max_by_key(Span::length_ns).expect("a span")
+}
+
+#[track_caller]
+fn longest(trace: &Trace) -> Span {
+    longest_of(trace, 1)
+}
+
+fn local(port: u16, protocol: u8) -> Object {
+    Object::Service(Peer::Address([127, 0, 0, 1].into(), port, protocol))
+}
+
+#[test]
+fn a_timeout_after_a_question_is_no_answer() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 5_399, UDP);
+    let poll = On { timeout_ms: 200, ..On::default() };
+    trace.in_call_on(210, 1, call::POLL, poll).sleeps(210, 1).woken_by_timer(200_300, 1).comes(200_310, 1);
+    // The next question is answered.
+    trace.asks(200_320, 1, 9, 5_399, UDP).in_call_on(200_330, 1, call::POLL, poll).sleeps(200_330, 1);
+    trace.woken(200_400, NOBODY, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
+    answered(&mut trace, 200_500, 1);
+    let span = longest(&trace);
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(5_399, UDP), 200));
+    assert_eq!(wait.ended, Ended::Timer);
+    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+}
+
+/// The thread waits for 50 ms in `number`, until the timeout.
+fn slept_in(number: u32) -> Trace {
+    let mut trace = request_is_taken_up();
+    let wait = On { timeout_ms: 50, ..On::default() };
+    trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+    answered(&mut trace, 50_400, 1);
+    trace
+}
+
+const SLEEPING: [u32; 5] = [call::POLL, call::SELECT, call::RECVFROM, call::EPOLL_WAIT, call::IO_URING_ENTER];
+
+#[test]
+fn a_timeout_without_a_question_is_a_sleep() {
+    for number in SLEEPING {
+        assert_eq!(longest(&slept_in(number)).cause, Timer, "{number}");
+    }
+}
+
+#[test]
+fn a_timeout_of_an_event_loop_is_no_sleep() {
+    let is_loop = |number| matches!(number, call::EPOLL_WAIT | call::IO_URING_ENTER);
+    for number in SLEEPING {
+        let cause = if is_loop(number) { Inside } else { Timer };
+        // The thread has another client, which is connected and asks for nothing; or has gone.
+        let mut other = slept_in(number);
+        other.ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
+        other.transmitted(70, 8, 30).sent(70, 1, 8, 30, 2).finished(70, 1, 8, 2, 60);
+        let mut gone = other.clone();
+        gone.add(80, Kind::SocketState, NOBODY, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
+        assert_eq!((longest(&other).cause, longest(&gone).cause), (cause, Timer), "{number}");
+        // The runtime is known.
+        let mut runtime = slept_in(number);
+        runtime.event(10, Kind::Tasks, SERVICE, Tasks::Stay as u32);
+        assert_eq!(longest(&runtime).cause, cause, "{number}");
+    }
+}
+
+#[test]
+fn a_question_that_a_timeout_ends_is_no_answer_though_another_one_followed() {
+    for number in [call::EPOLL_WAIT, call::POLL] {
+        let mut trace = request_is_taken_up();
+        trace.asks(200, 1, 9, 53, UDP).asks(202, 1, 10, 6_379, 6).in_call(204, 1, number, 4).sleeps(204, 1);
+        trace.woken(206, NOBODY, 1).comes(207, 1).elsewhere(208, Kind::Received, 1, 10);
+        let wait = On { timeout_ms: 50, ..On::default() };
+        trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+        answered(&mut trace, 50_400, 1);
+        let span = longest(&trace);
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(53, UDP), 50), "{number}");
+    }
+}
+
+#[test]
+fn a_question_that_was_answered_is_over() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 5_399, UDP).in_call(205, 1, call::POLL, 0).sleeps(205, 1);
+    trace.woken(220, NOBODY, 1).comes(230, 1).elsewhere(240, Kind::Received, 1, 9);
+    let wait = On { timeout_ms: 50, ..On::default() };
+    trace.in_call_on(250, 1, call::POLL, wait).sleeps(250, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
+    answered(&mut trace, 50_400, 1);
+    assert_eq!(longest(&trace).cause, Timer);
+}
+
+#[test]
+fn a_connection_that_is_not_there_is_waited_for() {
+    let connect = |timer: bool| {
+        let mut trace = request_is_taken_up();
+        trace.asks(200, 1, 9, 81, 6);
+        trace.records.last_mut().expect("a record").kind = Kind::Connects;
+        let on = On { socket: 9, file: SOCKET, named: 2, ..On::default() };
+        trace.in_call_on(210, 1, call::CONNECT, on).sleeps(210, 1);
+        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        longest(&trace)
+    };
+    assert_eq!((connect(false).cause, connect(true).cause), (Connect, NoAnswer));
+    assert_eq!(connect(false).wait.expect("what it waited for").object, local(81, 6));
+}
+
+#[test]
+fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 81, 6);
+    trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, NOBODY, 1).comes(9_010, 1);
+    trace.asks(9_020, 1, 9, 81, 6).in_call(9_030, 1, call::EPOLL_WAIT, 4).sleeps(9_030, 1);
+    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    answered(&mut trace, 9_600, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Connect), timeline.of_cause_ns(Downstream)), (8_800_000, 480_000));
+}
+
+#[test]
+fn an_event_loop_sends_for_the_request_for_which_it_connected() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 81, 6);
+    trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    // Meanwhile it takes another request.
+    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
+    trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, NOBODY, 1).comes(410, 1);
+    trace.asks(420, 1, 9, 81, 6).in_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
+    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    answered(&mut trace, 9_600, 1);
+    trace.transmitted(9_700, 8, 30).sent(9_700, 1, 8, 30, 2).finished(9_700, 1, 8, 2, 320);
+    let timeline = trace.first();
+    let times = [Connect, Downstream, NoAnswer].map(|cause| timeline.of_cause_ns(cause));
+    assert_eq!(times, [200_000, 9_080_000, 0], "{timeline:?}");
+}
+
+/// Thread 1 waits at a futex until thread 5 wakes it.
+fn on_futex(trace: &mut Trace, named: u32, expected: u64, number: u32) {
+    let on = On { argument: LOCK, named, expected, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, number).comes(9_010, 1);
+    answered(trace, 9_100, 1);
+}
+
+#[test]
+fn a_condition_a_park_and_a_join_are_no_locks() {
+    let cause = |named, expected, number| {
+        let mut trace = request_is_taken_up();
+        on_futex(&mut trace, named, expected, number);
+        longest(&trace).cause
+    };
+    assert_eq!(cause(FUTEX_WAIT_BITSET, 0, call::FUTEX), HandOver, "a condition of glibc");
+    assert_eq!(cause(FUTEX_WAIT, 2 | OWN_STACK, call::FUTEX), HandOver, "a condition of musl");
+    assert_eq!(cause(FUTEX_WAIT, 0, call::FUTEX), HandOver, "a semaphore of C++");
+    assert_eq!(cause(FUTEX_WAIT, 1 << 31, call::FUTEX), HandOver, "a future of C++");
+    assert_eq!(cause(FUTEX_WAIT, 2, call::EXIT), HandOver, "a join");
+    assert_eq!(cause(FUTEX_WAIT, 2, call::FUTEX), Lock, "a mutex of glibc");
+    assert_eq!(cause(FUTEX_WAIT, 1 << 31 | 16, call::FUTEX), Lock, "a mutex of musl");
+    assert_eq!(cause(FUTEX_WAIT_BITSET, 2, call::FUTEX), Lock, "a mutex of Rust");
+}
+
+#[test]
+fn what_all_waiters_get_at_once_is_no_lock() {
+    let mut trace = Trace::new();
+    // Both threads wait and wake there, as at a barrier.
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_with_others(50, 1, 5).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_with_others(9_000, 5, 1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (HandOver, 5));
+}
+
+/// Thread 5 wakes thread 1 as if it gave a mutex back, and ends: in musl that is how it tells of its end.
+fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
+    let mut trace = request_is_taken_up();
+    trace.comes(200, 5).on_cpu(1);
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
+    before_its_end(&mut trace);
+    trace.switched(9_008, 5, NOBODY, leave::ENDED).on_cpu(1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    longest(&trace).cause
+}
+
+#[test]
+fn a_thread_that_ends_as_it_wakes_another_one_was_waited_for() {
+    assert_eq!(woken_by_a_thread_that_ends(|_| ()), HandOver);
+    let sleeps = |trace: &mut Trace| {
+        trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, NOBODY, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
+    };
+    assert_eq!(woken_by_a_thread_that_ends(sleeps), Lock);
+    let sends = |trace: &mut Trace| {
+        trace.asks(9_002, 5, 9, 5_399, UDP).on_cpu(1);
+    };
+    assert_eq!(woken_by_a_thread_that_ends(sends), Lock);
+}
+
+#[test]
+fn what_a_session_finds_out_for_another_one_is_no_lock() {
+    for (wakes_all, cause) in [(false, Lock), (true, HandOver)] {
+        let mut trace = request_is_taken_up();
+        trace.ready(50, 12, 10).received(60, 2, 12, 10, 2).on_cpu(1).started(60, 2, 12, 2, 50).on_cpu(1);
+        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 1 << 31, ..On::default() };
+        trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
+        match wakes_all {
+            true => trace.woken_with_others(9_000, 2, 1),
+            false => trace.woken_in(9_000, 2, 1, call::FUTEX),
+        };
+        trace.on_cpu(1).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        trace.sent(9_200, 2, 12, 30, 2).on_cpu(1).finished(9_200, 2, 12, 2, 60).on_cpu(1);
+        assert_eq!(longest(&trace).cause, cause, "{wakes_all}");
+    }
+}
+
+#[test]
+fn what_its_waiters_hold_in_turns_is_a_lock() {
+    let mut trace = Trace::new();
+    // Thread 5 waits there, too, and thread 1 wakes it.
+    let on = On { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    on_futex(&mut trace, FUTEX_WAIT_BITSET, 0, call::FUTEX);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.by_tid, span.detail), (Lock, 5, LOCK));
+    assert_eq!(span.wait.expect("what it waited for").doing, Doing::Ran);
+}
+
+#[test]
+fn before_its_thread_is_created_a_request_waits_for_the_one_that_creates_it() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    // Thread 5 accepts connections, and needs a lock for that, which thread 6 has.
+    trace.comes(20, 6).on_cpu(1).comes(30, 5).in_call_on(60, 5, call::FUTEX, on).sleeps(60, 5);
+    trace.ready(100, 7, 10).woken_in(9_000, 6, 5, call::FUTEX).on_cpu(1).comes(9_010, 5);
+    trace.woken_in(9_050, 5, 1, call::CLONE3).switched(9_060, 5, 1, leave::PREEMPTED);
+    trace.received(9_070, 1, 7, 10, 1).started(9_070, 1, 7, 1, 100);
+    answered(&mut trace, 9_200, 1);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.tid, span.by_tid, span.length_ns()), (Lock, 5, 6, 8_900_000));
+    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+}
+
+#[test]
+fn turns_with_a_timeout_are_one_wait_for_the_lock() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..On::default() };
+    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
+    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
+    trace.records.extend(request_is_taken_up().records);
+    for from_us in [210, 5_250, 10_300] {
+        let on = On { argument: LOCK + (from_us & 4), ..on };
+        trace.in_call_on(from_us, 1, call::FUTEX, on).sleeps(from_us, 1);
+        if from_us < 10_000 {
+            trace.woken_by_timer(from_us + 5_000, 1);
+        } else {
+            trace.woken_in(from_us + 2_000, 5, 1, call::FUTEX);
+        }
+        // After its first turn it waits for the CPU, which thread 5 has.
+        match from_us {
+            210 => trace.switched(5_240, 5, 1, leave::PREEMPTED),
+            5_250 => trace.comes(10_260, 1),
+            _ => trace.comes(12_310, 1),
+        };
+    }
+    answered(&mut trace, 12_400, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(Timer)), (12_030_000, 0));
+    assert!(timeline.spans.iter().filter(|span| span.cause == Lock).all(|span| span.by_tid == 5));
+}
+
+#[test]
+fn another_session_holds_the_lock_and_what_it_did_is_told() {
+    const OTHER: u32 = 950;
+    let mut trace = request_is_taken_up();
+    // A process of the service with a request of its own, which sleeps for a while and then signals.
+    trace.started(150, OTHER, 8, 2, 140).on_cpu(1);
+    trace.in_call(160, OTHER, call::EPOLL_WAIT, 3).on_cpu(1).sleeps(160, OTHER).on_cpu(1);
+    trace.woken_by_timer(50_000, OTHER).on_cpu(1).comes(50_010, OTHER).on_cpu(1);
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken_in(50_100, OTHER, 1, call::KILL).on_cpu(1).comes(50_110, 1);
+    trace.finished(50_200, OTHER, 8, 2, 150).on_cpu(1);
+    answered(&mut trace, 50_300, 1);
+    let span = longest(&trace);
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, span.by_tid, wait.of_session, wait.doing), (Lock, OTHER, true, Doing::Slept));
+}
+
+#[test]
+fn a_chain_of_waits_is_followed_to_its_end() {
+    let mut trace = request_is_taken_up();
+    // Thread 1 waits for 2, which waits for 3, which runs.
+    for (tid, by, cpu, end_us) in [(1, 2, 0, 9_000), (2, 3, 1, 8_990)] {
+        let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, expected: 2, ..On::default() };
+        trace.comes(150 + u64::from(tid), tid).on_cpu(cpu);
+        trace.in_call_on(200, tid, call::FUTEX, on).on_cpu(cpu).sleeps(200, tid).on_cpu(cpu);
+        trace.woken_in(end_us, by, tid, call::FUTEX).on_cpu(cpu + 1).comes(end_us + 5, tid).on_cpu(cpu);
+    }
+    trace.comes(100, 3).on_cpu(2);
+    answered(&mut trace, 9_100, 1);
+    let wait = longest(&trace).wait.expect("what it waited for");
+    assert_eq!((wait.doing, wait.root), (Doing::Ran, task(3)));
+}
+
+#[test]
+fn a_pipe_that_is_full_is_told_with_its_reader() {
+    let mut trace = request_is_taken_up();
+    let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
+    trace.in_call_on(210, 1, call::WRITE, on).sleeps(210, 1).woken_in(9_000, 901, 1, call::READ).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    let span = longest(&trace);
+    assert_eq!((span.cause, span.by_pid), (Full, STRANGER));
+    assert_eq!(span.wait.expect("what it waited for").object, Object::Pipe(4_711));
+}
+
+#[test]
+fn what_goes_from_a_pipe_to_a_socket_waits_for_the_socket_or_for_who_writes() {
+    for (by, cause) in [(NOBODY, SendBuffer), (901, HandOver)] {
+        let mut trace = request_is_taken_up();
+        let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
+        trace.in_call_on(210, 1, call::SPLICE, on).sleeps(210, 1).woken_in(9_000, by, 1, call::WRITE).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!(longest(&trace).cause, cause, "{by}");
+    }
+}
+
+#[test]
+fn a_lock_on_a_file_is_a_lock_of_the_process_that_gives_it_back() {
+    let mut trace = request_is_taken_up();
+    trace.in_call(210, 1, call::FLOCK, 5).sleeps(210, 1).woken_in(9_000, 901, 1, call::FLOCK).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_pid), (Lock, STRANGER));
+}
+
+/// Requests 1 and 2 are with one event loop, which then sleeps in `number` until `timer`.
+fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
+    let mut trace = request_is_taken_up();
+    trace.ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
+    trace.in_call(210, 1, number, 4).sleeps(210, 1);
+    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+    trace.transmitted(9_100, 7, 10).sent(9_100, 1, 7, 10, 1).finished(9_100, 1, 7, 1, 120);
+    trace.transmitted(9_200, 8, 30).sent(9_200, 1, 8, 30, 2).finished(9_200, 1, 8, 2, 140);
+    trace
+}
+
+#[test]
+fn an_event_loop_that_waits_for_events_is_not_busy() {
+    for number in [call::EPOLL_WAIT, call::POLL, call::SELECT, call::IO_URING_ENTER] {
+        let trace = two_on_a_loop(number, false);
+        assert_eq!((longest_of(&trace, 1).cause, longest_of(&trace, 2).cause), (Inside, Inside), "{number}");
+    }
+    // Whose timer it was is not known.
+    let by_timer = two_on_a_loop(call::EPOLL_WAIT, true);
+    assert_eq!((longest_of(&by_timer, 1).cause, longest_of(&by_timer, 2).cause), (Inside, Inside));
+    // A thread that reads is another request's.
+    assert_eq!(longest_of(&two_on_a_loop(call::READ, false), 1).cause, ServiceQueue);
+}
+
+#[test]
+fn disks_behind_io_uring_and_aio_are_disks() {
+    for number in [call::IO_URING_ENTER, call::IO_GETEVENTS, call::IO_PGETEVENTS] {
+        let mut trace = request_is_taken_up();
+        trace.in_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
+        trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!((longest(&trace).cause, longest(&trace).detail), (Disk, 8 << 20), "{number}");
+    }
+}
+
+#[test]
+fn a_worker_that_read_from_a_disk_for_it_waited_for_the_disk() {
+    let mut trace = request_is_taken_up();
+    trace.switched(150, NOBODY, 960, leave::PREEMPTED).on_cpu(1);
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.event(8_900, Kind::DiskCompleted, 960, 8 << 20).on_cpu(1);
+    trace.woken_in(9_000, 960, 1, call::KILL).on_cpu(1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!(longest(&trace).cause, Disk);
+}
+
+#[test]
+fn questions_of_two_requests_on_one_connection_share_it() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 6_379, 6);
+    trace.ready(210, 8, 20).received(220, 1, 8, 20, 2).started(220, 1, 8, 2, 210).asks(230, 1, 9, 6_379, 6);
+    trace.in_call(240, 1, call::EPOLL_WAIT, 4).sleeps(240, 1);
+    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    trace.transmitted(5_050, 7, 10).sent(5_050, 1, 7, 10, 1).finished(5_050, 1, 7, 1, 120);
+    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 220);
+    for (number, length_us) in [(1, 4_800), (2, 8_770)] {
+        let span = longest_of(&trace, number);
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((span.cause, span.length_ns(), wait.is_shared), (Downstream, length_us * 1_000, true), "{number}");
+    }
+}
+
+/// Thread 1 gives its request to thread 5, that of a client library, which asks another service. `meanwhile`, and then the
+/// answer comes, and thread 5 wakes thread 1.
+fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
+    let mut trace = request_is_taken_up();
+    trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);
+    trace.woken_in(200, 1, 5, call::WRITE).on_cpu(1).comes(205, 5).on_cpu(1);
+    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
+    trace.asks(220, 5, 9, 6_379, 6).on_cpu(1);
+    trace.in_call(230, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(230, 5).on_cpu(1);
+    meanwhile(&mut trace);
+    trace.woken(9_000, NOBODY, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
+    trace.elsewhere(9_020, Kind::Received, 5, 9).on_cpu(1);
+    trace.woken_in(9_030, 5, 1, call::FUTEX).on_cpu(1).comes(9_040, 1);
+    answered(&mut trace, 9_100, 1);
+    longest(&trace)
+}
+
+#[test]
+fn a_question_of_an_unknown_request_leaves_that_of_another_one_and_shares_its_connection() {
+    let unknown = |trace: &mut Trace| {
+        trace.comes(290, 6).on_cpu(2).asks(300, 6, 9, 6_379, 6).on_cpu(2).sleeps(310, 6).on_cpu(2);
+    };
+    let (alone, shared) = (asked_by_a_library(|_| ()), asked_by_a_library(unknown));
+    for (span, is_shared) in [(alone, false), (shared, true)] {
+        assert_eq!((span.cause, span.length_ns()), (Downstream, 8_780_000), "{is_shared}");
+        assert_eq!(span.wait.expect("what it waited for").is_shared, is_shared);
+    }
+}
+
+#[test]
+fn a_connection_that_is_lent_to_one_after_the_other_is_not_shared() {
+    let mut trace = request_is_taken_up();
+    trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    // The first request still computes when the second one asks.
+    trace.ready(5_030, 8, 20).received(5_040, 1, 8, 20, 2).started(5_040, 1, 8, 2, 5_030).asks(5_050, 1, 9, 6_379, 6);
+    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.transmitted(9_030, 7, 10).sent(9_030, 1, 7, 10, 1).finished(9_030, 1, 7, 1, 120);
+    trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 5_040);
+    let shared = |number| longest_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
+    let causes: [Cause; 2] = [1, 2].map(|number| longest_of(&trace, number).cause);
+    assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
+}
+
+/// Threads 1, 3 and 2 wait in turns for what thread 2 had first, each at a futex of its own; thread 2 slept with it.
+fn convoy(own_requests: bool) -> Trace {
+    let mut trace = request_is_taken_up();
+    let futex = |argument| On { argument, named: FUTEX_WAIT_BITSET, ..On::default() };
+    for (tid, cpu) in [(2, 1), (3, 2)] {
+        let (socket, number) = (u64::from(tid) + 10, u64::from(tid));
+        if own_requests {
+            trace.ready(50, socket, 10).received(60, tid, socket, 10, number).on_cpu(cpu);
+            trace.started(60, tid, socket, number, 50).on_cpu(cpu);
+        } else {
+            trace.comes(60, tid).on_cpu(cpu);
+        }
+    }
+    let sleep = On { timeout_ms: 9, ..futex(0x5000) };
+    trace.in_call_on(190, 2, call::FUTEX, sleep).on_cpu(1).sleeps(190, 2).on_cpu(1);
+    trace.in_call_on(200, 3, call::FUTEX, futex(0x6000)).on_cpu(2).sleeps(200, 3).on_cpu(2);
+    trace.in_call_on(210, 1, call::FUTEX, futex(0x7000)).sleeps(210, 1);
+    trace.woken_by_timer(9_000, 2).on_cpu(1).comes(9_005, 2).on_cpu(1);
+    trace.woken_in(9_010, 2, 3, call::FUTEX).on_cpu(1).comes(9_020, 3).on_cpu(2);
+    trace.woken_in(9_030, 3, 1, call::FUTEX).on_cpu(2).comes(9_040, 1);
+    answered(&mut trace, 9_100, 1);
+    for tid in [2, 3].into_iter().filter(|_| own_requests) {
+        let socket = u64::from(tid) + 10;
+        let number = u64::from(tid);
+        trace.sent(9_200, tid, socket, 30, number).on_cpu(tid - 1).finished(9_200, tid, socket, number, 60);
+        trace.on_cpu(tid - 1);
+    }
+    trace
+}
+
+#[test]
+fn what_threads_with_requests_of_their_own_hold_is_followed_to_the_one_that_had_it() {
+    let span = longest(&convoy(true));
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Doing::Slept, task(2)));
+    // Of threads without requests it is not known whether they held anything.
+    let span = longest(&convoy(false));
+    let wait = span.wait.expect("what it waited for");
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Doing::Slept, task(2)));
+}
+
+#[test]
+fn a_thread_that_takes_several_requests_up_holds_none_of_them_a_lock() {
+    let mut trace = convoy(true);
+    trace.ready(70, 19, 10).received(80, 3, 19, 10, 9).on_cpu(2).started(80, 3, 19, 9, 70).on_cpu(2);
+    assert_eq!(longest(&trace).cause, HandOver);
+}
+
+#[test]
+fn a_wait_that_a_signal_interrupts_goes_on() {
+    let mut trace = request_is_taken_up();
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken_by_timer(4_000, 1).comes(4_010, 1);
+    trace.event(4_015, Kind::SignalDelivered, 1, 14);
+    trace.in_call(4_030, 1, call::EPOLL_WAIT, 4).sleeps(4_030, 1);
+    trace.woken_in(9_000, 901, 1, call::KILL).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (8_760_000, 0));
+    // Without a signal the first wait is one of its own.
+    trace.records.retain(|record| record.kind != Kind::SignalDelivered);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (4_970_000, 3_790_000));
+}
+
+#[test]
+fn a_sleep_whose_end_is_not_recorded_ends_with_what_the_thread_does_next() {
+    let mut trace = request_is_taken_up();
+    let sleep = On { timeout_ms: 9, named: FUTEX_WAIT_BITSET, ..On::default() };
+    trace.in_call_on(210, 1, call::FUTEX, sleep).sleeps(210, 1);
+    answered(&mut trace, 9_100, 1);
+    assert_eq!((longest(&trace).cause, trace.first().of_cause_ns(NotExplained)), (Timer, 0));
+}
+
+#[test]
+fn what_a_file_system_does_waits_for_the_disk_whoever_wakes_it() {
+    const RENAME: u32 = 82;
+    for (number, file, cause) in [
+        (call::FSYNC, REGULAR, Disk),
+        (call::FDATASYNC, REGULAR, Disk),
+        (RENAME, 0, Disk),
+        (call::WRITE, REGULAR, Disk),
+        (call::PWRITE, REGULAR, Disk),
+        (call::WRITE, SOCKET, NotExplained),
+    ] {
+        let mut trace = request_is_taken_up();
+        let on = On { argument: 4, file, ..On::default() };
+        trace.in_call_on(210, 1, number, on).switched(210, 1, NOBODY, leave::BLOCKED);
+        trace.woken_in(9_000, 960, 1, call::WRITE).comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        assert_eq!(longest(&trace).cause, cause, "{number}");
+    }
+}
+
+#[test]
+fn a_wait_for_the_cpu_of_the_thread_with_the_lock_is_a_wait_for_the_lock() {
+    let mut trace = Trace::new();
+    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    // Thread 5 has the CPU and the lock when the request comes.
+    trace.comes(10, 5).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, 5, 1, leave::PREEMPTED);
+    trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+    trace.in_call_on(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
+    trace.woken_in(6_000, 5, 1, call::FUTEX).switched(6_010, 5, 1, leave::PREEMPTED);
+    answered(&mut trace, 6_100, 1);
+    let timeline = trace.first();
+    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
+    let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing));
+    let locks: Vec<_> = timeline.spans.iter().filter(|span| span.cause == Lock).map(doing).collect();
+    assert_eq!(locks, [Some((5, Doing::Ran)); 2]);
+}
+
+#[test]
+fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
+    for (tid, detail) in [(5, BY_OWN), (901, 0)] {
+        let mut trace = Trace::new();
+        trace.comes(10, tid).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, tid, 1, leave::PREEMPTED);
+        trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+        answered(&mut trace, 4_100, 1);
+        assert_eq!((longest(&trace).cause, longest(&trace).detail), (RunQueue, detail), "{tid}");
+    }
+}
+
+#[test]
+fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
+    for (number, cause) in [(call::FUTEX, Inside), (call::EPOLL_WAIT, Inside), (call::NANOSLEEP, Timer)] {
+        let mut trace = request_is_taken_up();
+        // Thread 1 wakes 5, and later 5 wakes 1, as threads of a mutex do.
+        trace.in_call(10, 5, call::FUTEX, LOCK).on_cpu(1).sleeps(10, 5).on_cpu(1);
+        trace.woken_in(150, 1, 5, call::FUTEX).comes(160, 5).on_cpu(1);
+        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+        trace.in_call_on(210, 1, number, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
+        trace.comes(9_010, 1);
+        answered(&mut trace, 9_100, 1);
+        trace.event(5, Kind::Tasks, SERVICE, Tasks::Move as u32);
+        let timeline = trace.first();
+        let times = [cause, Lock, HandOver].map(|cause| timeline.of_cause_ns(cause));
+        assert_eq!(times, [8_790_000, 0, 0], "{number}");
+    }
+}
+
+/// An event loop asks at 200 µs, waits until `answer`, if there is one, and then for a timeout.
+fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Timeline {
+    let mut trace = Trace::new();
+    if has_answered_before {
+        trace.ready(10, 8, 20).received(20, 1, 8, 20, 2).started(20, 1, 8, 2, 10).asks(30, 1, 19, port, UDP);
+        trace.in_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, NOBODY, 1).comes(42, 1);
+        trace.elsewhere(45, Kind::Received, 1, 19);
+        trace.transmitted(50, 8, 30).sent(50, 1, 8, 30, 2).finished(50, 1, 8, 2, 20).sleeps(60, 1);
+    }
+    trace.records.extend(request_is_taken_up().records.split_off(if has_answered_before { 3 } else { 0 }));
+    trace.asks(200, 1, 9, port, UDP);
+    if connects {
+        trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    }
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    // Other events wake the loop.
+    trace.woken(300, NOBODY, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
+    trace.ready(4_000, 18, 10).woken(4_000, NOBODY, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
+    trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
+    trace.finished(4_030, 1, 18, 3, 4_020).in_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
+    trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+    answered(&mut trace, 9_100, 1);
+    trace.first()
+}
+
+#[test]
+fn a_question_on_an_event_loop_that_is_never_answered_is_no_answer() {
+    for (port, connects, has_answered_before) in [(8_080, true, false), (53, false, false), (5_399, false, true)] {
+        let timeline = asked_on_a_loop(port, connects, has_answered_before);
+        let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((wait.object, wait.connects), (local(port, UDP), connects));
+        assert!(timeline.of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
+    }
+    // Not each peer answers: one that takes statistics does not.
+    assert_eq!(asked_on_a_loop(8_125, false, false).of_cause_ns(NoAnswer), 0);
+}
+
+#[test]
+fn a_timeout_of_an_event_loop_may_be_of_any_request() {
+    let mut trace = two_on_a_loop(call::EPOLL_WAIT, true);
+    trace.ready(10_000, 18, 10).received(10_010, 1, 18, 10, 3).started(10_010, 1, 18, 3, 10_000);
+    trace.in_call(10_020, 1, call::EPOLL_WAIT, 4).sleeps(10_020, 1).woken_by_timer(19_000, 1).comes(19_010, 1);
+    trace.transmitted(19_100, 18, 30).sent(19_100, 1, 18, 30, 3).finished(19_100, 1, 18, 3, 10_010);
+    let span = longest_of(&trace, 3);
+    assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(Ended::Timer)));
+}
+
+#[test]
+fn a_wait_for_a_cpu_names_the_thread_that_had_it_for_longest() {
+    let mut trace = Trace::new();
+    trace.comes(10, 901).ready(90, 7, 10).woken(91, NOBODY, 1);
+    trace.switched(3_900, 901, 960, leave::PREEMPTED).switched(3_950, 960, 1, leave::SLEEPS);
+    trace.records.last_mut().expect("a record").task.pid = 960;
+    trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+    answered(&mut trace, 4_100, 1);
+    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (RunQueue, 901));
+}

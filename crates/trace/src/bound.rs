@@ -1,0 +1,90 @@
+//! From which latency on a request is slow.
+
+use std::fmt;
+use std::time::Duration;
+
+use sidelane_host::units::parse_time;
+
+use sidelane_policy::borrow::Objective;
+use sidelane_requests::objective::{parse_objective, written};
+
+/// What makes a request slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// No request may take longer.
+    Limit(Duration),
+    /// A percentile of the requests may not: those that take longer are slow, and the objective is broken when they
+    /// are too many.
+    Percentile(Objective),
+    /// None was given: the p99 of the trace is taken.
+    P99,
+}
+
+impl Bound {
+    /// Reads `10ms` or `p99=10ms`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how one is written.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('=') {
+            return parse_objective(text).map(Self::Percentile);
+        }
+        let limit = parse_time(text).map_err(|error| format!("{error}; or name a percentile, as in p99=10ms"))?;
+        if limit.is_zero() {
+            return Err("no request takes no time at all: an objective is a time, as in 10ms or p99=10ms".to_owned());
+        }
+        Ok(Self::Limit(limit))
+    }
+
+    /// The latency above which a request is slow, if it was given.
+    pub fn limit_ns(self) -> Option<u64> {
+        match self {
+            Bound::Limit(limit) => Some(limit.as_nanos() as u64),
+            Bound::Percentile(objective) => Some(objective.limit_ns),
+            Bound::P99 => None,
+        }
+    }
+
+    /// What it is called beside its number.
+    pub fn name(self) -> String {
+        match self {
+            Bound::Limit(_) => "objective".to_owned(),
+            Bound::Percentile(objective) => format!("objective of p{}", objective.percentile),
+            Bound::P99 => "p99 of this trace".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::Limit(limit) => write!(f, "{limit:?}"),
+            Bound::Percentile(objective) => f.write_str(&written(*objective)),
+            Bound::P99 => f.write_str("p99"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objective_is_a_time_or_a_percentile_of_one() {
+        for text in ["10ms", "p99=10ms", "p99.9=1.5s"] {
+            assert_eq!(Bound::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Bound::parse("10ms").unwrap().limit_ns(), Some(10_000_000));
+        assert_eq!(Bound::parse("p99=10ms").unwrap().limit_ns(), Some(10_000_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, wanted) in
+            [("10", "p99=10ms"), ("0ms", "no time at all"), ("p99=", "unit"), ("99=1ms", "percentile")]
+        {
+            let error = Bound::parse(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

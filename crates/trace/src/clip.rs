@@ -1,0 +1,119 @@
+//! The records that belong to one request: those of its socket, of its threads, and of the lanes on which they ran.
+
+use std::collections::BTreeSet;
+
+use sidelane_timeline::record::{Kind, Record};
+use sidelane_timeline::timeline::Timeline;
+
+use super::kept::Clip;
+use super::recent::Recent;
+
+/// The most records that are kept of one request.
+pub const RECORDS_MAX: usize = 1_500;
+/// How much before and after the request is kept, as a part of its latency, and at least.
+const MARGIN_DIVISOR: u64 = 20;
+const MARGIN_MIN_NS: u64 = 20_000;
+
+/// Cuts `timeline`'s records out of the recent ones.
+pub fn clip(timeline: &Timeline, recent: &Recent) -> Clip {
+    let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
+    let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
+    let way = Way::of(timeline);
+    let mut clip = Clip { timeline: timeline.clone(), records: Vec::new(), left_out: 0 };
+    for record in recent.between(from_ns, to_ns).filter(|record| way.includes(record)) {
+        if clip.records.len() < RECORDS_MAX {
+            clip.records.push(*record);
+        } else {
+            clip.left_out += 1;
+        }
+    }
+    clip
+}
+
+/// What a request has to do with.
+pub(super) struct Way {
+    request: u64,
+    arrived_ns: u64,
+    socket: u64,
+    pub(super) threads: BTreeSet<u32>,
+    lanes: BTreeSet<u32>,
+}
+
+impl Way {
+    pub(super) fn of(timeline: &Timeline) -> Self {
+        let spans = || timeline.spans.iter();
+        Self {
+            request: timeline.request,
+            arrived_ns: timeline.arrived_ns,
+            socket: timeline.socket,
+            threads: spans().map(|span| span.tid).filter(|tid| *tid != 0).collect(),
+            lanes: spans().filter_map(|span| span.cpu).collect(),
+        }
+    }
+
+    /// Whether the record belongs to the request. Switches count on the lanes of the request, too: who had them is what
+    /// its threads waited for.
+    fn includes(&self, record: &Record) -> bool {
+        let of_thread = [record.task.tid, record.other.tid].iter().any(|tid| self.threads.contains(tid));
+        let of_socket = record.socket != 0 && record.socket == self.socket;
+        match record.kind {
+            // Its socket is not known yet.
+            Kind::Segment => record.at_ns == self.arrived_ns || of_socket,
+            Kind::DataReady
+            | Kind::Received
+            | Kind::Sent
+            | Kind::Transmitted
+            | Kind::Retransmitted
+            | Kind::Acknowledged
+            | Kind::SocketState => of_socket || self.is_request(record),
+            Kind::RequestStarted | Kind::RequestFinished => self.is_request(record),
+            Kind::Switched | Kind::Interrupt | Kind::Softirq | Kind::IdleLeft | Kind::Stolen | Kind::Overlap => {
+                of_thread || self.lanes.contains(&record.cpu)
+            }
+            Kind::PauseBegan | Kind::PauseEnded | Kind::Throttled | Kind::Frozen => true,
+            Kind::Tasks => false,
+            _ => of_thread,
+        }
+    }
+
+    fn is_request(&self, record: &Record) -> bool {
+        record.request != 0 && record.request == self.request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_timeline::cause::Cause;
+    use sidelane_timeline::record::Task;
+
+    use super::super::sample::{record, timeline};
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_records_of_its_socket_threads_and_lanes() {
+        let timeline = timeline(5, 1_000_000, &[(Cause::OnCpu, 1_000_000)]);
+        let (tid, lane) = (timeline.spans[0].tid, timeline.spans[0].cpu.unwrap());
+        let on = |at_ns, kind| Record { cpu: lane + 9, socket: timeline.socket + 1, ..record(at_ns, kind) };
+        let of_thread = Record { task: Task { tid, pid: tid }, ..on(1_100_000, Kind::SleepsIn) };
+        let of_lane = Record { cpu: lane, ..on(1_200_000, Kind::Switched) };
+        let of_socket = Record { socket: timeline.socket, ..on(1_300_000, Kind::Transmitted) };
+        let strangers = [on(1_400_000, Kind::Switched), on(1_500_000, Kind::Transmitted), on(1_600_000, Kind::Woken)];
+        let too_late = Record { at_ns: 3_000_000, ..of_lane };
+        let mut recent = Recent::new(1_000_000_000, 100);
+        [of_thread, of_lane, of_socket].iter().chain(&strangers).chain([&too_late]).for_each(|one| recent.push(one));
+        let clip = clip(&timeline, &recent);
+        assert_eq!((clip.records, clip.left_out), (vec![of_thread, of_lane, of_socket], 0));
+    }
+
+    #[test]
+    fn too_many_records_are_counted() {
+        let timeline = timeline(5, 1_000_000, &[(Cause::OnCpu, 1_000_000)]);
+        let lane = timeline.spans[0].cpu.unwrap();
+        let mut recent = Recent::new(1_000_000_000, 10_000);
+        for step in 0..RECORDS_MAX as u64 + 7 {
+            recent.push(&Record { cpu: lane, ..record(1_000_000 + step, Kind::Switched) });
+        }
+        let clip = clip(&timeline, &recent);
+        assert_eq!((clip.records.len(), clip.left_out), (RECORDS_MAX, 7));
+    }
+}

@@ -1,0 +1,241 @@
+//! When a flight recorder writes down what it has: pure, from the latencies of requests.
+
+use std::collections::VecDeque;
+
+use sidelane_timeline::ending::{Ending, Unanswered};
+
+use super::super::bound::Bound;
+use sidelane_requests::Times;
+
+/// A percentile is that of the requests of so long.
+const WINDOW_NS: u64 = 10_000_000_000;
+/// The window goes on in steps of this.
+const STEP_NS: u64 = 1_000_000_000;
+/// Two recordings begin at least so far apart.
+pub const APART_NS: u64 = 60_000_000_000;
+/// Without an objective so many requests tell what is usual.
+pub const USUAL_REQUESTS: u64 = 1_000;
+/// And what takes so many times as long as their p99 is not.
+const UNUSUAL: u64 = 3;
+
+/// Watches an objective.
+#[derive(Debug)]
+pub struct Breaks {
+    bound: Bound,
+    limit_ns: Option<u64>,
+    /// The latencies of the first requests, until the limit is known.
+    usual: Times,
+    steps: VecDeque<Step>,
+    broken_ns: Option<u64>,
+    /// Requests that arrived up to here broke it while they waited.
+    told_ns: u64,
+}
+
+/// Requests of one step of the window.
+#[derive(Debug, Default)]
+struct Step {
+    number: u64,
+    requests: u64,
+    slow: u64,
+}
+
+/// Why a recording is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// One request took so long.
+    Request(u64),
+    /// One has waited for so long, and has no response yet.
+    Waiting(u64),
+    /// The wait of a client that closed its connection before a response came.
+    Abandoned(u64),
+    /// So many of so many did.
+    Percentile {
+        /// Those beyond the objective.
+        slow: u64,
+        /// All of the window.
+        requests: u64,
+    },
+}
+
+impl Breaks {
+    /// Watches `bound`.
+    pub fn new(bound: Bound) -> Self {
+        let limit_ns = bound.limit_ns();
+        Self { bound, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
+    }
+
+    /// The latency above which a request is slow, once it is known.
+    pub fn limit_ns(&self) -> Option<u64> {
+        self.limit_ns
+    }
+
+    /// A request ended at `at_ns`: whether the objective is broken now, and the last recording is long enough ago.
+    pub fn request(&mut self, at_ns: u64, latency_ns: u64) -> Option<Break> {
+        let Some(limit_ns) = self.limit_ns else {
+            self.learn(latency_ns);
+            return None;
+        };
+        let is_slow = latency_ns > limit_ns;
+        let found = match self.bound {
+            Bound::Percentile(objective) => self.count(at_ns, is_slow, objective.percentile),
+            _ => is_slow.then_some(Break::Request(latency_ns)),
+        };
+        self.once_in_a_while(at_ns, found)
+    }
+
+    /// Requests that arrived at these times have no response at `now_ns`: whether they break the objective, as they will
+    /// be slow if they ever end; and when the oldest of those that do arrived.
+    pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<(Break, u64)> {
+        let limit_ns = self.limit_ns?;
+        let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
+        let late: Vec<u64> = late.filter(|arrived_ns| *arrived_ns > self.told_ns).collect();
+        let oldest_ns = *late.iter().min()?;
+        let found = match self.bound {
+            Bound::Percentile(objective) => self.judge(late.len() as u64, objective.percentile),
+            _ => Some(Break::Waiting(now_ns - oldest_ns)),
+        };
+        let found = self.once_in_a_while(now_ns, found)?;
+        self.told_ns = late.into_iter().max().unwrap_or(oldest_ns);
+        Some((found, oldest_ns))
+    }
+
+    /// A request ended without a response: whether that breaks the objective. If its client gave up sooner than the
+    /// objective allows, it is not known how long the response would have taken.
+    pub fn unanswered(&mut self, request: &Unanswered) -> Option<Break> {
+        let limit_ns = self.limit_ns?;
+        let waited_ns = request.waited_ns();
+        if request.ending != Ending::Abandoned || waited_ns <= limit_ns || request.arrived_ns <= self.told_ns {
+            return None;
+        }
+        let found = match self.bound {
+            Bound::Percentile(objective) => self.count(request.ended_ns, true, objective.percentile),
+            _ => Some(Break::Abandoned(waited_ns)),
+        };
+        self.once_in_a_while(request.ended_ns, found)
+    }
+
+    fn once_in_a_while(&mut self, at_ns: u64, found: Option<Break>) -> Option<Break> {
+        let is_due = self.broken_ns.is_none_or(|before_ns| at_ns.saturating_sub(before_ns) >= APART_NS);
+        let found = found.filter(|_| is_due)?;
+        self.broken_ns = Some(at_ns);
+        Some(found)
+    }
+
+    fn learn(&mut self, latency_ns: u64) {
+        self.usual.add(latency_ns);
+        if self.usual.histogram.count() >= USUAL_REQUESTS {
+            self.limit_ns = self.usual.percentile_ns(99.0).map(|p99_ns| p99_ns * UNUSUAL);
+        }
+    }
+
+    /// Counts a request in the window, and says whether too many of it are slow.
+    fn count(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<Break> {
+        let number = at_ns / STEP_NS;
+        if self.steps.back().is_none_or(|step| step.number < number) {
+            self.steps.push_back(Step { number, ..Step::default() });
+        }
+        while self.steps.front().is_some_and(|step| step.number + WINDOW_NS / STEP_NS <= number) {
+            self.steps.pop_front();
+        }
+        let last = self.steps.back_mut().expect("one was added");
+        last.requests += 1;
+        last.slow += u64::from(is_slow);
+        self.judge(0, percentile)
+    }
+
+    /// Whether too many of the window are slow, with so many that have not ended.
+    fn judge(&self, waiting: u64, percentile: f64) -> Option<Break> {
+        let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
+        let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
+        let allowed = 1.0 - percentile / 100.0;
+        // Of fewer requests the percentile is that of the slowest one alone.
+        let are_enough = requests as f64 * allowed >= 1.0;
+        (are_enough && slow as f64 > requests as f64 * allowed).then_some(Break::Percentile { slow, requests })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_first_slow_request_breaks_a_limit_and_the_next_a_minute_later() {
+        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        assert_eq!(breaks.request(S, 10 * MS), None);
+        assert_eq!(breaks.request(2 * S, 11 * MS), Some(Break::Request(11 * MS)));
+        assert_eq!(breaks.request(3 * S, 50 * MS), None, "too soon");
+        assert_eq!(breaks.request(2 * S + APART_NS, 12 * MS), Some(Break::Request(12 * MS)));
+    }
+
+    #[test]
+    fn a_request_that_never_ends_breaks_a_limit_once() {
+        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        let stuck = [S, S + MS];
+        assert_eq!(breaks.waiting(S + 9 * MS, stuck.into_iter()), None);
+        assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some((Break::Waiting(12 * MS), S)));
+        assert_eq!(breaks.waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
+        let others = stuck.into_iter().chain([3 * APART_NS]);
+        assert_eq!(breaks.waiting(4 * APART_NS, others), Some((Break::Waiting(APART_NS), 3 * APART_NS)));
+    }
+
+    fn ended(ending: Ending, waited_ns: u64) -> Unanswered {
+        Unanswered { request: 1, arrived_ns: S, ended_ns: S + waited_ns, ending }
+    }
+
+    #[test]
+    fn a_client_that_gave_up_late_breaks_the_objective() {
+        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 9 * MS)), None, "it might have been in time");
+        assert_eq!(breaks.unanswered(&ended(Ending::NoAnswerWanted, 90 * MS)), None);
+        assert_eq!(breaks.unanswered(&ended(Ending::ClosedByService, 90 * MS)), None);
+        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 11 * MS)), Some(Break::Abandoned(11 * MS)));
+        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
+        assert!(
+            (0..2).all(|_| breaks.unanswered(&ended(Ending::Abandoned, 20 * MS)).is_none()),
+            "two of 21 may be slow"
+        );
+        let found = breaks.unanswered(&ended(Ending::Abandoned, 21 * MS));
+        assert_eq!(found, Some(Break::Percentile { slow: 3, requests: 22 }));
+    }
+
+    #[test]
+    fn requests_that_never_end_count_among_the_slow_of_a_percentile() {
+        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
+        assert_eq!(breaks.waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
+        let found = breaks.waiting(S + 20 * MS, [S, S, S].into_iter());
+        assert_eq!(found, Some((Break::Percentile { slow: 3, requests: 22 }, S)));
+    }
+
+    #[test]
+    fn a_percentile_is_broken_by_the_share_of_slow_requests_in_ten_seconds() {
+        let mut breaks = Breaks::new(Bound::parse("p99=10ms").unwrap());
+        let found = |breaks: &mut Breaks, number: u64, latency_ns| breaks.request(S + number * MS, latency_ns);
+        assert_eq!(found(&mut breaks, 0, 99 * MS), None, "one request has no p99");
+        assert!((1..100).all(|number| found(&mut breaks, number, MS).is_none()), "one of a hundred may be slow");
+        assert_eq!(found(&mut breaks, 100, 99 * MS), Some(Break::Percentile { slow: 2, requests: 101 }));
+    }
+
+    #[test]
+    fn what_is_long_ago_does_not_count() {
+        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        assert_eq!(breaks.request(S, 99 * MS), None);
+        assert!((0..9).all(|number| breaks.request(2 * S + number, MS).is_none()));
+        assert!((0..9).all(|number| breaks.request(12 * S + number, MS).is_none()));
+        assert_eq!(breaks.request(13 * S, 99 * MS), None, "one of ten may be slow, and the first is long ago");
+    }
+
+    #[test]
+    fn without_an_objective_the_first_requests_tell_what_is_usual() {
+        let mut breaks = Breaks::new(Bound::P99);
+        assert!((0..USUAL_REQUESTS).all(|number| breaks.request(number, MS).is_none()));
+        let limit_ns = breaks.limit_ns().unwrap();
+        assert!((2 * MS..4 * MS).contains(&limit_ns), "{limit_ns}");
+        assert_eq!(breaks.request(S, limit_ns), None);
+        assert_eq!(breaks.request(S, limit_ns + 1), Some(Break::Request(limit_ns + 1)));
+    }
+}

@@ -1,0 +1,268 @@
+//! The flight recorder: keeps the last seconds of a trace in memory, and writes them when the objective breaks.
+
+mod breaks;
+mod event;
+mod recording;
+mod running;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Error, Result, ensure};
+
+use sidelane_host::clock::now_ns;
+use sidelane_host::service::Target;
+use sidelane_report::Unit;
+use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_timeline::record::{Kinds, Record};
+use sidelane_timeline::timeline::Timeline;
+
+use super::bound::Bound;
+use super::recent::Recent;
+use super::source::Source;
+use super::words::Names;
+use breaks::{Break, Breaks, USUAL_REQUESTS};
+pub use event::{Event, Tell};
+pub use recording::as_a_part_of_a_path;
+use recording::{Recording, Writing};
+pub use running::RunningFlight;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::until::Until;
+use sidelane_rollback::own_threads::waited_for;
+
+/// What is kept unless the user says otherwise.
+pub const KEEP: Duration = Duration::from_secs(10);
+/// And no more than so many records for each second of it: 3.2 MB.
+const RECORDS_A_SECOND: u64 = (1 << 19) / 10;
+/// What follows a break for so long is kept, too.
+const AFTER_NS: u64 = 1_000_000_000;
+/// It is written sooner if what belongs to the break makes room within so long.
+const ROOM_NS: u64 = 10_000_000;
+/// Requests that have not ended are looked at so often.
+const WAITING_NS: u64 = 100_000_000;
+/// More recordings than this are not written by one flight recorder, unless the user says otherwise.
+pub const RECORDINGS: u32 = 100;
+
+/// What a flight recorder is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlightOptions {
+    /// What the service is called.
+    pub service: String,
+    /// How it is found.
+    pub target: Target,
+    /// What it owes its clients.
+    pub bound: Bound,
+    /// Without softirqs and incoming segments.
+    pub light: bool,
+    /// Where recordings are written.
+    pub dir: PathBuf,
+    /// How much is kept.
+    pub keep: Duration,
+    /// So many recordings are written, no more.
+    pub recordings: u32,
+}
+
+/// Records until it is asked to end, or until the end of `length`.
+pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell: Tell) -> Result<()> {
+    let dir = &options.dir;
+    ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
+    let mut source = Source::start(&options.target, options.light, until)?;
+    let mut flight = Flight::new(options, source.recorded(), tell);
+    (flight.tell)(Event::Began(options.service.clone()));
+    let mut records = Vec::new();
+    let began_ns = now_ns();
+    let until_ns = length.map_or(u64::MAX, |length| began_ns + length.as_nanos() as u64);
+    while now_ns() < until_ns && source.wait()? {
+        let until_ns = source.read(&mut records)?;
+        flight.take(&mut records, until_ns, &|| (source.names(), source.notes()))?;
+    }
+    source.finish(&mut records);
+    flight.take(&mut records, now_ns(), &|| (source.names(), source.notes()))?;
+    flight.end(&|| (source.names(), source.notes()))
+}
+
+/// The names of threads, and what is not seen, as they are known now.
+type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
+
+/// A flight recorder.
+struct Flight<'o> {
+    options: &'o FlightOptions,
+    tell: Tell,
+    recorded: Kinds,
+    builder: Builder,
+    recent: Recent,
+    breaks: Breaks,
+    due: Option<Due>,
+    writing: Option<Writing>,
+    recordings: u32,
+    /// A recording could not be written.
+    has_failed: bool,
+    waiting_seen_ns: u64,
+    /// All is there up to here.
+    now_ns: u64,
+}
+
+/// A recording that is to be written.
+struct Due {
+    /// When.
+    at_ns: u64,
+    /// The request that broke the objective arrived then.
+    from_ns: u64,
+    broken: Break,
+}
+
+impl<'o> Flight<'o> {
+    fn new(options: &'o FlightOptions, recorded: Kinds, tell: Tell) -> Self {
+        let records_max = RECORDS_A_SECOND * options.keep.as_secs().max(1);
+        let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
+        builder.traced_by(std::process::id());
+        Self {
+            options,
+            tell,
+            recorded,
+            builder,
+            recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
+            breaks: Breaks::new(options.bound),
+            due: None,
+            writing: None,
+            recordings: 0,
+            has_failed: false,
+            waiting_seen_ns: 0,
+            now_ns: 0,
+        }
+    }
+
+    /// Takes in records; none from before `until_ns` comes any more.
+    fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
+        for record in records.drain(..) {
+            self.recent.push(&record);
+            self.now_ns = self.now_ns.max(record.at_ns);
+            self.look(|builder, each| builder.push(record, each));
+            if self.due.as_ref().is_some_and(|due| self.recent.gone_ns() + ROOM_NS >= due.from_ns) {
+                self.write(known)?;
+            }
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+        self.look(|builder, each| builder.advance(until_ns, each));
+        self.look_at_waiting(until_ns);
+        if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
+            self.write(known)?;
+        }
+        self.look_at_writing();
+        Ok(())
+    }
+
+    /// Looks at the requests that the builder gives out when `go_on` is done with it.
+    fn look(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
+        let Self { builder, breaks, due, .. } = self;
+        let was_known = breaks.limit_ns().is_some();
+        go_on(builder, &mut |timeline| {
+            if let Some(broken) = breaks.request(timeline.ended_ns, timeline.latency_ns()) {
+                let (at_ns, from_ns) = (timeline.ended_ns + AFTER_NS, timeline.arrived_ns);
+                due.get_or_insert(Due { at_ns, from_ns, broken });
+            }
+        });
+        for unanswered in builder.take_unanswered() {
+            if let Some(broken) = breaks.unanswered(&unanswered) {
+                let (at_ns, from_ns) = (unanswered.ended_ns + AFTER_NS, unanswered.arrived_ns);
+                due.get_or_insert(Due { at_ns, from_ns, broken });
+            }
+        }
+        if let (false, Some(limit_ns)) = (was_known, self.breaks.limit_ns()) {
+            (self.tell)(Event::Learned { limit_ns, requests: USUAL_REQUESTS });
+        }
+    }
+
+    /// Requests without a response may break the objective, too.
+    fn look_at_waiting(&mut self, now_ns: u64) {
+        if now_ns < self.waiting_seen_ns.saturating_add(WAITING_NS) {
+            return;
+        }
+        self.waiting_seen_ns = now_ns;
+        let Some((broken, from_ns)) = self.breaks.waiting(now_ns, self.builder.waiting()) else { return };
+        self.due.get_or_insert(Due { at_ns: now_ns + AFTER_NS, from_ns, broken });
+    }
+
+    fn write(&mut self, known: Known<'_>) -> Result<()> {
+        let Some(Due { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
+        if self.recordings >= self.options.recordings {
+            return Ok(());
+        }
+        self.finish_writing();
+        self.recordings += 1;
+        (self.tell)(Event::Broken(in_words(broken, self.options.bound)));
+        let recording = self.recording(from_ns, known());
+        let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
+        match writing {
+            Ok(writing) => self.writing = Some(writing),
+            Err(error) => self.is_unwritten(&error),
+        }
+        if self.recordings == self.options.recordings {
+            (self.tell)(Event::Full(self.recordings));
+        }
+        Ok(())
+    }
+
+    fn recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
+        Recording {
+            records: self.recent.all().collect(),
+            service: self.options.service.clone(),
+            bound: self.options.bound,
+            limit_ns: self.breaks.limit_ns(),
+            recorded: self.recorded,
+            names,
+            notes,
+            written: self.recent.gone().to_vec(),
+            broken_from_ns,
+            end_ns: self.now_ns,
+        }
+    }
+
+    /// A recording that cannot be written is told now, not at the next one.
+    fn look_at_writing(&mut self) {
+        if self.writing.as_ref().is_some_and(Writing::is_over) {
+            self.finish_writing();
+        }
+    }
+
+    fn finish_writing(&mut self) {
+        if let Some(Err(error)) = self.writing.take().map(Writing::join) {
+            self.is_unwritten(&error);
+        }
+    }
+
+    /// A disk may have room again at the next break: it does not end the recorder.
+    fn is_unwritten(&mut self, error: &Error) {
+        self.recordings -= 1;
+        self.has_failed = true;
+        (self.tell)(Event::Unwritten(format!("{error:#}")));
+    }
+
+    /// No record comes any more: what breaks the objective yet is written.
+    fn end(mut self, known: Known<'_>) -> Result<()> {
+        self.look(Builder::finish);
+        self.write(known)?;
+        waited_for(Duration::ZERO, || self.finish_writing());
+        if self.recordings == 0 && !self.has_failed {
+            (self.tell)(Event::Unbroken);
+        }
+        Ok(())
+    }
+}
+
+fn in_words(broken: Break, bound: Bound) -> String {
+    match broken {
+        Break::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
+        Break::Waiting(age_ns) => {
+            format!("a request has waited for {} and has no response yet", Unit::Ns.human(age_ns as f64))
+        }
+        Break::Abandoned(waited_ns) => {
+            format!("a request was abandoned by its client after {}", Unit::Ns.human(waited_ns as f64))
+        }
+        Break::Percentile { slow, requests } => {
+            format!("{slow} of the last {requests} requests were beyond {bound}")
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One recording: the last seconds as a log and a page.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use sidelane_report::html;
+use sidelane_timeline::record::{Kinds, Record};
+
+use super::super::bound::Bound;
+use super::super::log::{LogEnd, LogHead, LogWriter};
+use super::super::study::{Ended, Study};
+use super::super::terminal::headline;
+use super::super::told::Told;
+use super::super::words::Names;
+use super::event::{Event, Tell};
+use sidelane_diagnostics::note::Note;
+use sidelane_rollback::own_threads::Patient;
+
+/// What a flight recorder held when the objective broke.
+pub(super) struct Recording {
+    pub records: Vec<Record>,
+    pub service: String,
+    pub bound: Bound,
+    /// What was slow, where no objective was given.
+    pub limit_ns: Option<u64>,
+    pub recorded: Kinds,
+    pub names: Names,
+    /// What is not seen.
+    pub notes: Vec<Note>,
+    /// How many records each CPU had written before the first of these.
+    pub written: Vec<u32>,
+    /// The request that broke the objective arrived then.
+    pub broken_from_ns: u64,
+    /// All is there up to here.
+    pub end_ns: u64,
+}
+
+/// Two files that were not there before.
+struct Files {
+    log: (PathBuf, File),
+    page: (PathBuf, File),
+}
+
+/// So many names are tried.
+const NAMES_MAX: u32 = 100;
+
+/// A recording that is being written, on a thread of its own: records go on to be read meanwhile.
+pub(super) struct Writing(JoinHandle<Result<()>>);
+
+impl Writing {
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits for it.
+    pub(super) fn join(self) -> Result<()> {
+        self.0.join().map_err(|_| anyhow!("the thread that wrote the recording ended early"))?
+    }
+}
+
+impl Recording {
+    /// Writes log and page into `dir`, beside whatever else goes on, and says where they are.
+    pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
+        let write = move || {
+            let _bulk = Patient::in_bulk();
+            self.write(&name, &tell)
+        };
+        Ok(Writing(thread::Builder::new().name("sidelane-record".into()).spawn(write)?))
+    }
+
+    fn write(self, name: &Path, tell: &Tell) -> Result<()> {
+        let Files { log, page: (page, page_file) } = Files::claim(name)?;
+        let path = log.0.clone();
+        let written = self.write_both(log, &page, page_file, tell);
+        match &written {
+            Ok(()) => tell(Event::Written { page, log: path }),
+            // A part of a recording would take the room that the next one needs.
+            Err(_) => [page, path].iter().for_each(|file| drop(remove_file(file))),
+        }
+        written
+    }
+
+    fn write_both(self, log: (PathBuf, File), page: &Path, mut page_file: File, tell: &Tell) -> Result<()> {
+        let late = self.late();
+        let told = self.study(log)?;
+        let html = html::page(&told.to_result());
+        page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
+        let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
+        tell(Event::Diagnosed(headline(&told) + &late));
+        Ok(())
+    }
+
+    fn begin_ns(&self) -> u64 {
+        self.records.first().map_or(self.end_ns, |record| record.at_ns)
+    }
+
+    /// Whether it begins too late for the request that broke the objective.
+    fn late(&self) -> Option<Note> {
+        let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
+        let late = Duration::from_nanos(late_ns);
+        (late_ns > 0).then_some(Note::BreakNotRecorded { late })
+    }
+
+    /// Writes the log, and works out what it tells.
+    fn study(self, (path, file): (PathBuf, File)) -> Result<Told> {
+        let bound = match (self.bound, self.limit_ns) {
+            (Bound::P99, Some(limit_ns)) => Bound::Limit(Duration::from_nanos(limit_ns)),
+            (bound, _) => bound,
+        };
+        let (begin_ns, late) = (self.begin_ns(), self.late());
+        let head = LogHead {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            service: self.service.clone(),
+            slo: Some(bound.to_string()),
+            kinds: LogHead::numbers(self.recorded),
+            begin_ns,
+            written: self.written.clone(),
+            tracer_pid: std::process::id(),
+        };
+        let mut log = LogWriter::on(file, &path, &head)?;
+        let study = Study::new(self.recorded, bound, begin_ns).begins(&self.written);
+        let mut study = study.traced_by(std::process::id());
+        for record in &self.records {
+            log.record(record);
+            study.add(record, &mut |_| ());
+        }
+        let wall_s = self.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
+        let end = LogEnd { wall_s, lost: study.lost(), ..LogEnd::default() };
+        let notes = log.end(&self.names, &end).into_iter().chain(late).chain(self.notes).collect();
+        Ok(study.end(Ended { service: self.service, end, names: self.names, notes }))
+    }
+}
+
+impl Files {
+    /// Makes both, for nobody else to read. A directory may be anybody's: a name that is taken, be it by a link, is left
+    /// alone.
+    fn claim(name: &Path) -> Result<Self> {
+        for number in 1..=NAMES_MAX {
+            let stem = if number == 1 { name.display().to_string() } else { format!("{}-{number}", name.display()) };
+            let Some(log) = new_file(format!("{stem}.log").into())? else { continue };
+            match new_file(format!("{stem}.html").into())? {
+                Some(page) => return Ok(Self { log, page }),
+                None => remove_file(&log.0)?,
+            }
+        }
+        bail!("cannot write the recording {}: all its names are taken; empty the directory", name.display())
+    }
+}
+
+/// A file of this name, unless something has it.
+fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(file) => Ok(Some((path, file))),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+/// A service's name, as it can be in the name of a file.
+pub fn as_a_part_of_a_path(service: &str) -> String {
+    const CHARACTERS_MAX: usize = 64;
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };
+    service.chars().take(CHARACTERS_MAX).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_there_is_left_alone_and_nobody_else_reads_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (name, victim) = (dir.path().join("trace-1"), dir.path().join("victim"));
+        std::fs::write(&victim, "old").unwrap();
+        std::os::unix::fs::symlink(&victim, name.with_extension("html")).unwrap();
+        let files = Files::claim(&name).unwrap();
+        assert_eq!(files.log.0, dir.path().join("trace-1-2.log"));
+        assert!(!name.with_extension("log").exists() && std::fs::read(&victim).unwrap() == b"old");
+        for (_, file) in [&files.log, &files.page] {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
+        }
+    }
+
+    #[test]
+    fn names_of_services_are_plain_in_names_of_files() {
+        assert_eq!(as_a_part_of_a_path("cgroup:/a/redis@1.service"), "cgroup--a-redis-1.service");
+        assert_eq!(as_a_part_of_a_path(&"ä".repeat(100)), "-".repeat(64));
+    }
+}

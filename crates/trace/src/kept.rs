@@ -1,0 +1,142 @@
+//! Which requests are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
+
+use std::collections::BTreeMap;
+
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::record::Record;
+use sidelane_timeline::timeline::Timeline;
+
+/// The slowest of all.
+const SLOWEST_MAX: usize = 150;
+/// The slowest of each cause.
+const OF_CAUSE_MAX: usize = 12;
+/// Usual ones.
+const USUAL_MAX: usize = 4;
+
+/// A request and the records around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    /// The request.
+    pub timeline: Timeline,
+    /// The records of its threads, lanes and socket, in the order of time.
+    pub records: Vec<Record>,
+    /// Records that were too many.
+    pub left_out: u64,
+}
+
+/// Requests that are kept.
+#[derive(Debug, Default)]
+pub struct Kept {
+    clips: BTreeMap<u64, Clip>,
+    slowest: Best,
+    of_cause: BTreeMap<Cause, Best>,
+    usual: Vec<u64>,
+    offered: u64,
+}
+
+impl Kept {
+    /// Keeps the request if it is one of those that are shown; only then is it clipped.
+    pub fn offer(&mut self, timeline: &Timeline, clip: impl FnOnce() -> Clip) {
+        self.offered += 1;
+        let (number, latency_ns) = (timeline.request, timeline.latency_ns());
+        let mut gone = Vec::new();
+        let mut is_kept = self.slowest.offer(number, latency_ns, SLOWEST_MAX, &mut gone);
+        if let Some(cause) = main_cause(timeline) {
+            let best = self.of_cause.entry(cause).or_default();
+            is_kept |= best.offer(number, timeline.of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
+        }
+        // The first, the tenth, the hundredth, the thousandth of all.
+        if self.usual.len() < USUAL_MAX && self.offered == 10_u64.pow(self.usual.len() as u32) {
+            self.usual.push(number);
+            is_kept = true;
+        }
+        if is_kept {
+            self.clips.insert(number, clip());
+        }
+        self.forget(&gone);
+    }
+
+    /// Forgets those that nobody keeps any more.
+    fn forget(&mut self, gone: &[u64]) {
+        for number in gone {
+            let is_wanted = self.slowest.has(*number)
+                || self.usual.contains(number)
+                || self.of_cause.values().any(|best| best.has(*number));
+            if !is_wanted {
+                self.clips.remove(number);
+            }
+        }
+    }
+
+    /// All of them, the slowest first.
+    pub fn into_slowest_first(self) -> Vec<Clip> {
+        let mut clips: Vec<Clip> = self.clips.into_values().collect();
+        clips.sort_by_key(|clip| (std::cmp::Reverse(clip.timeline.latency_ns()), clip.timeline.request));
+        clips
+    }
+}
+
+/// Where most of the request's time went, but for work.
+fn main_cause(timeline: &Timeline) -> Option<Cause> {
+    let others = Cause::ALL.into_iter().filter(|cause| *cause != Cause::OnCpu);
+    others.max_by_key(|cause| timeline.of_cause_ns(*cause)).filter(|cause| timeline.of_cause_ns(*cause) > 0)
+}
+
+/// Requests with the greatest of some measure.
+#[derive(Debug, Default)]
+struct Best(Vec<(u64, u64)>);
+
+impl Best {
+    /// Whether the request is one of the `most` greatest; whom it replaces is added to `gone`.
+    fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
+        if self.0.len() < most {
+            self.0.push((measure, number));
+            return true;
+        }
+        let least = self.0.iter_mut().min().expect("it is full");
+        if measure <= least.0 {
+            return false;
+        }
+        gone.push(least.1);
+        *least = (measure, number);
+        true
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.0.iter().any(|(_, known)| *known == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::timeline;
+    use super::*;
+
+    fn kept(timelines: impl Iterator<Item = Timeline>) -> Vec<u64> {
+        let mut kept = Kept::default();
+        for timeline in timelines {
+            let clip = Clip { timeline: timeline.clone(), records: vec![], left_out: 0 };
+            kept.offer(&timeline, || clip);
+        }
+        kept.into_slowest_first().iter().map(|clip| clip.timeline.request).collect()
+    }
+
+    #[test]
+    fn the_slowest_stay_whatever_comes() {
+        let work = |number: u64| timeline(number, 0, &[(Cause::OnCpu, 1_000 + number * 7919 % 5_000)]);
+        let numbers = kept((1..=5_000).map(work));
+        let mut all: Vec<u64> = (1..=5_000).collect();
+        all.sort_by_key(|number| (std::cmp::Reverse(work(*number).latency_ns()), *number));
+        assert_eq!(numbers[..SLOWEST_MAX], all[..SLOWEST_MAX]);
+        assert_eq!(numbers.len(), SLOWEST_MAX + USUAL_MAX, "and the usual ones");
+    }
+
+    #[test]
+    fn a_rare_cause_is_kept_though_others_are_slower() {
+        let slow = |number| timeline(number, 0, &[(Cause::RunQueue, 1_000_000 + number)]);
+        let rare = |number| timeline(number, 0, &[(Cause::OnCpu, 10_000), (Cause::PageFault, 40_000)]);
+        let numbers = kept((1..=2_000).map(|number| if number == 700 { rare(number) } else { slow(number) }));
+        assert!(numbers.contains(&700));
+        assert!(numbers.len() <= SLOWEST_MAX + 2 * OF_CAUSE_MAX + USUAL_MAX);
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads the log of a trace. From a damaged file it returns all records before the damage.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use sidelane_timeline::record::{RECORD_SIZE, Record};
+
+use super::super::words::Names;
+use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
+use sidelane_diagnostics::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
+use sidelane_diagnostics::note::Note;
+
+/// The longest chunk that is read at once.
+const CHUNK_BYTES_MAX: u32 = 64 << 20;
+
+/// Whether the file at `path` begins as the log of a trace does. A file that cannot be read does not.
+pub fn is_trace(path: &Path) -> bool {
+    let mut first = Magic::default();
+    File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == MAGIC
+}
+
+/// A log that is being read.
+pub struct LogReader<R> {
+    input: R,
+    head: LogHead,
+    names: Names,
+    end: Option<LogEnd>,
+    problem: Option<Note>,
+}
+
+impl LogReader<BufReader<File>> {
+    /// Opens the log at `path`.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        open(path, "trace", Self::new)
+    }
+}
+
+impl<R: Read> LogReader<R> {
+    /// Reads the head from `input`; an error in words if it is invalid.
+    pub fn new(mut input: R) -> Result<Self, String> {
+        let head: LogHead = read_head(&mut input, &MAGIC)?;
+        Ok(Self { input, head, names: Names::default(), end: None, problem: None })
+    }
+
+    /// The head.
+    pub fn head(&self) -> &LogHead {
+        &self.head
+    }
+
+    /// Calls `each` with every record.
+    pub fn read_all(&mut self, mut each: impl FnMut(&Record)) {
+        while let Some((kind, bytes)) = self.next_chunk() {
+            match kind {
+                RECORDS => self.read_records(&bytes, &mut each),
+                NAMES => self.read_names(&bytes),
+                END => self.read_end(&bytes),
+                _ => self.problem = Some(Note::LogDamaged),
+            }
+        }
+    }
+
+    /// The names of threads; after all has been read.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// How the trace ended; none if the log does not say.
+    pub fn end(&self) -> Option<&LogEnd> {
+        self.end.as_ref()
+    }
+
+    /// Why reading stopped before the log's proper end.
+    pub fn problem(&self) -> Option<&Note> {
+        self.problem.as_ref()
+    }
+
+    /// A record of a kind that this version does not know is skipped.
+    fn read_records(&mut self, bytes: &[u8], each: &mut impl FnMut(&Record)) {
+        let records = bytes.as_chunks::<RECORD_SIZE>();
+        if !records.1.is_empty() {
+            self.problem = Some(Note::LogDamaged);
+        }
+        records.0.iter().filter_map(Record::from_bytes).for_each(|record| each(&record));
+    }
+
+    fn read_end(&mut self, bytes: &[u8]) {
+        self.end = self.json(bytes);
+        let objects = self.end.as_ref().map(|end: &LogEnd| end.objects.clone());
+        objects.into_iter().for_each(|objects| self.names.found(objects));
+    }
+
+    fn read_names(&mut self, bytes: &[u8]) {
+        let names: BTreeMap<u32, String> = self.json(bytes).unwrap_or_default();
+        names.into_iter().for_each(|(tid, name)| self.names.put(tid, name));
+    }
+
+    fn json<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Option<T> {
+        let read = serde_json::from_slice(bytes).ok();
+        if read.is_none() {
+            self.problem = Some(Note::LogDamaged);
+        }
+        read
+    }
+
+    /// The next chunk, unless the log ends or is damaged here.
+    fn next_chunk(&mut self) -> Option<([u8; 4], Vec<u8>)> {
+        if self.problem.is_some() {
+            return None;
+        }
+        let mut head = [0; 8];
+        match read_chunk_head(&mut self.input, &mut head) {
+            Ok(true) => (),
+            Ok(false) => return self.at_end(),
+            Err(problem) => return self.stop(problem),
+        }
+        let [a, b, c, d, length @ ..] = head;
+        let length = u32::from_le_bytes(length);
+        if length > CHUNK_BYTES_MAX {
+            return self.stop(Note::LogDamaged);
+        }
+        let (mut bytes, is_whole) = read_chunk_body(&mut self.input, u64::from(length));
+        if !is_whole {
+            bytes.truncate(bytes.len() / RECORD_SIZE * RECORD_SIZE);
+            self.problem = Some(Note::LogCutOff);
+        }
+        Some(([a, b, c, d], bytes))
+    }
+
+    /// A log that has no end was cut off: its tracer was killed.
+    fn at_end<T>(&mut self) -> Option<T> {
+        if self.end.is_none() {
+            self.problem = Some(Note::LogCutOff);
+        }
+        None
+    }
+
+    fn stop<T>(&mut self, problem: Note) -> Option<T> {
+        self.problem.get_or_insert(problem);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::sample;
+    use super::super::LogWriter;
+    use super::*;
+
+    fn head() -> LogHead {
+        LogHead {
+            version: "test".into(),
+            service: "port:8080".into(),
+            slo: Some("10ms".into()),
+            kinds: LogHead::numbers(sample::kinds()),
+            begin_ns: 5,
+            written: vec![0, 7],
+            tracer_pid: 9,
+        }
+    }
+
+    fn end() -> LogEnd {
+        LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), ..LogEnd::default() }
+    }
+
+    fn written(records: &[Record]) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = LogWriter::create(&path, &head()).unwrap();
+        records.iter().for_each(|record| log.record(record));
+        assert_eq!(log.end(&sample::trace().names, &end()), None);
+        assert!(is_trace(&path));
+        std::fs::read(&path).unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> (LogReader<&[u8]>, Vec<Record>) {
+        let mut reader = LogReader::new(bytes).unwrap();
+        let mut records = Vec::new();
+        reader.read_all(|record| records.push(*record));
+        (reader, records)
+    }
+
+    #[test]
+    fn what_was_written_is_read_over_several_chunks() {
+        let records: Vec<Record> = sample::records().into_iter().cycle().take(10_000).collect();
+        let bytes = written(&records);
+        let (reader, read) = read(&bytes);
+        assert!(read == records, "{} records of {}", read.len(), records.len());
+        assert_eq!((reader.head(), reader.names()), (&head(), &sample::trace().names));
+        assert_eq!((reader.end(), reader.problem()), (Some(&end()), None));
+        assert_eq!(reader.head().recorded(), sample::kinds());
+    }
+
+    #[test]
+    fn of_a_log_that_was_cut_off_the_rest_is_read() {
+        let records = sample::records();
+        let bytes = written(&records[..100]);
+        let begin = bytes.windows(4).position(|letters| letters == RECORDS).unwrap() + 8;
+        let (reader, read) = read(&bytes[..begin + 10 * RECORD_SIZE + 7]);
+        assert_eq!((read.as_slice(), reader.problem()), (&records[..10], Some(&Note::LogCutOff)));
+    }
+
+    #[test]
+    fn something_else_is_no_log() {
+        let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
+        assert!(message(b"{}").contains("too short"));
+        assert!(message(b"SLNOBS1\n").contains("as a log does"));
+        assert!(message(b"SLNTAL1\n\xff\xff\xff\xff").contains("claims"));
+        let error = LogReader::open(Path::new("/dev/null")).err().unwrap();
+        assert_eq!(error.to_string(), "/dev/null is not a log of sidelane trace: it is too short");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300), kept in 0..2_000_usize) {
+            let mut bytes = written(&sample::records()[..20]);
+            let head = bytes.windows(4).position(|letters| letters == RECORDS).unwrap();
+            bytes.truncate(head + kept % (bytes.len() - head));
+            bytes.extend(&garbage);
+            let (reader, records) = read(&bytes);
+            prop_assert!(records.len() <= 25);
+            prop_assert!(reader.problem().is_some() || reader.end().is_some());
+            let _ = LogReader::new(garbage.as_slice());
+        }
+    }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_testing::fuzz("trace-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut records = 0;
+            reader.read_all(|_| records += 1);
+            assert!(records * RECORD_SIZE <= bytes.len(), "{records} records");
+            let _ = reader.head().recorded();
+        });
+    }
+}

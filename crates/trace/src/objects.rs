@@ -1,0 +1,161 @@
+//! What a service waits for, and which processes of this machine are behind it: looked for once, when it is first seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::owners::{Protocol, Wanted, owners, path_of, sockets_at, unix_path_of};
+use sidelane_timeline::record::{Kind, Record};
+use sidelane_timeline::wait::{Peer, Purpose, UDP};
+
+/// The most objects of each kind that are looked for.
+const OBJECTS_MAX: usize = 256;
+/// A pipe, among the kinds of files of `SLEEPS_IN`.
+const PIPE: u32 = 1;
+const FILE_MASK: u32 = 0xf;
+
+/// What was found of the objects of waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objects {
+    /// The process that is asked at an address.
+    #[serde(default)]
+    peers: Vec<(Peer, u32)>,
+    /// The process that reads from a pipe.
+    #[serde(default)]
+    readers: BTreeMap<u32, u32>,
+    /// The path of a file.
+    #[serde(default)]
+    paths: BTreeMap<u32, String>,
+    /// The path at which a process is asked, by its number.
+    #[serde(default)]
+    unix_paths: BTreeMap<u32, String>,
+}
+
+impl Objects {
+    /// The process at a peer.
+    pub fn process_at(&self, peer: Peer) -> Option<u32> {
+        self.peers.iter().find(|(known, _)| *known == peer).map(|(_, pid)| *pid)
+    }
+
+    /// The process that reads from a pipe.
+    pub fn reader_of(&self, pipe: u32) -> Option<u32> {
+        self.readers.get(&pipe).copied()
+    }
+
+    /// The path of a file.
+    pub fn path_of(&self, inode: u32) -> Option<&str> {
+        self.paths.get(&inode).map(String::as_str)
+    }
+
+    /// The path of the Unix socket of a peer.
+    pub fn path_at(&self, peer: Peer) -> Option<&str> {
+        match peer {
+            Peer::Unix(pid) => self.unix_paths.get(&pid).map(String::as_str),
+            Peer::Address(..) => None,
+        }
+    }
+
+    /// The processes that were found.
+    pub fn pids(&self) -> BTreeSet<u32> {
+        self.peers.iter().map(|(_, pid)| *pid).chain(self.readers.values().copied()).collect()
+    }
+}
+
+/// Objects that records name.
+#[derive(Debug, Default)]
+pub struct Sightings {
+    seen: BTreeSet<Peer>,
+    /// Not looked for yet, each with the process that waits.
+    peers: Vec<(Peer, u32)>,
+    pipes: BTreeSet<u32>,
+    seen_pipes: BTreeSet<u32>,
+    files: BTreeMap<u32, (u32, u32)>,
+    found: Objects,
+}
+
+impl Sightings {
+    /// Notes what a record names.
+    pub fn note(&mut self, record: &Record) {
+        match record.kind {
+            Kind::Sent | Kind::Connects => {
+                let new = Peer::of(record).filter(|peer| self.seen.len() < OBJECTS_MAX && self.seen.insert(*peer));
+                self.peers.extend(new.map(|peer| (peer, record.task.pid)));
+            }
+            Kind::SleepsIn if record.other.pid & FILE_MASK == PIPE => {
+                let inode = record.other.tid;
+                if self.seen_pipes.len() < OBJECTS_MAX && self.seen_pipes.insert(inode) {
+                    self.pipes.insert(inode);
+                }
+            }
+            Kind::SleepsIn if matches!(Purpose::of(record.detail), Purpose::FileLock | Purpose::Sync) => {
+                let (inode, is_known) = (record.other.tid, |inode| self.found.paths.contains_key(inode));
+                if self.files.len() < OBJECTS_MAX && !is_known(&inode) {
+                    self.files.insert(inode, (record.task.pid, record.value as u32));
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// Looks for what is new.
+    pub fn look(&mut self) {
+        for (inode, (pid, number)) in std::mem::take(&mut self.files) {
+            self.found.paths.extend(path_of(pid, number).map(|path| (inode, path)));
+        }
+        let peers = std::mem::take(&mut self.peers);
+        let mut sockets: Vec<(Peer, String)> = Vec::new();
+        for (peer, pid) in peers {
+            match peer {
+                Peer::Unix(process) => {
+                    self.found.peers.push((peer, process));
+                    self.found.unix_paths.extend(unix_path_of(process).map(|path| (process, path)));
+                }
+                Peer::Address(ip, port, protocol) => {
+                    let protocol = if protocol == UDP { Protocol::Udp } else { Protocol::Tcp };
+                    let inodes = sockets_at(pid, SocketAddr::new(ip, port), protocol);
+                    sockets.extend(inodes.into_iter().map(|inode| (peer, inode)));
+                }
+            }
+        }
+        let wanted = Wanted {
+            sockets: sockets.iter().map(|(_, inode)| inode.clone()).collect(),
+            pipes: std::mem::take(&mut self.pipes),
+        };
+        let owners = owners(&wanted);
+        self.found.readers.extend(owners.pipes);
+        let found = sockets.into_iter().filter_map(|(peer, inode)| Some((peer, *owners.sockets.get(&inode)?)));
+        self.found.peers.extend(found);
+    }
+
+    /// What was found.
+    pub fn found(&self) -> &Objects {
+        &self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use sidelane_timeline::record::Task;
+
+    use super::super::sample::record;
+    use super::*;
+
+    #[test]
+    fn the_process_that_is_asked_is_found_once_it_is_named() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let me = std::process::id();
+        let mut asks = record(1, Kind::Sent);
+        asks.task = Task { tid: me, pid: me };
+        asks.other.tid = u32::from_le_bytes([127, 0, 0, 1]);
+        asks.detail = u32::from(port) | u32::from(UDP) << 16 | 2 << 24;
+        let mut sightings = Sightings::default();
+        (0..3).for_each(|_| sightings.note(&asks));
+        sightings.look();
+        let peer = Peer::of(&asks).unwrap();
+        assert_eq!(sightings.found().process_at(peer), Some(me));
+        assert_eq!(sightings.found().peers.len(), 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! Records that wait for pauses which may lie before them.
+
+use std::collections::VecDeque;
+
+use sidelane_timeline::record::Record;
+
+/// More records than this do not wait: 32 MB.
+const HELD_MAX: usize = 1 << 19;
+
+/// Two streams, each in the order of time but for pauses of several JVMs, which become one.
+#[derive(Debug, Default)]
+pub struct Held {
+    kernel: VecDeque<Record>,
+    pauses: VecDeque<Record>,
+}
+
+impl Held {
+    /// Adds records of the kernel, in the order of time, and of pauses.
+    pub fn add(&mut self, kernel: impl Iterator<Item = Record>, pauses: impl Iterator<Item = Record>) {
+        self.kernel.extend(kernel);
+        self.pauses.extend(pauses);
+        self.pauses.make_contiguous().sort_by_key(|record| record.at_ns);
+    }
+
+    /// Hands on all from before `told_ns`, in the order of time. If too many wait, the oldest do no longer.
+    pub fn release(&mut self, told_ns: u64, into: &mut Vec<Record>) {
+        while let Some(at_ns) = self.kernel.front().map(|record| record.at_ns) {
+            if at_ns >= told_ns && self.kernel.len() <= HELD_MAX {
+                return;
+            }
+            self.release_pauses(at_ns, into);
+            into.extend(self.kernel.pop_front());
+        }
+        self.release_pauses(told_ns, into);
+    }
+
+    /// The time of the oldest that waits.
+    pub fn oldest_ns(&self) -> u64 {
+        let oldest = self.kernel.front().into_iter().chain(self.pauses.front());
+        oldest.map(|record| record.at_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Pauses up to and with `until_ns`.
+    fn release_pauses(&mut self, until_ns: u64, into: &mut Vec<Record>) {
+        while self.pauses.front().is_some_and(|pause| pause.at_ns <= until_ns) {
+            into.extend(self.pauses.pop_front());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_timeline::record::Kind;
+
+    use super::super::super::sample::record;
+    use super::*;
+
+    fn released(held: &mut Held, told_ns: u64) -> Vec<u64> {
+        let mut records = Vec::new();
+        held.release(told_ns, &mut records);
+        records.iter().map(|record| record.at_ns).collect()
+    }
+
+    #[test]
+    fn pauses_come_between_the_records_around_them() {
+        let mut held = Held::default();
+        let kernel = [10, 20, 30, 40].map(|at_ns| record(at_ns, Kind::Woken));
+        held.add(kernel.into_iter(), [record(35, Kind::PauseEnded), record(15, Kind::PauseBegan)].into_iter());
+        assert_eq!(released(&mut held, 20), [10]);
+        assert_eq!(released(&mut held, 36), [15, 20, 30]);
+        assert_eq!(released(&mut held, u64::MAX), [35, 40]);
+    }
+
+    #[test]
+    fn a_pause_after_the_last_record_is_not_kept_back() {
+        let mut held = Held::default();
+        held.add(std::iter::empty(), [record(15, Kind::PauseBegan)].into_iter());
+        assert_eq!(released(&mut held, 16), [15]);
+    }
+
+    #[test]
+    fn no_more_than_memory_allows_wait() {
+        let mut held = Held::default();
+        held.add((0..HELD_MAX as u64 + 3).map(|at_ns| record(at_ns, Kind::Woken)), std::iter::empty());
+        assert_eq!(released(&mut held, 0), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,200 @@
+//! The pauses of one JVM: each stop for a collection, from the counters that HotSpot keeps of its collectors.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::ticks::Ticks;
+use sidelane_channels::Word;
+use sidelane_channels::hsperf::{Jvm, JvmError};
+use sidelane_timeline::record::{Kind, Record, Task, pause};
+
+/// HotSpot's collectors: of the young generation, of all, and what else stops for a concurrent one.
+const COLLECTORS: [(usize, u32); 3] =
+    [(0, pause::YOUNG_COLLECTION), (1, pause::FULL_COLLECTION), (2, pause::YOUNG_COLLECTION)];
+/// What a JVM counts in, unless it says otherwise.
+const TICKS_PER_S: u64 = 1_000_000_000;
+
+/// When a collector stopped the JVM last, in ticks.
+struct Collector {
+    /// How often it has begun.
+    begun: Word,
+    entry: Word,
+    exit: Word,
+    detail: u32,
+    /// The end of the last stop that was told.
+    told: u64,
+    /// How often it had begun then.
+    told_begun: u64,
+}
+
+/// A JVM under watch.
+pub struct JvmPauses {
+    pid: u32,
+    /// Readable once the process has ended.
+    end: OwnedFd,
+    ticks: Ticks,
+    collectors: Vec<Collector>,
+    looked_ns: u64,
+    /// It is stopped, since before this moment.
+    stopped_ns: Option<u64>,
+    /// Stops that another one followed within one look.
+    missed: u64,
+}
+
+impl JvmPauses {
+    /// Opens the counters of a process.
+    ///
+    /// # Errors
+    /// If it is no JVM, or its counters cannot be read.
+    pub fn open(pid: u32, now_ns: u64) -> Result<Self, JvmError> {
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(JvmError::NoProcess { pid })?;
+        let end = pidfd_open(process, PidfdFlags::empty()).map_err(|_| JvmError::NoProcess { pid })?;
+        Ok(Self::of(pid, end, &Jvm::open(pid)?, now_ns))
+    }
+
+    fn of(pid: u32, end: OwnedFd, jvm: &Jvm, now_ns: u64) -> Self {
+        let frequency = jvm.number("sun.os.hrt.frequency").map_or(TICKS_PER_S, |word| word.read());
+        let collector = |(number, detail): (usize, u32)| {
+            let word = |what: &str| jvm.number(&format!("sun.gc.collector.{number}.{what}"));
+            let (begun, entry, exit) = (word("invocations")?, word("lastEntryTime")?, word("lastExitTime")?);
+            let (told_begun, told) = (begun.read(), exit.read());
+            Some(Collector { begun, entry, exit, detail, told, told_begun })
+        };
+        let collectors = COLLECTORS.into_iter().filter_map(collector).collect();
+        let ticks = Ticks::new(frequency);
+        Self { pid, end, ticks, collectors, looked_ns: now_ns, stopped_ns: None, missed: 0 }
+    }
+
+    /// Looks at the counters, and adds what happened since the last look. Returns the moment up to which all is told:
+    /// a pause that goes on is told at its end.
+    pub fn look(&mut self, now_ns: u64, records: &mut Vec<Record>) -> u64 {
+        let (before_ns, mut is_stopped) = (self.looked_ns, false);
+        self.looked_ns = now_ns;
+        for collector in &mut self.collectors {
+            // In this order: of a stop that begins now no more than its beginning is seen.
+            let begun = collector.begun.read();
+            let (entry, exit) = (collector.entry.read(), collector.exit.read());
+            is_stopped |= entry > exit;
+            if exit == collector.told || entry > exit {
+                continue;
+            }
+            self.missed += begun.saturating_sub(collector.told_begun).saturating_sub(1);
+            (collector.told, collector.told_begun) = (exit, collector.told_begun.max(begun));
+            self.ticks.seen(exit, (before_ns, now_ns));
+            if let Some(times_ns) = self.ticks.at_ns(entry).zip(self.ticks.at_ns(exit)) {
+                add(self.pid, collector.detail, times_ns, records);
+            }
+        }
+        self.stopped_ns = is_stopped.then(|| self.stopped_ns.unwrap_or(before_ns));
+        self.stopped_ns.unwrap_or(before_ns)
+    }
+
+    /// Stops that were not told since this was last asked.
+    pub fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
+    }
+
+    /// Whether the process has ended. A stop that went on is told: it ended with the process.
+    pub fn has_ended(&self, now_ns: u64, records: &mut Vec<Record>) -> bool {
+        let mut ends = [PollFd::new(&self.end, PollFlags::IN)];
+        let has_ended = poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0);
+        let goes_on = |collector: &&Collector| collector.entry.read() > collector.exit.read();
+        if let (true, Some(since_ns), Some(last)) = (has_ended, self.stopped_ns, self.collectors.iter().find(goes_on)) {
+            add(self.pid, last.detail, (since_ns, now_ns), records);
+        }
+        has_ended
+    }
+}
+
+/// The two records of a pause. They are of no CPU, and so have no number among a CPU's.
+fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
+    let nobody = Task::default();
+    let began = Record {
+        at_ns: from_ns,
+        kind: Kind::PauseBegan,
+        seq: 0,
+        task: Task { tid: pid, pid },
+        cpu: 0,
+        detail,
+        other: nobody,
+        socket: 0,
+        request: 0,
+        value: 0,
+    };
+    records.extend([began, Record { at_ns: to_ns, kind: Kind::PauseEnded, ..began }]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use sidelane_channels::hsperf::format::test_file;
+
+    const MS: u64 = 1_000_000;
+
+    /// Counters of one collector in a file, and a process that has nothing to do with them.
+    struct Fake {
+        file: File,
+        pauses: JvmPauses,
+        process: Child,
+    }
+
+    impl Fake {
+        fn start() -> Self {
+            let names = ["invocations", "lastEntryTime", "lastExitTime"];
+            let numbers = names.map(|name| (format!("sun.gc.collector.0.{name}"), 0));
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&test_file::file_of_numbers(&numbers), 0).unwrap();
+            let process = Command::new("sleep").arg("1000").spawn().unwrap();
+            let end = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).unwrap();
+            let jvm = Jvm::of_file(process.id(), &file).unwrap();
+            Self { pauses: JvmPauses::of(process.id(), end, &jvm, MS), file, process }
+        }
+
+        fn set(&self, begun: u64, entry: u64, exit: u64) {
+            for (name, value) in [("invocations", begun), ("lastEntryTime", entry), ("lastExitTime", exit)] {
+                let mut bytes = vec![0; self.file.metadata().unwrap().len() as usize];
+                self.file.read_exact_at(&mut bytes, 0).unwrap();
+                let offset = test_file::offset_of(&bytes, &format!("sun.gc.collector.0.{name}"));
+                self.file.write_all_at(&value.to_ne_bytes(), offset as u64).unwrap();
+            }
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+
+    #[test]
+    fn a_stop_is_told_at_its_end_and_two_in_one_look_are_counted() {
+        let (mut fake, mut records) = (Fake::start(), Vec::new());
+        fake.set(1, 2 * MS, 0);
+        assert_eq!(fake.pauses.look(3 * MS, &mut records), MS, "nothing from after its begin is told");
+        fake.set(1, 2 * MS, 4 * MS);
+        fake.pauses.look(5 * MS, &mut records);
+        assert_eq!((records.len(), fake.pauses.take_missed()), (2, 0));
+        fake.set(3, 7 * MS, 8 * MS);
+        fake.pauses.look(9 * MS, &mut records);
+        assert_eq!((records.len(), fake.pauses.take_missed()), (4, 1));
+    }
+
+    #[test]
+    fn a_stop_in_which_the_process_is_killed_ends_with_it() {
+        let (mut fake, mut records) = (Fake::start(), Vec::new());
+        fake.set(1, 2 * MS, 0);
+        fake.pauses.look(3 * MS, &mut records);
+        assert!(!fake.pauses.has_ended(4 * MS, &mut records) && records.is_empty());
+        fake.process.kill().unwrap();
+        fake.process.wait().unwrap();
+        assert!(fake.pauses.has_ended(5 * MS, &mut records));
+        let times: Vec<_> = records.iter().map(|record| (record.kind, record.at_ns)).collect();
+        assert_eq!(times, [(Kind::PauseBegan, MS), (Kind::PauseEnded, 5 * MS)]);
+    }
+}

@@ -1,0 +1,185 @@
+//! Pauses of runtimes, in the midst of the kernel's records: a thread looks at the counters of the service's JVMs once a
+//! millisecond.
+//!
+//! A pause is known when it has ended. So records wait until it is known that no pause began before them.
+
+mod held;
+mod jvm;
+mod ticks;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use sidelane_host::clock::now_ns;
+use sidelane_timeline::record::{Kind, Kinds, Record};
+
+use held::Held;
+use jvm::JvmPauses;
+use sidelane_channels::hsperf::JvmError;
+use sidelane_diagnostics::note::Note;
+
+/// How often the counters are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// After so many looks it is looked who has ended.
+const ENDS_EVERY: u32 = 64;
+/// A process is asked for its counters at so many looks of its owner: a JVM has none when it has just begun.
+const TRIES: u32 = 20;
+
+/// Watches the JVMs of a service.
+pub struct Pauses {
+    held: Held,
+    records: Receiver<Record>,
+    shared: Arc<Shared>,
+    newcomers: Sender<JvmPauses>,
+    /// What takes the newcomers, until there is a thread that does.
+    door: Option<(Receiver<JvmPauses>, Sender<Record>)>,
+    thread: Option<JoinHandle<()>>,
+    /// How often each process was asked.
+    asked: BTreeMap<u32, u32>,
+    /// JVMs whose counters cannot be read.
+    unseen: BTreeMap<u32, String>,
+}
+
+/// What the two threads share.
+#[derive(Default)]
+struct Shared {
+    /// Pauses that began before this have been sent.
+    told_ns: AtomicU64,
+    /// Pauses that were not seen for others that followed them at once.
+    missed: AtomicU64,
+    ends: AtomicBool,
+}
+
+impl Pauses {
+    /// Watches those of these processes that are JVMs.
+    pub fn watch(pids: &BTreeSet<u32>) -> Self {
+        let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
+        let ((send, records), (newcomers, come)) = (channel(), channel());
+        let mut new = Self {
+            held: Held::default(),
+            records,
+            shared,
+            newcomers,
+            door: Some((come, send)),
+            thread: None,
+            asked: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+        };
+        new.look_at(pids);
+        new
+    }
+
+    /// These are the service's processes now. Those that ended need not be told: that is seen.
+    pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
+        self.asked.retain(|pid, _| pids.contains(pid));
+        for pid in pids {
+            let asked = self.asked.entry(*pid).or_default();
+            if *asked == TRIES {
+                continue;
+            }
+            *asked += 1;
+            match JvmPauses::open(*pid, now_ns()) {
+                Ok(jvm) => {
+                    *asked = TRIES;
+                    self.unseen.remove(pid);
+                    self.add(*pid, jvm);
+                }
+                Err(JvmError::NoJvm { .. } | JvmError::NoProcess { .. }) => (),
+                Err(error) => drop(self.unseen.insert(*pid, error.to_string())),
+            }
+        }
+    }
+
+    fn add(&mut self, pid: u32, jvm: JvmPauses) {
+        if let Some((come, send)) = self.door.take() {
+            let shared = Arc::clone(&self.shared);
+            let watch = move || look_on(&come, &shared, &send);
+            match thread::Builder::new().name("sidelane-pauses".into()).spawn(watch) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => drop(self.unseen.insert(pid, error.to_string())),
+            }
+        }
+        // Without a thread that was said.
+        let _ = self.newcomers.send(jvm);
+    }
+
+    /// Whether there is a runtime whose pauses are seen.
+    fn are_seen(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// The kinds of records that there are where the kernel makes these.
+    pub fn kinds_beside(&self, kernel: Kinds) -> Kinds {
+        let pauses = [Kind::PauseBegan, Kind::PauseEnded];
+        if self.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
+    }
+
+    /// What cannot be seen.
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        let unseen = self.unseen.iter();
+        let unseen = unseen.map(|(pid, error)| Note::PausesUnseen { pid: *pid, error: error.clone() });
+        let pauses = self.shared.missed.load(Ordering::Relaxed);
+        unseen.chain((pauses > 0).then_some(Note::PausesMissed { pauses }))
+    }
+
+    /// Puts pauses among `records`, which are in the order of time, and keeps those back that come too early.
+    pub fn merge(&mut self, records: &mut Vec<Record>) {
+        if self.are_seen() {
+            // First up to when, then what: all that was sent before is there.
+            let told_ns = self.shared.told_ns.load(Ordering::Acquire);
+            self.held.add(records.drain(..), self.records.try_iter());
+            self.held.release(told_ns, records);
+        }
+    }
+
+    /// From when on records are held back.
+    pub fn held_since_ns(&self) -> u64 {
+        self.held.oldest_ns()
+    }
+
+    /// Ends watching, and hands on the rest.
+    pub fn finish(&mut self, records: &mut Vec<Record>) {
+        self.stop();
+        self.held.add(records.drain(..), self.records.try_iter());
+        self.held.release(u64::MAX, records);
+    }
+
+    fn stop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A watcher that panicked has nothing more to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn look_on(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
+    let (mut jvms, mut records, mut looks) = (Vec::new(), Vec::new(), 0_u32);
+    while !shared.ends.load(Ordering::Relaxed) {
+        thread::sleep(LOOK_EVERY);
+        let now_ns = now_ns();
+        looks = looks.wrapping_add(1);
+        jvms.extend(come.try_iter());
+        if looks.is_multiple_of(ENDS_EVERY) {
+            jvms.retain(|jvm| !jvm.has_ended(now_ns, &mut records));
+        }
+        let told_ns = jvms.iter_mut().map(|jvm| jvm.look(now_ns, &mut records)).min().unwrap_or(now_ns);
+        let was_sent = records.drain(..).all(|record| send.send(record).is_ok());
+        if !was_sent {
+            return;
+        }
+        let missed = jvms.iter_mut().map(JvmPauses::take_missed).sum();
+        shared.missed.fetch_add(missed, Ordering::Relaxed);
+        shared.told_ns.store(told_ns, Ordering::Release);
+    }
+}

@@ -1,0 +1,182 @@
+//! A trace for Perfetto: a track for each request that was kept, for each of their threads, and for each lane; arrows
+//! for wake-ups and for the way of a request.
+
+use std::collections::BTreeMap;
+
+use sidelane_report::perfetto::{Trace, Track};
+use sidelane_report::tale::{Arrow, ArrowKind, Of, Request, Track as Row, Who};
+use sidelane_timeline::cause::Cause;
+
+use super::kept::Clip;
+use super::scene::scene;
+use super::told::Told;
+use super::words::key;
+
+impl Told {
+    /// The trace for Perfetto.
+    pub fn to_trace(&self) -> Trace {
+        let mut trace = Trace::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
+        let mut tracks = Tracks::new(&mut trace);
+        let mut clips: Vec<&Clip> = self.clips.iter().collect();
+        clips.sort_by_key(|clip| clip.timeline.arrived_ns);
+        for clip in clips {
+            let drawn =
+                Drawn { request: scene(clip, &self.names, self.begin_ns), arrived_ns: clip.timeline.arrived_ns };
+            drawn.add_request(&mut trace, tracks.requests);
+            drawn.collect_turns(&mut tracks);
+            drawn.add_arrows(&mut trace, &mut tracks);
+        }
+        tracks.add_turns(&mut trace);
+        trace
+    }
+}
+
+/// A request as the page draws it, and when its own time begins.
+struct Drawn {
+    request: Request,
+    arrived_ns: u64,
+}
+
+impl Drawn {
+    fn ns(&self, us: f64) -> u64 {
+        self.arrived_ns.saturating_add_signed((us * 1e3).round() as i64)
+    }
+
+    fn add_request(&self, trace: &mut Trace, requests: Track) {
+        let track = trace.slices_below(requests, &format!("request {}", self.request.number));
+        for span in &self.request.spans {
+            let cause = name_of(&span.cause);
+            let words = if span.words.is_empty() { cause.to_owned() } else { format!("{cause}: {}", span.words) };
+            trace.slice(track, (self.ns(span.from_us), self.ns(span.to_us)), &words);
+        }
+    }
+
+    /// Interrupts lie within turns of threads and would hide them.
+    fn collect_turns(&self, tracks: &mut Tracks) {
+        for row in &self.request.rows {
+            let turns = tracks.turns.entry(Tracks::key(row)).or_default();
+            for block in row.blocks.iter().filter(|block| block.who != Who::Interrupt) {
+                let to_ns = self.ns(block.to_us);
+                let turn = turns.entry(self.ns(block.from_us)).or_insert((to_ns, block.words.clone()));
+                turn.0 = turn.0.max(to_ns);
+            }
+        }
+    }
+
+    fn add_arrows(&self, trace: &mut Trace, tracks: &mut Tracks) {
+        for arrow in &self.request.arrows {
+            tracks.arrows += 1;
+            let words = self.words_of(arrow);
+            for (us, row) in [(arrow.from_us, arrow.from_row), (arrow.to_us, arrow.to_row)] {
+                let track = tracks.of(trace, &Tracks::key(&self.request.rows[row]));
+                trace.moment(track, self.ns(us), &words, &[tracks.arrows]);
+            }
+        }
+    }
+
+    fn words_of(&self, arrow: &Arrow) -> String {
+        match arrow.kind {
+            ArrowKind::Wake => format!("wake-up: {}", arrow.words),
+            ArrowKind::Flow => format!("request {}: {}", self.request.number, arrow.words),
+        }
+    }
+}
+
+fn name_of(cause: &str) -> &'static str {
+    Cause::ALL.into_iter().find(|known| key(*known) == cause).map_or("unknown", Cause::words)
+}
+
+/// Whether it is a lane, and its name.
+type Key = (bool, String);
+
+/// The tracks of threads and lanes, which requests share.
+struct Tracks {
+    requests: Track,
+    threads: Track,
+    lanes: Track,
+    known: BTreeMap<Key, Track>,
+    /// Who had what from when to when. Requests that overlap see the same turns, each of which is drawn once.
+    turns: BTreeMap<Key, BTreeMap<u64, (u64, String)>>,
+    arrows: u64,
+}
+
+impl Tracks {
+    fn new(trace: &mut Trace) -> Self {
+        Self {
+            requests: trace.slices("requests"),
+            threads: trace.slices("threads"),
+            lanes: trace.slices("lanes"),
+            known: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            arrows: 0,
+        }
+    }
+
+    fn key(row: &Row) -> Key {
+        (row.of == Of::Lane, format!("{} {}", row.name, row.detail).trim_end().to_owned())
+    }
+
+    fn of(&mut self, trace: &mut Trace, key: &Key) -> Track {
+        let parent = if key.0 { self.lanes } else { self.threads };
+        *self.known.entry(key.clone()).or_insert_with(|| trace.slices_below(parent, &key.1))
+    }
+
+    /// Slices of one track may not overlap: a turn of which one request saw only the end begins where the last ended.
+    fn add_turns(&mut self, trace: &mut Trace) {
+        for (key, turns) in std::mem::take(&mut self.turns) {
+            let track = self.of(trace, &key);
+            let mut done_ns = 0;
+            for (from_ns, (to_ns, words)) in turns {
+                let from_ns = from_ns.max(done_ns);
+                if from_ns < to_ns {
+                    trace.slice(track, (from_ns, to_ns), &words);
+                    done_ns = to_ns;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_report::perfetto::read::{Happened, arrows, tracks as tracks_of};
+
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn requests_threads_and_lanes_have_tracks() {
+        let told = sample::told();
+        let read = tracks_of(&told.to_trace());
+        for name in ["requests", "threads", "lanes", "server thread 100", "lane 0", "lane 1"] {
+            assert!(read.contains_key(name), "{name}: {:?}", read.keys().take(9).collect::<Vec<_>>());
+        }
+        let slowest = &told.clips[0].timeline;
+        let events = &read[&format!("request {}", slowest.request)];
+        assert_eq!(events.len(), 2 * slowest.spans.len());
+        assert_eq!((events[0].0, events.last().unwrap().0), (slowest.arrived_ns, slowest.ended_ns));
+        let waits = |(_, event): &(u64, Option<Happened>)| matches!(event, Some(Happened::Began(name)) if name.starts_with("response in the send buffer"));
+        assert!(events.iter().any(waits), "{events:?}");
+    }
+
+    #[test]
+    fn slices_of_a_track_do_not_overlap() {
+        let mut trace = Trace::new("a trace", 0);
+        let mut tracks = Tracks::new(&mut trace);
+        let turns = tracks.turns.entry((true, "lane 0".to_owned())).or_default();
+        turns.extend([(10, (30, "one".to_owned())), (20, (40, "other".to_owned())), (25, (35, "third".to_owned()))]);
+        tracks.add_turns(&mut trace);
+        let began = |words: &str| Some(Happened::Began(words.to_owned()));
+        assert_eq!(tracks_of(&trace)["lane 0"], [(10, began("one")), (30, None), (30, began("other")), (40, None)]);
+    }
+
+    #[test]
+    fn each_arrow_joins_two_moments() {
+        let joined = arrows(&sample::told().to_trace());
+        assert!(!joined.is_empty());
+        for (number, ends) in joined {
+            let [(from_ns, from), (to_ns, to)] = &ends[..] else { panic!("arrow {number}: {ends:?}") };
+            assert!(from == to && from_ns <= to_ns, "{ends:?}");
+        }
+    }
+}

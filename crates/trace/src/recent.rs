@@ -1,0 +1,139 @@
+//! The last records of a trace, in bounded memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sidelane_timeline::builder::CPUS_MAX;
+use sidelane_timeline::record::{Kind, Record};
+
+/// Records in the order of time, the oldest of which make room.
+#[derive(Debug)]
+pub struct Recent {
+    records: VecDeque<Record>,
+    records_max: usize,
+    length_ns: u64,
+    /// Of each CPU the last number that made room.
+    gone: Vec<u32>,
+    /// The last record that made room is of this time.
+    gone_ns: u64,
+    /// What records that made room tell of processes, which stays true.
+    tasks: BTreeMap<u32, Record>,
+}
+
+/// The most processes of which something stays known.
+const PROCESSES_MAX: usize = 4_096;
+
+impl Recent {
+    /// Keeps those of the last `length_ns`, and no more than `records_max`.
+    pub fn new(length_ns: u64, records_max: usize) -> Self {
+        Self {
+            records: VecDeque::new(),
+            records_max: records_max.max(1),
+            length_ns,
+            gone: Vec::new(),
+            gone_ns: 0,
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the newest.
+    pub fn push(&mut self, record: &Record) {
+        if self.records.len() >= self.records_max {
+            self.make_room();
+        }
+        self.records.push_back(*record);
+        let oldest_ns = record.at_ns.saturating_sub(self.length_ns);
+        while self.records.front().is_some_and(|first| first.at_ns < oldest_ns) {
+            self.make_room();
+        }
+    }
+
+    fn make_room(&mut self) {
+        let Some(oldest) = self.records.pop_front() else { return };
+        self.gone_ns = self.gone_ns.max(oldest.at_ns);
+        if oldest.kind == Kind::Tasks && self.tasks.len() < PROCESSES_MAX {
+            self.tasks.insert(oldest.task.pid, oldest);
+        }
+        if oldest.seq == 0 || oldest.cpu >= CPUS_MAX {
+            return;
+        }
+        let cpu = oldest.cpu as usize;
+        if cpu >= self.gone.len() {
+            self.gone.resize(cpu + 1, 0);
+        }
+        let before = &mut self.gone[cpu];
+        // Of one CPU they come nearly in the order of their numbers.
+        if *before == 0 || oldest.seq.wrapping_sub(*before) as i32 > 0 {
+            *before = oldest.seq;
+        }
+    }
+
+    /// Of each CPU, by its number, the number of the last record that made room; 0 for none.
+    pub fn gone(&self) -> &[u32] {
+        &self.gone
+    }
+
+    /// The newest record that made room is of this time; 0 for none.
+    pub fn gone_ns(&self) -> u64 {
+        self.gone_ns
+    }
+
+    /// Those from `from_ns` up to and with `to_ns`.
+    pub fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Record> {
+        let first = self.records.partition_point(|record| record.at_ns < from_ns);
+        self.records.range(first..).take_while(move |record| record.at_ns <= to_ns)
+    }
+
+    /// All of them, after what is still known of processes from before.
+    pub fn all(&self) -> impl Iterator<Item = Record> {
+        let begin_ns = self.records.front().map_or(self.gone_ns, |first| first.at_ns);
+        let known = self.tasks.values().map(move |record| Record { at_ns: begin_ns, ..*record });
+        known.chain(self.records.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::record;
+    use super::*;
+    use sidelane_timeline::record::Kind;
+
+    fn at(recent: &Recent) -> Vec<u64> {
+        recent.all().map(|record| record.at_ns).collect()
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut recent = Recent::new(100, 3);
+        [10, 20, 30, 40].into_iter().for_each(|at_ns| recent.push(&record(at_ns, Kind::Woken)));
+        assert_eq!(at(&recent), [20, 30, 40]);
+        recent.push(&record(135, Kind::Woken));
+        assert_eq!(at(&recent), [40, 135], "30 is too long ago");
+    }
+
+    #[test]
+    fn of_what_made_room_the_last_number_of_each_cpu_is_known() {
+        let mut recent = Recent::new(1_000, 2);
+        let of = |at_ns, cpu, seq| Record { cpu, seq, ..record(at_ns, Kind::Woken) };
+        let records = [of(10, 2, 7), of(11, 0, 4), of(12, 2, 6), of(13, 2, 0), of(14, u32::MAX, 9), of(15, 0, 5)];
+        records.iter().for_each(|record| recent.push(record));
+        assert_eq!((recent.gone(), recent.gone_ns()), (&[4, 0, 7][..], 13));
+    }
+
+    #[test]
+    fn what_is_known_of_a_process_makes_no_room() {
+        let mut recent = Recent::new(100, 2);
+        [(10, Kind::Tasks), (20, Kind::Woken), (30, Kind::Woken), (40, Kind::Woken)]
+            .into_iter()
+            .for_each(|(at_ns, kind)| recent.push(&record(at_ns, kind)));
+        let kinds: Vec<_> = recent.all().map(|record| (record.at_ns, record.kind)).collect();
+        assert_eq!(kinds, [(30, Kind::Tasks), (30, Kind::Woken), (40, Kind::Woken)]);
+    }
+
+    #[test]
+    fn a_stretch_has_both_its_ends() {
+        let mut recent = Recent::new(1_000, 10);
+        [10, 20, 30, 40].into_iter().for_each(|at_ns| recent.push(&record(at_ns, Kind::Woken)));
+        let between = |from, to| recent.between(from, to).map(|record| record.at_ns).collect::<Vec<_>>();
+        assert_eq!((between(20, 30), between(11, 19), between(31, 99)), (vec![20, 30], vec![], vec![40]));
+    }
+}

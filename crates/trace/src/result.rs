@@ -1,0 +1,185 @@
+//! A told trace as a result: for programs, and for the page.
+
+use serde_json::{Map, Value, json};
+
+use sidelane_host::topology::PairKind;
+use sidelane_report::tale::{self, CannotTell, Found, Part, Tale};
+use sidelane_report::{ResultFile, Row};
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::{Bar, Finding};
+use sidelane_tracker::requests::own_number;
+
+use super::scene::scene;
+use super::told::Told;
+use super::{terminal, words};
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::written;
+
+impl Told {
+    /// The trace for programs and for the page.
+    pub fn to_result(&self) -> ResultFile {
+        let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
+        result.rows.push(self.own_row());
+        result.rows.extend(self.diagnosis.findings.iter().map(row));
+        result.notes = written(&self.notes);
+        result.tale = Some(self.tale());
+        result
+    }
+
+    fn settings(&self) -> Map<String, Value> {
+        let settings = json!({
+            "title": format!("Why requests of {} were slow", self.service),
+            "finding": terminal::headline(self),
+            "explanation": [
+                "A request's time counts from its first segment to the moment the last of its response left for the \
+                 network device. All of it is divided among causes, without gap or overlap.",
+                "What a slow request lost is its time above that of a usual request. A cause's share is its part of \
+                 what all slow requests lost together. \"Not explained\" is the time that no record tells of.",
+            ],
+            "service": self.service,
+            "slow_is_longer_than_us": self.limit_us(),
+            "slow_by": self.bound.name(),
+        });
+        match settings {
+            Value::Object(settings) => settings,
+            _ => unreachable!("an object was written above"),
+        }
+    }
+
+    fn limit_us(&self) -> f64 {
+        self.diagnosis.slo_ns as f64 / 1e3
+    }
+
+    fn own_row(&self) -> Row {
+        let percentile = |percentile| self.latency.percentile_ns(percentile).map(|ns| ns as f64);
+        let mut row = Row::new("trace");
+        row.put("traced_s", self.wall_s);
+        row.put("requests_count", self.diagnosis.requests as f64);
+        row.put("slow_count", self.diagnosis.slow as f64);
+        row.put("p50_ns", percentile(50.0));
+        row.put("p99_ns", percentile(99.0));
+        row.put("p999_ns", percentile(99.9));
+        row.put("max_ns", (self.latency.max_ns > 0).then_some(self.latency.max_ns as f64));
+        row.put("records_count", self.counts.records as f64);
+        row.put("lost_records_count", self.counts.lost as f64);
+        row.put("broken_requests_count", self.diagnosis.incomplete as f64);
+        row.put("left_out_runs_count", self.counts.left_out as f64);
+        row.put("open_requests_count", self.counts.open as f64);
+        row.put("oldest_open_ns", (self.counts.open > 0).then_some(self.counts.oldest_open_ns as f64));
+        row.put("unanswered_requests_count", self.counts.unanswered as f64);
+        self.put_cut(&mut row);
+        row.put("given_up_requests_count", self.counts.given_up as f64);
+        row.put("unknown_responses_count", self.counts.unknown as f64);
+        row.put("normal_ns", (self.diagnosis.normal_ns > 0).then_some(self.diagnosis.normal_ns as f64));
+        row.put("tracer_cpu_percent", self.cpu_percent);
+        let tracer = &self.diagnosis.tracer;
+        row.put("delayed_by_tracer_count", tracer.delayed as f64);
+        row.put("longest_delay_by_tracer_ns", tracer.longest_ns as f64);
+        row.put("slow_by_tracer_alone_count", tracer.made_slow as f64);
+        row.put("tracer_share_of_lost_time_percent", tracer.share(self.diagnosis.tail_ns) * 100.0);
+        row
+    }
+
+    fn put_cut(&self, row: &mut Row) {
+        let abandoned = &self.cut.abandoned;
+        let count = abandoned.histogram.count();
+        row.put("abandoned_requests_count", count as f64);
+        row.put("abandoned_beyond_objective_count", self.cut.abandoned_slow as f64);
+        row.put("abandoned_after_p50_ns", abandoned.percentile_ns(50.0).map(|ns| ns as f64));
+        row.put("abandoned_after_max_ns", (count > 0).then_some(abandoned.max_ns as f64));
+        row.put("closed_by_service_requests_count", self.cut.closed_by_service as f64);
+        row.put("one_way_messages_count", self.cut.one_way as f64);
+    }
+
+    fn tale(&self) -> Tale {
+        let requests = self.clips.iter().map(|clip| scene(clip, &self.names, self.begin_ns)).collect();
+        Tale {
+            limit_us: self.limit_us(),
+            limit_name: self.bound.name(),
+            length_us: self.wall_s * 1e6,
+            causes: self.causes().into_iter().map(words::words).collect(),
+            found: self.diagnosis.findings.iter().map(found).collect(),
+            cannot_tell: self.diagnosis.cannot_tell.iter().map(|(cause, why)| cannot_tell(*cause, why)).collect(),
+            spread: self.bars.iter().map(bar).collect(),
+            requests,
+        }
+    }
+
+    /// Every cause that is shown anywhere.
+    fn causes(&self) -> Vec<Cause> {
+        let found = |cause| self.diagnosis.findings.iter().any(|finding| finding.cause == cause);
+        let missing = |cause| self.diagnosis.cannot_tell.iter().any(|(known, _)| *known == cause);
+        let drawn = |cause| self.bars.iter().flat_map(|bar| &bar.causes).any(|(known, _)| *known == cause);
+        let used = |cause| drawn(cause) || found(cause) || missing(cause);
+        Cause::ALL.into_iter().filter(|cause| used(*cause)).collect()
+    }
+}
+
+fn row(finding: &Finding) -> Row {
+    let mut row = Row::new(finding.cause.words());
+    row.put("slow_requests_count", finding.requests as f64);
+    row.put("lost_time_ns", finding.tail_ns as f64);
+    row.put("share_of_lost_time_percent", finding.share * 100.0);
+    row
+}
+
+fn found(finding: &Finding) -> Found {
+    Found {
+        cause: words::key(finding.cause),
+        requests_count: finding.requests,
+        tail_us: finding.tail_ns as f64 / 1e3,
+        share_percent: finding.share * 100.0,
+        examples: finding.examples.iter().map(|number| own_number(*number)).collect(),
+        evidence: finding.evidence.clone(),
+        advice: finding.advice.clone(),
+    }
+}
+
+fn bar(bar: &Bar) -> tale::Bar {
+    let part = |(cause, ns): &(Cause, u64)| Part { cause: words::key(*cause), us: *ns as f64 / 1e3 };
+    tale::Bar {
+        from_us: bar.from_ns as f64 / 1e3,
+        to_us: bar.to_ns as f64 / 1e3,
+        requests_count: bar.requests,
+        time: bar.causes.iter().map(part).collect(),
+    }
+}
+
+fn cannot_tell(cause: Cause, why: &str) -> CannotTell {
+    CannotTell { cause: words::key(cause), why: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn programs_read_all_that_people_see_with_units_in_the_names() {
+        let result = sample::told().to_result();
+        let json = serde_json::to_value(&result).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!((&row["setting"], row["requests_count"].as_u64()), (&json!("trace"), Some(300)));
+        assert_eq!(json["rows"][1]["setting"], Cause::SendBuffer.words());
+        let tale = &json["tale"];
+        let keys: Vec<&str> = tale.as_object().unwrap().keys().map(String::as_str).collect();
+        let wanted = ["limit_us", "limit_name", "length_us", "causes", "found", "cannot_tell", "spread", "requests"];
+        assert_eq!(keys, wanted);
+        assert_eq!(tale["found"][0]["cause"], "send-buffer");
+        assert!(tale["found"][0]["advice"].as_str().unwrap().contains("TCP_NODELAY"), "{}", tale["found"][0]);
+        let slowest = &tale["requests"][0];
+        assert!(slowest["latency_us"].as_f64() > tale["limit_us"].as_f64());
+        let time: f64 = slowest["time"].as_array().unwrap().iter().map(|part| part["us"].as_f64().unwrap()).sum();
+        assert!((time - slowest["latency_us"].as_f64().unwrap()).abs() < 1e-3);
+    }
+
+    #[test]
+    fn each_cause_that_is_drawn_is_in_the_legend() {
+        let tale = sample::told().to_result().tale.unwrap();
+        let known = |cause: &String| tale.causes.iter().any(|words| words.cause == *cause);
+        assert!(tale.spread.iter().flat_map(|bar| &bar.time).all(|part| known(&part.cause)));
+        assert!(tale.requests.iter().flat_map(|request| &request.spans).all(|span| known(&span.cause)));
+        assert!(tale.found.iter().all(|found| known(&found.cause)));
+        assert!(tale.cannot_tell.iter().all(|missing| known(&missing.cause)));
+    }
+}

@@ -1,0 +1,268 @@
+//! Runtimes whose tasks the kernel does not see: goroutines, coroutines, virtual threads. A request waits there without
+//! a thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+
+use object::Endianness;
+use object::Object as _;
+use object::read::ReadCache;
+use object::read::elf::ElfFile64;
+use sidelane_host::procfs::{command_name, text_of, threads};
+use sidelane_timeline::record::{Kind, Record, Task, Tasks};
+
+use sidelane_diagnostics::note::Note;
+
+/// A runtime with tasks of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Runtime {
+    Go,
+    Tokio,
+    VirtualThreads,
+    Asyncio,
+    Greenlets,
+    Node,
+}
+
+impl Runtime {
+    /// The runtime of a process, if it has one that is known.
+    fn of(pid: u32) -> Option<Self> {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let name = program.file_name()?.to_str()?;
+        let name_of = |tid| text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+        let has_thread = |prefix: &str| threads(pid).into_iter().any(|tid| name_of(tid).starts_with(prefix));
+        match name {
+            "node" | "nodejs" => Some(Self::Node),
+            "java" => has_thread("VirtualThread-").then_some(Self::VirtualThreads),
+            _ if name.starts_with("python") => Self::of_python(pid),
+            _ if is_of_go(pid) => Some(Self::Go),
+            _ => ["tokio-runtime-w", "tokio-rt-worker"].into_iter().any(has_thread).then_some(Self::Tokio),
+        }
+    }
+
+    /// A Python program that waits with epoll has coroutines if it has loaded a module for them. One without waits for its
+    /// clients in a loop, and has no tasks beside its threads.
+    fn of_python(pid: u32) -> Option<Self> {
+        let modules = text_of(&format!("/proc/{pid}/maps")).unwrap_or_default();
+        let has = |module: &str| {
+            modules.lines().any(|line| line.rsplit('/').next().is_some_and(|file| file.starts_with(module)))
+        };
+        let runtime = match (has("_greenlet."), has("_asyncio.")) {
+            (true, _) => Self::Greenlets,
+            (false, true) => Self::Asyncio,
+            (false, false) => return None,
+        };
+        has_epoll(pid).then_some(runtime)
+    }
+
+    /// Where it runs its tasks.
+    fn tasks(self) -> Tasks {
+        match self {
+            Self::Go | Self::Tokio | Self::VirtualThreads => Tasks::Move,
+            Self::Asyncio | Self::Greenlets | Self::Node => Tasks::Stay,
+        }
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Go => ("Go", "goroutines"),
+            Self::Tokio => ("tokio", "tasks"),
+            Self::VirtualThreads => ("Java's virtual threads", "virtual threads"),
+            Self::Asyncio => ("Python's asyncio", "coroutines and callbacks"),
+            Self::Greenlets => ("Python's greenlets", "greenlets"),
+            Self::Node => ("Node.js", "callbacks and promises"),
+        }
+    }
+}
+
+/// Whether Go's linker has made the program, as a section of it says.
+fn is_of_go(pid: u32) -> bool {
+    let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return false };
+    let cache = ReadCache::new(file);
+    let elf = ElfFile64::<Endianness, _>::parse(&cache);
+    elf.is_ok_and(|elf| elf.section_by_name(".go.buildinfo").is_some())
+}
+
+/// Whether a process waits for events with epoll.
+fn has_epoll(pid: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == "anon_inode:[eventpoll]")
+}
+
+/// A process without a known runtime is looked at so often: it may be about to start one.
+const LOOKS: u32 = 20;
+
+/// The device and inode of a process's program: another one if it executes another program.
+type Program = (u64, u64);
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    program: Option<Program>,
+    runtime: Option<Runtime>,
+    looks: u32,
+}
+
+/// The runtimes of a service's processes.
+#[derive(Clone, Debug, Default)]
+pub struct Runtimes {
+    known: BTreeMap<u32, Process>,
+    names: BTreeSet<(Runtime, String)>,
+    /// Processes whose runtime was found, and not told yet.
+    found: BTreeMap<u32, Runtime>,
+}
+
+impl Runtimes {
+    /// Looks at processes of which no runtime is known: they may have started one, or execute another program.
+    pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
+        for pid in pids {
+            let program = program_of(*pid);
+            let new = Process { program, runtime: None, looks: 0 };
+            let process = self.known.entry(*pid).or_insert(new);
+            if process.program != program {
+                *process = new;
+            }
+            if process.runtime.is_some() || process.looks == LOOKS {
+                continue;
+            }
+            process.looks += 1;
+            process.runtime = Runtime::of(*pid);
+            if let Some(runtime) = process.runtime {
+                self.found.insert(*pid, runtime);
+                self.names.insert((runtime, command_name(*pid).unwrap_or_default()));
+            }
+        }
+        self.known.retain(|pid, _| pids.contains(pid));
+    }
+
+    /// Puts what was found since the last call before `records`, which are in the order of time.
+    pub fn tell(&mut self, records: &mut Vec<Record>) {
+        let Some(first) = records.first() else { return };
+        let at_ns = first.at_ns;
+        let found = std::mem::take(&mut self.found);
+        records.splice(0..0, found.into_iter().map(|(pid, runtime)| record(pid, runtime, at_ns)));
+    }
+
+    /// What cannot be told of each.
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        self.names.iter().map(|(runtime, program)| {
+            let (runtime, tasks) = runtime.words();
+            Note::TasksUnseen { program: program.clone(), runtime, tasks }
+        })
+    }
+}
+
+fn program_of(pid: u32) -> Option<Program> {
+    fs::metadata(format!("/proc/{pid}/exe")).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// It is of no CPU, and so has no number among a CPU's.
+fn record(pid: u32, runtime: Runtime, at_ns: u64) -> Record {
+    Record {
+        at_ns,
+        kind: Kind::Tasks,
+        seq: 0,
+        task: Task { tid: pid, pid },
+        cpu: 0,
+        detail: runtime.tasks() as u32,
+        other: Task::default(),
+        socket: 0,
+        request: 0,
+        value: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// What is told of each process.
+    fn told(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
+        let mut records = vec![record(1, Runtime::Go, 7)];
+        runtimes.tell(&mut records);
+        assert_eq!(records.pop().map(|last| last.at_ns), Some(7));
+        records.iter().map(|record| (record.task.pid, record.detail)).collect()
+    }
+
+    #[test]
+    fn a_process_without_such_a_runtime_has_none() {
+        // Not this process: another test has workers of tokio here.
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut runtimes = Runtimes::default();
+        (0..2 * LOOKS).for_each(|_| runtimes.look_at(&BTreeSet::from([child.id(), u32::MAX])));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let looks: Vec<_> = runtimes.known.values().map(|process| (process.runtime, process.looks)).collect();
+        assert_eq!(looks, [(None, LOOKS); 2]);
+        assert_eq!((told(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_runtime_that_starts_between_two_looks_is_found() {
+        let (me, mut runtimes) = (std::process::id(), Runtimes::default());
+        runtimes.look_at(&BTreeSet::from([me]));
+        assert_eq!(told(&mut runtimes), []);
+        let ((stop, stopped), (begin, begun)) = (channel::<()>(), channel());
+        let worker = thread::Builder::new().name("tokio-rt-worker".to_owned());
+        let worker = worker.spawn(move || {
+            begin.send(()).unwrap();
+            stopped.recv().unwrap_err();
+        });
+        begun.recv().unwrap();
+        (0..2).for_each(|_| runtimes.look_at(&BTreeSet::from([me])));
+        assert_eq!((told(&mut runtimes), told(&mut runtimes)), (vec![(me, Tasks::Move as u32)], vec![]));
+        let note = runtimes.notes().map(|note| note.to_string()).collect::<String>();
+        assert!(note.contains("tokio") && note.contains("tasks"), "{note}");
+        drop(stop);
+        worker.unwrap().join().unwrap();
+    }
+
+    /// The runtime of a Python program that says when it is ready, and then reads.
+    fn of_python(program: &str) -> Option<Option<Runtime>> {
+        let program = format!("{program}\nprint(flush=True); input()");
+        let python =
+            Command::new("python3").args(["-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut python) = python else {
+            sidelane_testing::skip("needs python3");
+            return None;
+        };
+        BufReader::new(python.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let runtime = Runtime::of(python.id());
+        python.kill().unwrap();
+        python.wait().unwrap();
+        Some(runtime)
+    }
+
+    #[test]
+    fn python_has_coroutines_if_its_module_for_them_waits_with_epoll() {
+        let epoll = "import select; events = select.epoll()";
+        for (program, runtime) in [
+            (epoll.to_owned(), None),
+            ("import asyncio".to_owned(), None),
+            (format!("import asyncio; {epoll}"), Some(Runtime::Asyncio)),
+        ] {
+            let Some(found) = of_python(&program) else { return };
+            assert_eq!(found, runtime, "{program}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_executes_another_program_is_looked_at_anew() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut runtimes = Runtimes::default();
+        let pids = BTreeSet::from([child.id()]);
+        (0..LOOKS).for_each(|_| runtimes.look_at(&pids));
+        // As it was before it executed `sleep`.
+        runtimes.known.values_mut().for_each(|process| process.program = None);
+        runtimes.look_at(&pids);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(runtimes.known.values().map(|process| process.looks).collect::<Vec<_>>(), [1]);
+    }
+}

@@ -1,0 +1,288 @@
+//! An invented trace for tests: a server on lane 1, whose network is served on lane 0. Most requests take 200 µs; some
+//! wait behind another program, for a lock, for a collection, or in the send buffer.
+
+use std::time::Duration;
+
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings};
+use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding, TracerCost};
+use sidelane_timeline::record::{Kind, Kinds, Record, Task};
+use sidelane_timeline::timeline::{Span, Timeline};
+
+use super::bound::Bound;
+use super::kept::{Clip, Kept};
+use super::told::{Counts, Cut, Told};
+use super::words::Names;
+use sidelane_requests::Times;
+
+pub const SERVER: Task = Task { tid: 100, pid: 100 };
+pub const WORKER: Task = Task { tid: 101, pid: 100 };
+pub const STRANGER: Task = Task { tid: 900, pid: 900 };
+const NOBODY: Task = Task { tid: 0, pid: 0 };
+/// When the trace began.
+const BEGIN_NS: u64 = 5_000_000_000;
+/// Requests arrive so far apart.
+const APART_NS: u64 = 50_000_000;
+const REQUESTS: u64 = 300;
+
+/// A record on lane 1 of nobody.
+pub fn record(at_ns: u64, kind: Kind) -> Record {
+    Record { at_ns, kind, seq: 1, task: NOBODY, cpu: 1, detail: 0, other: NOBODY, socket: 0, request: 0, value: 0 }
+}
+
+/// A request of the server whose time went to these causes, one after the other.
+pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeline {
+    let mut from_ns = arrived_ns;
+    let mut spans = Vec::new();
+    for (cause, length_ns) in parts {
+        let by = match cause {
+            Cause::RunQueue => STRANGER,
+            Cause::Lock => WORKER,
+            _ => NOBODY,
+        };
+        let is_network = *cause == Cause::NetworkReceive;
+        spans.push(Span {
+            from_ns,
+            to_ns: from_ns + length_ns,
+            cause: *cause,
+            tid: if is_network { 0 } else { SERVER.tid },
+            cpu: Some(u32::from(!is_network)),
+            by_tid: by.tid,
+            by_pid: by.pid,
+            detail: 0,
+            behind: 0,
+            wait: None,
+        });
+        from_ns += length_ns;
+    }
+    Timeline {
+        request,
+        socket: 7_000 + request,
+        peer_port: 0,
+        arrived_ns,
+        started_ns: spans.get(1).map_or(arrived_ns, |span| span.from_ns),
+        finished_ns: from_ns,
+        ended_ns: from_ns,
+        spans,
+        incomplete: None,
+    }
+}
+
+/// The whole trace.
+pub struct Sample {
+    pub names: Names,
+    pub begin_ns: u64,
+    pub clips: Vec<Clip>,
+    /// One that waited for its lane.
+    pub behind: Clip,
+}
+
+pub fn trace() -> Sample {
+    let mut names = Names::default();
+    for (task, name) in [(SERVER, "server"), (WORKER, "worker"), (STRANGER, "stress-ng")] {
+        names.put(task.tid, name);
+    }
+    let clips: Vec<Clip> = (1..=REQUESTS).map(request).collect();
+    let behind = clips.iter().find(|clip| clip.timeline.of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
+    Sample { names, begin_ns: BEGIN_NS, clips, behind }
+}
+
+/// What the trace came to.
+pub fn told() -> Told {
+    let trace = trace();
+    let (mut kept, mut latency) = (Kept::default(), Times::default());
+    for clip in &trace.clips {
+        kept.offer(&clip.timeline, || clip.clone());
+        latency.add(clip.timeline.latency_ns());
+    }
+    Told {
+        service: "port:8080".to_owned(),
+        bound: Bound::Limit(Duration::from_millis(2)),
+        wall_s: (REQUESTS + 1) as f64 * APART_NS as f64 / 1e9,
+        begin_ns: BEGIN_NS,
+        diagnosis: diagnosis(&trace.clips),
+        latency,
+        bars: bars(&trace.clips),
+        clips: kept.into_slowest_first(),
+        names: trace.names,
+        counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
+        cut: Cut::default(),
+        cpu_percent: Some(4.2),
+        notes: Vec::new(),
+    }
+}
+
+/// All requests by latency.
+fn bars(clips: &[Clip]) -> Vec<Bar> {
+    let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
+    clips.iter().for_each(|clip| diagnoser.add(&clip.timeline));
+    diagnoser.bars()
+}
+
+/// As a diagnoser would say it.
+fn diagnosis(clips: &[Clip]) -> Diagnosis {
+    let slo_ns = 2_000_000;
+    let slow: Vec<&Timeline> =
+        clips.iter().map(|clip| &clip.timeline).filter(|timeline| timeline.latency_ns() > slo_ns).collect();
+    let finding = |(cause, evidence, advice): (Cause, &str, &str)| {
+        let mut of_it: Vec<&&Timeline> = slow.iter().filter(|slow| slow.of_cause_ns(cause) > slo_ns / 2).collect();
+        of_it.sort_by_key(|timeline| std::cmp::Reverse(timeline.of_cause_ns(cause)));
+        Finding {
+            cause,
+            requests: of_it.len() as u64,
+            tail_ns: slow.iter().map(|timeline| timeline.of_cause_ns(cause)).sum(),
+            share: 0.0,
+            examples: of_it.iter().take(3).map(|timeline| timeline.request).collect(),
+            evidence: vec![evidence.to_owned()],
+            advice: advice.to_owned(),
+        }
+    };
+    let mut findings: Vec<Finding> = FOUND.into_iter().map(finding).collect();
+    let all: u64 = findings.iter().map(|finding| finding.tail_ns).sum();
+    findings.iter_mut().for_each(|finding| finding.share = finding.tail_ns as f64 / all as f64);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.tail_ns));
+    let no_disks = "this kernel records no disk events".to_owned();
+    Diagnosis {
+        requests: clips.len() as u64,
+        slow: slow.len() as u64,
+        mixed: 0,
+        incomplete: 3,
+        normal_ns: 220_000,
+        tail_ns: all,
+        tracer: TracerCost::default(),
+        slo_ns,
+        findings,
+        cannot_tell: vec![(Cause::Disk, no_disks)],
+    }
+}
+
+const FOUND: [(Cause, &str, &str); 4] = [
+    (
+        Cause::RunQueue,
+        "stress-ng (900) had the CPU",
+        "give the service CPUs of its own, or run batch with sidelane run",
+    ),
+    (Cause::SendBuffer, "one acknowledgement came 40 ms later", "set TCP_NODELAY on the service's sockets"),
+    (Cause::Collection, "11 young collections", "give the heap more room, or put a backup server beside it"),
+    (Cause::Lock, "worker (101) held the lock at 0x7f10", "hold the lock for less long, or split it"),
+];
+
+/// The records of the whole trace, in the order of time, numbered by CPU.
+pub fn records() -> Vec<Record> {
+    let mut records: Vec<Record> = trace().clips.into_iter().flat_map(|clip| clip.records).collect();
+    records.sort_by_key(|record| record.at_ns);
+    number(&mut records);
+    records
+}
+
+/// Numbers records by CPU.
+pub fn number(records: &mut [Record]) {
+    let mut written = [0; 2];
+    for record in records {
+        written[record.cpu as usize] += 1;
+        record.seq = written[record.cpu as usize];
+    }
+}
+
+/// All kinds but those of disks, as a kernel without them records.
+pub fn kinds() -> Kinds {
+    let known = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::DiskIssued | Kind::DiskCompleted));
+    known.fold(Kinds::default(), Kinds::with)
+}
+
+/// One request: what delayed it, and its records.
+fn request(number: u64) -> Clip {
+    let arrived_ns = BEGIN_NS + number * APART_NS;
+    let late_ns = 1_000_000 + number * 37_777 % 9_000_000;
+    let (cause, late_ns) = match number {
+        _ if number.is_multiple_of(7) => (Cause::RunQueue, late_ns),
+        _ if number.is_multiple_of(31) => (Cause::SendBuffer, 40_000_000 + number * 1_000),
+        _ if number.is_multiple_of(13) => (Cause::Collection, late_ns + 4_000_000),
+        _ if number.is_multiple_of(17) => (Cause::Lock, late_ns),
+        _ => (Cause::RunQueue, 3_000 + number * 777 % 40_000),
+    };
+    let work_ns = 120_000 + number * 1_237 % 160_000;
+    let mut way = Way { records: Vec::new(), parts: Vec::new(), now_ns: arrived_ns, number };
+    way.arrive();
+    way.start(if cause == Cause::RunQueue { late_ns } else { 4_000 });
+    way.work(work_ns / 2);
+    match cause {
+        Cause::Lock => way.lock(late_ns),
+        Cause::Collection => way.pause(late_ns),
+        _ => (),
+    }
+    way.work(work_ns / 2);
+    way.answer(if cause == Cause::SendBuffer { late_ns } else { 6_000 });
+    let mut timeline = timeline(number, arrived_ns, &way.parts);
+    let sent = way.records.iter().find(|record| record.kind == Kind::Sent).unwrap();
+    timeline.finished_ns = sent.at_ns;
+    Clip { timeline, records: way.records, left_out: 0 }
+}
+
+/// A request on its way.
+struct Way {
+    records: Vec<Record>,
+    parts: Vec<(Cause, u64)>,
+    now_ns: u64,
+    number: u64,
+}
+
+impl Way {
+    fn put(&mut self, kind: Kind, change: impl FnOnce(&mut Record)) {
+        let mut record = Record { socket: 7_000 + self.number, request: self.number, ..record(self.now_ns, kind) };
+        change(&mut record);
+        self.records.push(record);
+    }
+
+    fn spend(&mut self, cause: Cause, length_ns: u64) {
+        self.parts.push((cause, length_ns));
+        self.now_ns += length_ns;
+    }
+
+    fn arrive(&mut self) {
+        self.put(Kind::Segment, |record| (record.cpu, record.value, record.socket, record.request) = (0, 64, 0, 0));
+        self.spend(Cause::NetworkReceive, 9_000);
+        self.put(Kind::DataReady, |record| (record.cpu, record.value, record.detail) = (0, 64, 64));
+    }
+
+    fn start(&mut self, wait_ns: u64) {
+        let by = if wait_ns > 100_000 { STRANGER } else { NOBODY };
+        self.put(Kind::Woken, |record| (record.cpu, record.other, record.detail) = (0, SERVER, 1));
+        self.spend(Cause::RunQueue, wait_ns);
+        self.put(Kind::Switched, |record| (record.task, record.other) = (by, SERVER));
+        self.put(Kind::Received, |record| (record.task, record.value, record.detail) = (SERVER, 64, 64));
+        let ready_ns = self.records[1].at_ns;
+        self.put(Kind::RequestStarted, |record| (record.task, record.value) = (SERVER, ready_ns));
+    }
+
+    fn work(&mut self, length_ns: u64) {
+        self.spend(Cause::OnCpu, length_ns);
+    }
+
+    fn lock(&mut self, length_ns: u64) {
+        self.put(Kind::SleepsIn, |record| (record.task, record.detail) = (SERVER, 202));
+        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, WORKER, 1));
+        self.spend(Cause::Lock, length_ns);
+        self.put(Kind::Woken, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
+        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
+    }
+
+    fn pause(&mut self, length_ns: u64) {
+        self.put(Kind::PauseBegan, |record| (record.task, record.detail) = (SERVER, 1));
+        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, NOBODY, 1));
+        self.spend(Cause::Collection, length_ns);
+        self.put(Kind::PauseEnded, |record| record.task = SERVER);
+        self.put(Kind::Switched, |record| record.other = SERVER);
+    }
+
+    fn answer(&mut self, wait_ns: u64) {
+        let started_ns = self.records.iter().find(|record| record.kind == Kind::RequestStarted).unwrap().at_ns;
+        self.put(Kind::Sent, |record| (record.task, record.value, record.detail) = (SERVER, 512, 512));
+        self.put(Kind::RequestFinished, |record| {
+            (record.task, record.value, record.detail) = (SERVER, started_ns, 1);
+        });
+        self.put(Kind::Switched, |record| (record.task, record.detail) = (SERVER, 1));
+        self.spend(Cause::SendBuffer, wait_ns);
+        self.put(Kind::Transmitted, |record| (record.cpu, record.value, record.detail) = (0, 512, 512));
+    }
+}

@@ -1,0 +1,302 @@
+//! The picture of one request: its threads and lanes as rows, who had them, wake-ups and its own way as arrows.
+
+use std::collections::BTreeMap;
+
+use sidelane_report::tale::{Arrow, ArrowKind, Block, Mark, Of, Part, Request, Span, Track, Who};
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::record::{Kind, Record, Task};
+use sidelane_tracker::requests::own_number;
+
+use super::clip::Way;
+use super::kept::Clip;
+use super::words::{Names, key, of_span};
+
+/// The picture of `clip`; its arrival counts from `begin_ns`, when the trace began.
+pub fn scene(clip: &Clip, names: &Names, begin_ns: u64) -> Request {
+    let timeline = &clip.timeline;
+    let rows = Rows::of(clip, names);
+    let us = |at_ns: u64| at_ns.wrapping_sub(timeline.arrived_ns) as i64 as f64 / 1e3;
+    let spans = timeline.spans.iter().map(|span| Span {
+        from_us: us(span.from_ns),
+        to_us: us(span.to_ns),
+        cause: key(span.cause),
+        words: of_span(span, names),
+        row: rows.thread(span.tid),
+    });
+    Request {
+        number: own_number(timeline.request),
+        arrived_us: timeline.arrived_ns.saturating_sub(begin_ns) as f64 / 1e3,
+        latency_us: timeline.latency_ns() as f64 / 1e3,
+        time: time(clip),
+        spans: spans.collect(),
+        arrows: arrows(clip, &rows, names, us),
+        rows: rows.tracks(clip, names, us),
+        marks: marks(clip, us),
+        left_out_count: clip.left_out,
+    }
+}
+
+/// Where its time went, the longest first.
+fn time(clip: &Clip) -> Vec<Part> {
+    let times = Cause::ALL.into_iter().map(|cause| (cause, clip.timeline.of_cause_ns(cause)));
+    let mut times: Vec<(Cause, u64)> = times.filter(|(_, ns)| *ns > 0).collect();
+    times.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    times.into_iter().map(|(cause, ns)| Part { cause: key(cause), us: ns as f64 / 1e3 }).collect()
+}
+
+fn marks(clip: &Clip, us: impl Fn(u64) -> f64) -> Vec<Mark> {
+    let timeline = &clip.timeline;
+    let stages = [
+        (timeline.arrived_ns, "arrived"),
+        (timeline.started_ns, "taken up"),
+        (timeline.finished_ns, "answered"),
+        (timeline.ended_ns, "left the machine"),
+    ];
+    // What is not recorded has the time of the stage before.
+    let last = usize::from(timeline.ended_ns > timeline.finished_ns);
+    stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: us(*at_ns), words: (*words).to_owned() }).collect()
+}
+
+/// Which row is whose: threads in the order in which the request came to them, then lanes.
+struct Rows {
+    threads: Vec<u32>,
+    lanes: Vec<u32>,
+    processes: Vec<u32>,
+}
+
+impl Rows {
+    fn of(clip: &Clip, names: &Names) -> Self {
+        let mut rows = Self { threads: Vec::new(), lanes: Vec::new(), processes: Vec::new() };
+        for span in &clip.timeline.spans {
+            add(&mut rows.threads, span.tid, span.tid != 0);
+            span.cpu.into_iter().for_each(|lane| add(&mut rows.lanes, lane, true));
+        }
+        for record in &clip.records {
+            // Without a thread it is an interrupt's or the idle thread's, which is no news of a lane.
+            add(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
+            for task in [record.task, record.other] {
+                add(&mut rows.processes, task.pid, rows.threads.contains(&task.tid));
+            }
+        }
+        // A waker of the service that has a name is worth a row, too: a pool's acceptor.
+        for waker in clip.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
+            let is_known = waker.by_tid != 0 && names.name(waker.by_tid).is_some();
+            add(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
+        }
+        rows.lanes.sort_unstable();
+        rows
+    }
+
+    fn thread(&self, tid: u32) -> Option<usize> {
+        self.threads.iter().position(|known| *known == tid)
+    }
+
+    fn lane(&self, cpu: u32) -> Option<usize> {
+        self.lanes.iter().position(|known| *known == cpu).map(|at| self.threads.len() + at)
+    }
+
+    fn who(&self, task: Task) -> Who {
+        match task {
+            task if self.threads.contains(&task.tid) => Who::Request,
+            task if self.processes.contains(&task.pid) => Who::Service,
+            _ => Who::Other,
+        }
+    }
+
+    fn tracks(&self, clip: &Clip, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Track> {
+        let mut blocks = Blocks::of(clip);
+        let thread = |tid: &u32| Track {
+            of: Of::Thread,
+            name: names.name(*tid).unwrap_or("thread").to_owned(),
+            detail: format!("thread {tid}"),
+            blocks: Vec::new(),
+        };
+        let mut tracks: Vec<Track> = self.threads.iter().map(thread).collect();
+        let lane =
+            |cpu: &u32| Track { of: Of::Lane, name: format!("lane {cpu}"), detail: String::new(), blocks: vec![] };
+        tracks.extend(self.lanes.iter().map(lane));
+        for turn in blocks.take() {
+            let block =
+                |words| Block { from_us: us(turn.from_ns), to_us: us(turn.to_ns), who: self.who(turn.task), words };
+            if let Some(row) = self.thread(turn.task.tid) {
+                tracks[row].blocks.push(block(format!("on lane {}", turn.cpu)));
+            }
+            if let Some(row) = self.lane(turn.cpu) {
+                tracks[row].blocks.push(block(names.words(turn.task.tid)));
+            }
+        }
+        for record in clip.records.iter().filter(|record| matches!(record.kind, Kind::Interrupt | Kind::Softirq)) {
+            if let Some(row) = self.lane(record.cpu) {
+                tracks[row].blocks.push(interrupt(record, us));
+            }
+        }
+        tracks.iter_mut().for_each(|track| track.blocks.sort_by(|one, other| one.from_us.total_cmp(&other.from_us)));
+        tracks
+    }
+}
+
+fn add(to: &mut Vec<u32>, number: u32, is_wanted: bool) {
+    if is_wanted && !to.contains(&number) {
+        to.push(number);
+    }
+}
+
+fn interrupt(record: &Record, us: impl Fn(u64) -> f64) -> Block {
+    let what = if record.kind == Kind::Softirq { "softirq" } else { "interrupt" };
+    Block {
+        from_us: us(record.at_ns.saturating_sub(record.value)),
+        to_us: us(record.at_ns),
+        who: Who::Interrupt,
+        words: format!("{what} {}", record.detail),
+    }
+}
+
+/// A stretch in which a thread had a lane.
+struct Turn {
+    task: Task,
+    cpu: u32,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// Turns of threads on lanes, from the switches. A turn whose beginning was not recorded begins with the clip.
+struct Blocks {
+    turns: Vec<Turn>,
+}
+
+impl Blocks {
+    fn of(clip: &Clip) -> Self {
+        let begin_ns = clip.records.first().map_or(clip.timeline.arrived_ns, |record| record.at_ns);
+        let end_ns = clip.records.last().map_or(clip.timeline.ended_ns, |record| record.at_ns);
+        let mut running: BTreeMap<u32, (Task, u64)> = BTreeMap::new();
+        let mut turns = Vec::new();
+        for record in clip.records.iter().filter(|record| record.kind == Kind::Switched) {
+            let since = running.remove(&record.cpu).filter(|(task, _)| task.tid == record.task.tid);
+            let from_ns = since.map_or(begin_ns, |(_, from_ns)| from_ns);
+            // Only the first switch of a lane may end a turn that began earlier: later ones have their beginning.
+            if since.is_some() || !turns.iter().any(|turn: &Turn| turn.cpu == record.cpu) {
+                turns.push(Turn { task: record.task, cpu: record.cpu, from_ns, to_ns: record.at_ns });
+            }
+            running.insert(record.cpu, (record.other, record.at_ns));
+        }
+        turns.extend(running.into_iter().map(|(cpu, (task, from_ns))| Turn { task, cpu, from_ns, to_ns: end_ns }));
+        turns.retain(|turn| turn.task.tid != 0 && turn.from_ns < turn.to_ns);
+        Self { turns }
+    }
+
+    fn take(&mut self) -> Vec<Turn> {
+        std::mem::take(&mut self.turns)
+    }
+}
+
+/// Wake-ups of the request's threads, and its way from lane to lane.
+fn arrows(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
+    let mut arrows = wakes(clip, rows, names, us);
+    arrows.extend(flow(clip, rows, us));
+    arrows
+}
+
+fn wakes(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+    let mut arrows = Vec::new();
+    for (index, woken) in clip.records.iter().enumerate().filter(|(_, record)| record.kind == Kind::Woken) {
+        let starts = |record: &&Record| record.kind == Kind::Switched && record.other.tid == woken.other.tid;
+        let Some(started) = clip.records[index..].iter().find(starts) else { continue };
+        let (Some(from_row), Some(to_row)) = (rows.lane(woken.cpu), rows.lane(started.cpu)) else { continue };
+        let waker =
+            if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.words(woken.task.tid) };
+        arrows.push(Arrow {
+            kind: ArrowKind::Wake,
+            from_us: us(woken.at_ns),
+            from_row,
+            to_us: us(started.at_ns),
+            to_row,
+            words: format!("{waker} woke {}", names.words(woken.other.tid)),
+        });
+    }
+    arrows
+}
+
+/// The stages at which a record shows where the request was, joined one to the next.
+fn flow(clip: &Clip, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+    let way = Way::of(&clip.timeline);
+    let timeline = &clip.timeline;
+    let stage = |record: &&Record| {
+        let in_time = (timeline.arrived_ns..=timeline.ended_ns).contains(&record.at_ns);
+        let words = stage_words(record.kind)?;
+        let lane = rows.lane(record.cpu)?;
+        let is_first = record.kind == Kind::Segment && record.at_ns == timeline.arrived_ns;
+        let is_its = is_first || record.request == timeline.request || record.socket == timeline.socket;
+        (in_time && is_its && (record.task.tid == 0 || way.threads.contains(&record.task.tid))).then_some((
+            record.at_ns,
+            lane,
+            words,
+        ))
+    };
+    let stages: Vec<(u64, usize, &str)> = clip.records.iter().filter_map(|record| stage(&record)).collect();
+    let pairs = stages.windows(2).filter(|pair| pair[0].0 < pair[1].0);
+    pairs
+        .map(|pair| Arrow {
+            kind: ArrowKind::Flow,
+            from_us: us(pair[0].0),
+            from_row: pair[0].1,
+            to_us: us(pair[1].0),
+            to_row: pair[1].1,
+            words: format!("{} → {}", pair[0].2, pair[1].2),
+        })
+        .collect()
+}
+
+fn stage_words(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
+        Kind::Segment => "segment arrives",
+        Kind::DataReady => "data at the socket",
+        Kind::RequestStarted => "taken up",
+        Kind::Sent => "given to the socket",
+        Kind::Transmitted => "left for the device",
+        Kind::Retransmitted => "sent again",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn a_request_behind_another_program_shows_who_had_the_lane() {
+        let sample = sample::trace();
+        let clip = &sample.behind;
+        let drawn = scene(clip, &sample.names, sample.begin_ns);
+        let names: Vec<&str> = drawn.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["server", "lane 0", "lane 1"]);
+        let waits = drawn.spans.iter().find(|span| span.cause == "run-queue").unwrap();
+        assert!(waits.words.contains("behind stress-ng"), "{waits:?}");
+        let stranger = drawn.rows[2].blocks.iter().find(|block| block.who == Who::Other).unwrap();
+        assert!(stranger.from_us <= waits.from_us && stranger.to_us >= waits.to_us, "{stranger:?} {waits:?}");
+        let wake = drawn.arrows.iter().find(|arrow| arrow.kind == ArrowKind::Wake).unwrap();
+        assert_eq!((wake.from_row, wake.to_row), (1, 2));
+        assert_eq!((wake.from_us, wake.to_us), (waits.from_us, waits.to_us));
+    }
+
+    #[test]
+    fn spans_and_parts_sum_to_the_latency() {
+        let sample = sample::trace();
+        for clip in &sample.clips {
+            let drawn = scene(clip, &sample.names, sample.begin_ns);
+            let near = |sum: f64| assert!((sum - drawn.latency_us).abs() < 1e-3, "{sum} {drawn:?}");
+            near(drawn.spans.iter().map(|span| span.to_us - span.from_us).sum());
+            near(drawn.time.iter().map(|part| part.us).sum());
+        }
+    }
+
+    #[test]
+    fn the_way_of_a_request_goes_from_stage_to_stage() {
+        let sample = sample::trace();
+        let drawn = scene(&sample.behind, &sample.names, sample.begin_ns);
+        let flow: Vec<&str> =
+            drawn.arrows.iter().filter(|arrow| arrow.kind == ArrowKind::Flow).map(|a| &*a.words).collect();
+        assert_eq!(flow[0], "segment arrives → data at the socket");
+        assert_eq!(*flow.last().unwrap(), "given to the socket → left for the device");
+    }
+}

@@ -1,0 +1,166 @@
+//! Where the records of a running trace come from: the kernel's recorder, kept up with its service.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use sidelane_host::clock::now_ns;
+use sidelane_host::ports::listeners;
+use sidelane_host::procfs::command_name;
+use sidelane_host::service::Target;
+use sidelane_timeline::record::{Kinds, Record};
+use sidelane_tracker::tale::{self, Recorder};
+
+use super::objects::Sightings;
+use super::pauses::Pauses;
+use super::runtimes::Runtimes;
+use super::words::Names;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::until::Until;
+use sidelane_requests::{notes_of, unseen};
+use sidelane_rollback::own_threads;
+use sidelane_rollback::own_threads::Patient;
+
+/// How often a service that was started again is looked for.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A record comes at most so late: the recorder holds each back for less, but for those of a CPU that the hypervisor took
+/// away.
+const SETTLED_NS: u64 = 100_000_000;
+/// How often records are fetched at most and at least.
+const FETCH_EVERY_MS: (u32, u32) = (1, 50);
+
+/// A running trace.
+pub struct Source {
+    _reader: Patient,
+    target: Target,
+    recorder: Recorder,
+    pauses: Pauses,
+    sightings: Sightings,
+    runtimes: Runtimes,
+    until: Until,
+    looked_at: Instant,
+    /// Why the service could not be looked after any more.
+    lost_sight: Option<String>,
+    /// Sockets of the service that are not looked at.
+    unseen: Option<Note>,
+}
+
+impl Source {
+    /// Whether the service listens: one that has just been started does not yet.
+    pub fn is_there(target: &Target) -> bool {
+        target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
+    }
+
+    /// Starts to record the service, until it is asked to end; `light`: without softirqs and incoming segments.
+    ///
+    /// # Errors
+    /// If the service is not there, or if this kernel or this process's rights do not suffice.
+    pub fn start(target: &Target, light: bool, until: Until) -> Result<Self> {
+        let service = target.find()?;
+        own_threads::keep_off(&target.to_string(), &service.pids);
+        ensure!(
+            !listeners(&service.pids, service.port).is_empty(),
+            "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
+             port:8080"
+        );
+        let reader = Patient::reader();
+        let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
+        let pauses = Pauses::watch(&service.pids);
+        let unseen = unseen(&target.to_string(), &service.pids, service.port);
+        let recorder = Recorder::start(&how, &[service])?;
+        let (target, looked_at) = (target.clone(), Instant::now());
+        let mut source = Self {
+            _reader: reader,
+            target,
+            recorder,
+            pauses,
+            sightings: Sightings::default(),
+            runtimes: Runtimes::default(),
+            until,
+            looked_at,
+            lost_sight: None,
+            unseen,
+        };
+        // Who was born meanwhile.
+        source.look_after();
+        Ok(source)
+    }
+
+    /// The kinds of records that there are here.
+    pub fn recorded(&self) -> Kinds {
+        self.pauses.kinds_beside(self.recorder.recorded())
+    }
+
+    /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
+    pub fn notes(&self) -> Vec<Note> {
+        let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
+        let counts = self.recorder.counts(0);
+        let requests = notes_of(&counts, counts.finished, 0);
+        let unseen = self.runtimes.notes().chain(self.unseen.clone());
+        self.pauses.notes().chain(lost_sight).chain(requests).chain(unseen).collect()
+    }
+
+    /// Waits until records should be fetched; false if the trace is to end.
+    pub fn wait(&self) -> Result<bool> {
+        let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
+        self.until.wait(Duration::from_millis(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1).into()))
+    }
+
+    /// Fetches what was recorded since the last call. Returns the moment up to which all is there.
+    pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
+        let settled_ns = now_ns().saturating_sub(SETTLED_NS);
+        let before = records.len();
+        self.recorder.read(records);
+        records[before..].iter().for_each(|record| self.sightings.note(record));
+        self.pauses.merge(records);
+        self.runtimes.tell(records);
+        if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            self.looked_at = Instant::now();
+            self.look_after();
+        }
+        Ok(settled_ns.min(self.pauses.held_since_ns()))
+    }
+
+    /// The service may have been started again, or listen elsewhere, or have other JVMs.
+    fn look_after(&mut self) {
+        self.sightings.look();
+        // One that is not there now may be there at the next look.
+        let Ok(service) = self.target.find() else { return };
+        if let Err(error) = self.recorder.look_again(0, &service) {
+            self.lost_sight = Some(error.to_string());
+        }
+        self.pauses.look_at(&service.pids);
+        self.runtimes.look_at(&service.pids);
+        own_threads::keep_off(&self.target.to_string(), &service.pids);
+    }
+
+    /// Ends recording, and fetches the rest.
+    pub fn finish(&mut self, records: &mut Vec<Record>) {
+        self.recorder.finish(records);
+        records.iter().for_each(|record| self.sightings.note(record));
+        self.sightings.look();
+        self.pauses.finish(records);
+    }
+
+    /// Records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        self.recorder.lost()
+    }
+
+    /// Runs of the kernel's program that were left out so far, since it was at work on that CPU already; none if the
+    /// kernel does not say.
+    pub fn left_out(&self) -> Option<u64> {
+        self.recorder.missed().ok()
+    }
+
+    /// The names of threads that records spoke of.
+    pub fn names(&self) -> Names {
+        let mut names = Names::default();
+        for pid in self.sightings.found().pids() {
+            command_name(pid).into_iter().for_each(|name| names.put(pid, name));
+        }
+        self.recorder.names().for_each(|(tid, name)| names.put(tid, name));
+        names.found(self.sightings.found().clone());
+        names
+    }
+}

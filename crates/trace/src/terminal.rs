@@ -1,0 +1,391 @@
+//! A trace on the terminal: about ten lines. The first says what was found and what to do; then come the causes, what
+//! could not be told, and what tracing took. What is empty or zero has no line.
+
+use std::collections::BTreeMap;
+
+use sidelane_report::Unit;
+use sidelane_report::grid::{fold, length};
+use sidelane_timeline::advice::usual;
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::Finding;
+use sidelane_tracker::requests::own_number;
+
+use super::bound::Bound;
+use super::told::{Cut, Told, human_count, human_ns};
+
+/// More causes than this are summed up in one line.
+const CAUSES_MAX: usize = 3;
+/// A cause below this share has no line of its own.
+const SHARE_MIN: f64 = 0.05;
+/// And one below this is not worth a word, unless it is that time is not explained.
+const WORD_MIN: f64 = 0.01;
+/// What follows a cause's line is indented by this.
+const INDENT: &str = "        ";
+
+/// The whole text, in lines of at most `width` characters.
+pub fn text(told: &Told, width: usize) -> String {
+    let mut lines = vec![Line::plain(headline(told))];
+    lines.extend(causes(told));
+    let rest = [cannot_tell(told), missing(told), cost(told)];
+    lines.extend(rest.into_iter().flatten().map(Line::plain));
+    lines.extend(told.notes.iter().map(|note| Line::plain(format!("Note: {note}"))));
+    lines.iter().map(|line| line.folded(width)).collect()
+}
+
+/// A line, which may be longer than the terminal is wide.
+struct Line {
+    /// What stands before it.
+    begin: String,
+    text: String,
+}
+
+impl Line {
+    fn plain(text: String) -> Self {
+        Self { begin: String::new(), text }
+    }
+
+    /// What goes on stands below the text's beginning, or a little to the right of it.
+    fn folded(&self, width: usize) -> String {
+        let indent = " ".repeat(if self.begin.is_empty() { 2 } else { length(&self.begin) });
+        let lines = fold(&self.text, width.saturating_sub(indent.len()));
+        let begin = |number| if number == 0 { &self.begin } else { &indent };
+        lines.iter().enumerate().map(|(number, line)| format!("{}{line}\n", begin(number))).collect()
+    }
+}
+
+/// What was found, and what to do, in one or two sentences; whether clients gave requests up; and whether requests wait
+/// that are slower than all that have ended.
+pub fn headline(told: &Told) -> String {
+    let (waits, longest) = (told.counts.oldest_open_ns, told.latency.max_ns.max(told.diagnosis.slo_ns));
+    let waits = (told.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(told)));
+    let sentences = [Some(found(told)), is_abandoned_slow(told).then(|| format!("{}.", abandoned(told))), waits];
+    sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether clients gave requests up after longer than the objective allows; without one, whether any did.
+fn is_abandoned_slow(told: &Told) -> bool {
+    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
+    *abandoned_slow > 0 || (told.bound == Bound::P99 && abandoned.histogram.count() > 0)
+}
+
+fn abandoned(told: &Told) -> String {
+    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
+    let count = abandoned.histogram.count();
+    let half = human_ns(abandoned.percentile_ns(50.0).unwrap_or(0));
+    let after = match count {
+        1 => half,
+        _ => format!("{half} at the median and {} at most", human_ns(abandoned.max_ns)),
+    };
+    let slow = match *abandoned_slow {
+        0 => String::new(),
+        _ if count == 1 => ", which is beyond the objective".to_owned(),
+        1 => "; 1 of these waits is beyond the objective".to_owned(),
+        slow => format!("; {} of these waits are beyond the objective", human_count(slow)),
+    };
+    let were = if count == 1 { "was" } else { "were" };
+    format!("{} {were} abandoned by the client without a response, after {after}{slow}", several(count, "request"))
+}
+
+fn no_response(told: &Told) -> String {
+    let counts = &told.counts;
+    format!(
+        "{} had no response at the end, the oldest after {}",
+        several(counts.open, "request"),
+        human_ns(counts.oldest_open_ns)
+    )
+}
+
+fn several(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
+fn found(told: &Told) -> String {
+    let diagnosis = &told.diagnosis;
+    let traced = Unit::S.human(told.wall_s);
+    if diagnosis.requests == 0 && told.cut.abandoned.histogram.count() > 0 {
+        return format!("No request of {} was seen from its beginning to a response in {traced}.", told.service);
+    }
+    if diagnosis.requests == 0 {
+        return format!(
+            "No request of {} was seen from its beginning to its end in {traced}. Check that load reaches it here: \
+             sidelane requests --service {}",
+            told.service, told.service
+        );
+    }
+    let (requests, service) = (human_count(diagnosis.requests), &told.service);
+    if diagnosis.slow == 0 {
+        let longest = human_ns(told.latency.max_ns);
+        return format!(
+            "None of {requests} requests of {service} was slow in {traced}: the longest took {longest}, {}.",
+            limit(told)
+        );
+    }
+    let slow = format!(
+        "{}{} of {requests} requests of {service} took longer than {}.",
+        in_the_way(told),
+        human_count(diagnosis.slow),
+        limit(told)
+    );
+    match diagnosis.findings.first() {
+        Some(first) if first.cause == Cause::NotExplained => {
+            format!("{slow} Most of the time that they lost is not explained. What to do: {}", first.advice)
+        }
+        Some(first) => format!(
+            "{slow} Largest cause: {}, {} of the time that they lost. What to do: {}",
+            first.cause.words(),
+            percent(first.share),
+            first.advice
+        ),
+        None => slow,
+    }
+}
+
+/// The tracer's own part of the time that slow requests lost, if it is more than this.
+const TRACER_SHARE_MIN: f64 = 0.01;
+
+/// What comes first if the tracer itself delayed the service.
+fn in_the_way(told: &Told) -> String {
+    let (diagnosis, tracer) = (&told.diagnosis, &told.diagnosis.tracer);
+    let share = tracer.share(diagnosis.tail_ns);
+    if share <= TRACER_SHARE_MIN {
+        return String::new();
+    }
+    let alone = match tracer.made_slow {
+        0 => String::new(),
+        slow => format!(", {} of them slow for that alone and left out of the causes", human_count(slow)),
+    };
+    format!(
+        "sidelane itself delayed {} of {} requests by up to {}{alone}: {} of the time that slow requests lost. What to do: \
+         {} ",
+        human_count(tracer.delayed),
+        human_count(diagnosis.requests),
+        human_ns(tracer.longest_ns),
+        percent(share),
+        usual(Cause::Tracer),
+    )
+}
+
+/// What the tracer cost the requests.
+fn delayed(told: &Told) -> String {
+    let (requests, tracer) = (human_count(told.diagnosis.requests), &told.diagnosis.tracer);
+    match tracer.delayed {
+        0 => format!("this trace delayed none of {requests} requests"),
+        delayed => {
+            let (delayed, longest) = (human_count(delayed), human_ns(tracer.longest_ns));
+            format!("this trace delayed {delayed} of {requests} requests, by {longest} at most")
+        }
+    }
+}
+
+fn limit(told: &Told) -> String {
+    let limit = human_ns(told.diagnosis.slo_ns).replace(".0 ", " ");
+    match told.bound {
+        Bound::P99 => format!("{limit} (the p99 of this trace; --slo sets another limit)"),
+        bound => format!("{limit} ({})", bound.name()),
+    }
+}
+
+/// A line for each of the largest causes, what to do about all but the first, and one line for the rest.
+fn causes(told: &Told) -> Vec<Line> {
+    let findings = &told.diagnosis.findings;
+    let large = |finding: &&Finding| finding.share >= SHARE_MIN;
+    let shown = findings.iter().take(CAUSES_MAX).take_while(large).count();
+    let mut lines = Vec::new();
+    for (place, finding) in findings[..shown].iter().enumerate() {
+        lines.push(Line { begin: format!("{:>6}  ", percent(finding.share)), text: cause(told, finding) });
+        if place > 0 && !finding.advice.is_empty() {
+            lines.push(Line { begin: INDENT.to_owned(), text: format!("What to do: {}", finding.advice) });
+        }
+    }
+    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), percent(finding.share));
+    let rest = findings[shown..].iter().filter(|f| f.share >= WORD_MIN || f.cause == Cause::NotExplained);
+    let rest: Vec<String> = rest.map(share).collect();
+    if !rest.is_empty() {
+        lines.push(Line { begin: "   and  ".to_owned(), text: rest.join(", ") });
+    }
+    lines
+}
+
+fn percent(share: f64) -> String {
+    if share < 0.01 { "< 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// The cause, in how many requests, what was seen, and the clearest example.
+fn cause(told: &Told, finding: &Finding) -> String {
+    let requests = match finding.requests {
+        0 => None,
+        1 => Some("made 1 request slow".to_owned()),
+        many => Some(format!("made {} requests slow", human_count(many))),
+    };
+    // The first sentence says in how many requests it was seen, those that follow say who or what it was.
+    let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
+    let parts = [requests, seen, clearest(told, finding)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}: {}", finding.cause.words(), parts.join("; "))
+}
+
+fn clearest(told: &Told, finding: &Finding) -> Option<String> {
+    let number = *finding.examples.first()?;
+    let clip = told.clips.iter().find(|clip| clip.timeline.request == number);
+    let times = clip.map_or_else(String::new, |clip| {
+        let (of_it, all) = (clip.timeline.of_cause_ns(finding.cause), clip.timeline.latency_ns());
+        format!(", {} of {}", human_ns(of_it), human_ns(all))
+    });
+    Some(format!("clearest: request {}{times}", own_number(number)))
+}
+
+/// Causes that could not be told, together where the reason is the same.
+fn cannot_tell(told: &Told) -> Option<String> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (cause, why) in &told.diagnosis.cannot_tell {
+        reasons.entry(why).or_default().push(cause.words());
+    }
+    let reasons: Vec<String> =
+        reasons.into_iter().map(|(why, causes)| format!("{} ({why})", causes.join(", "))).collect();
+    (!reasons.is_empty()).then(|| format!("Cannot be told here: {}", reasons.join("; ")))
+}
+
+/// Records and requests that are missing.
+fn missing(told: &Told) -> Option<String> {
+    let (counts, broken) = (&told.counts, told.diagnosis.incomplete);
+    let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
+    let parts = [
+        part(counts.lost, &|| format!("{} of the records were lost", human_count(counts.lost))),
+        part(counts.left_out, &|| {
+            format!(
+                "{} of the kernel's program were left out, of which no record tells",
+                several(counts.left_out, "run")
+            )
+        }),
+        part(broken, &|| {
+            format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
+        }),
+        part(counts.open, &|| no_response(told)),
+        part(if is_abandoned_slow(told) { 0 } else { told.cut.abandoned.histogram.count() }, &|| abandoned(told)),
+        part(told.cut.closed_by_service, &|| {
+            format!(
+                "{} had no response before the service closed the connection",
+                several(told.cut.closed_by_service, "request")
+            )
+        }),
+        part(told.cut.one_way, &|| format!("{} wanted no response", several(told.cut.one_way, "message"))),
+        part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
+        part(counts.given_up, &|| {
+            format!("{} of which nothing was heard for a minute were given up", several(counts.given_up, "request"))
+        }),
+        part(counts.unknown, &|| format!("{} to requests that had begun unseen", several(counts.unknown, "response"))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
+}
+
+/// What tracing took.
+fn cost(told: &Told) -> Option<String> {
+    let records = told.counts.records;
+    if records == 0 {
+        return None;
+    }
+    let a_request = records as f64 / told.diagnosis.requests.max(1) as f64;
+    let cpu = told.cpu_percent.map(|percent| format!(", {percent:.0} % of one CPU in sidelane itself"));
+    Some(format!(
+        "Traced for {}: {} records, {a_request:.0} a request{}; {}",
+        Unit::S.human(told.wall_s),
+        human_count(records),
+        cpu.unwrap_or_default(),
+        delayed(told)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use sidelane_timeline::diagnosis::TracerCost;
+    use sidelane_timeline::ending::{Ending, Unanswered};
+
+    use super::super::told::Counts;
+    use super::*;
+
+    /// What is told of the invented trace in a terminal of 120 columns.
+    const WHOLE: &str = "\
+76 of 300 requests of port:8080 took longer than 2 ms (objective). Largest cause: response in the send buffer, 42 % of
+  the time that they lost. What to do: set TCP_NODELAY on the service's sockets
+  42 %  response in the send buffer: made 8 requests slow; one acknowledgement came 40 ms later; clearest: request 279,
+        40.3 ms of 40.4 ms
+  26 %  wait for a CPU: made 36 requests slow; stress-ng (900) had the CPU; clearest: request 238, 10.0 ms of 10.3 ms
+        What to do: give the service CPUs of its own, or run batch with sidelane run
+  24 %  garbage collection: made 20 requests slow; 11 young collections; clearest: request 234, 13.8 ms of 14.1 ms
+        What to do: give the heap more room, or put a backup server beside it
+   and  lock 8 %
+Cannot be told here: disk (this kernel records no disk events)
+Missing: 12 of the records were lost; 3 requests could not be rebuilt from beginning to end and are not counted
+Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itself; this trace delayed none of 300
+  requests
+";
+
+    #[test]
+    fn a_trace_is_told_in_about_ten_lines() {
+        assert_eq!(text(&sample::told(), 120), WHOLE);
+    }
+
+    #[test]
+    fn clients_that_gave_up_are_in_the_first_line() {
+        let mut told = sample::told();
+        let abandoned =
+            |waited_ns| Unanswered { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
+        told.cut.add(&abandoned(1_000_000), Some(2_000_000));
+        assert!(!headline(&told).contains("abandoned"), "sooner than the objective: {}", headline(&told));
+        assert!(text(&told, 1_000).contains("1 request was abandoned by the client without a response, after 1"));
+        told.cut.add(&abandoned(50_000_000), Some(2_000_000));
+        let said = "2 requests were abandoned by the client without a response, after ";
+        let first = headline(&told);
+        assert!(
+            first.contains(said) && first.ends_with("50.0 ms at most; 1 of these waits is beyond the objective."),
+            "{first}"
+        );
+        told.diagnosis.requests = 0;
+        assert!(!headline(&told).contains("Check that load reaches it"), "{}", headline(&told));
+    }
+
+    #[test]
+    fn a_tracer_that_took_over_a_percent_is_told_first() {
+        let mut told = sample::told();
+        let tail_ns = told.diagnosis.tail_ns;
+        let cost = |tail_ns| TracerCost { delayed: 9, longest_ns: 3_000_000, made_slow: 7, tail_ns };
+        told.diagnosis.tracer = cost(tail_ns / 200);
+        assert!(headline(&told).starts_with("76 of 300 requests"), "{}", headline(&told));
+        assert!(text(&told, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
+        told.diagnosis.tracer = cost(tail_ns);
+        let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow for that alone and left out of \
+                     the causes: 50 % of the time that slow requests lost. What to do: ";
+        let said = headline(&told);
+        assert!(said.starts_with(first) && said.contains(" 76 of 300 requests of port:8080 took longer"), "{said}");
+    }
+
+    #[test]
+    fn what_is_empty_has_no_line() {
+        let mut told = sample::told();
+        told.diagnosis.cannot_tell.clear();
+        told.counts = Counts::default();
+        told.diagnosis.incomplete = 0;
+        told.diagnosis.findings.truncate(1);
+        assert_eq!(text(&told, 400).lines().count(), 2, "{}", text(&told, 400));
+    }
+
+    #[test]
+    fn no_request_and_no_slow_one_are_said_as_they_are() {
+        let mut told = sample::told();
+        told.diagnosis.slow = 0;
+        told.diagnosis.findings.clear();
+        assert!(headline(&told).starts_with("None of 300 requests of port:8080 was slow in 15.1 s: the longest took "));
+        told.diagnosis.requests = 0;
+        assert!(headline(&told).ends_with("sidelane requests --service port:8080"));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for width in [60, 80, 120] {
+            let text = text(&sample::told(), width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        }
+    }
+}

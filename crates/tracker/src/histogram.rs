@@ -1,0 +1,124 @@
+//! Latency histograms as the kernel program keeps them: 32 buckets a power of two.
+
+use sidelane_formats::{GATE_HIST_BUCKETS, hist_bucket};
+
+/// Buckets of one histogram, as in `bpf/lanes.h`.
+pub const BUCKETS: usize = GATE_HIST_BUCKETS;
+const SUB_BUCKETS: u64 = 32;
+
+/// Counts of latencies, at most 3 % wide a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS] }
+    }
+}
+
+impl FromIterator<u64> for Histogram {
+    /// From the kernel's counts, first bucket first.
+    fn from_iter<I: IntoIterator<Item = u64>>(counts: I) -> Self {
+        let mut histogram = Self::default();
+        for (bucket, count) in histogram.counts.iter_mut().zip(counts) {
+            *bucket = count;
+        }
+        histogram
+    }
+}
+
+impl Histogram {
+    /// How many latencies were recorded.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The latency below or at which `percentile` percent of all lie, in ns; `None` if empty.
+    pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
+        let rank = (self.count() as f64 * percentile / 100.0).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        self.counts.iter().enumerate().find_map(|(bucket, count)| {
+            seen += count;
+            (*count > 0 && seen >= rank).then(|| middle_ns(bucket as u64))
+        })
+    }
+
+    /// What was recorded, and how often.
+    pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket as u64), *count))
+    }
+
+    /// Counts one latency.
+    pub fn record(&mut self, latency_ns: u64) {
+        self.counts[hist_bucket(latency_ns)] += 1;
+    }
+
+    /// Adds another histogram's counts.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+    }
+
+    /// What was recorded after `earlier`, an older copy of the same histogram.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let pairs = self.counts.iter().zip(&earlier.counts);
+        // The kernel's counters are 32 bits wide and wrap.
+        pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(*then as u32))).collect()
+    }
+}
+
+/// The middle of a bucket's range.
+fn middle_ns(bucket: u64) -> u64 {
+    if bucket < SUB_BUCKETS {
+        return bucket;
+    }
+    let shift = bucket / SUB_BUCKETS - 1;
+    let low_ns = (bucket % SUB_BUCKETS + SUB_BUCKETS) << shift;
+    low_ns + (1 << shift) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(latencies_ns: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        latencies_ns.iter().for_each(|latency_ns| histogram.record(*latency_ns));
+        histogram
+    }
+
+    #[test]
+    fn a_bucket_stands_for_its_latencies_within_2_percent() {
+        for latency_ns in [0, 1, 31, 32, 33, 63, 64, 100, 999, 4_400, 123_456, 9_999_999_999] {
+            let read = middle_ns(hist_bucket(latency_ns) as u64);
+            assert!(read.abs_diff(latency_ns) * 50 <= latency_ns.max(1), "{latency_ns} read as {read}");
+        }
+    }
+
+    #[test]
+    fn percentiles_count_from_below() {
+        let latencies: Vec<u64> = (1..=100).map(|us| us * 1_000).collect();
+        let histogram = histogram(&latencies);
+        for (percentile, wanted_ns) in [(50.0, 50_000), (99.0, 99_000), (100.0, 100_000)] {
+            let read = histogram.percentile_ns(percentile).unwrap();
+            assert!(read.abs_diff(wanted_ns) * 50 <= wanted_ns, "p{percentile}: {read}");
+        }
+        assert_eq!(Histogram::default().percentile_ns(50.0), None);
+    }
+
+    #[test]
+    fn a_difference_holds_only_what_came_later() {
+        let earlier = histogram(&[10, 20]);
+        let later = histogram(&[10, 20, 500]);
+        assert_eq!(later.since(&earlier), histogram(&[500]));
+        // A wrapped counter: u32::MAX then, 1 now.
+        let mut wrapped = earlier.clone();
+        wrapped.counts[10] = u64::from(u32::MAX);
+        let mut now = earlier.clone();
+        now.counts[10] = 1;
+        assert_eq!(now.since(&wrapped).counts[10], 2);
+    }
+}

@@ -1,0 +1,362 @@
+//! The requests of one service as the kernel program sees them at its sockets: counters, and the ring of records.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sidelane_formats::{RequestWord, ServiceWord};
+use sidelane_host::ports::Listener;
+
+use crate::identities::{NUMBERS, Number};
+use crate::mapped::MappedArray;
+use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::{LaneMemory, array, new_ring};
+use crate::tracking::ServiceTracking;
+
+/// 64 ports in a word.
+const PORT_WORDS: usize = 1024;
+
+/// How many records the kernel keeps of a service until they are fetched. A process that keeps them has twice their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// 40 000: 0.4 seconds of 100 000 requests a second.
+    Usual,
+    /// Half of them, for whoever watches many services.
+    Half,
+}
+
+impl Room {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::Usual => 4 << 20,
+            Self::Half => 2 << 20,
+        }
+    }
+}
+
+/// A request's number begins with that of its service, so that no two on one lane are alike.
+const NUMBER_BITS: u32 = 48;
+
+/// The number of a request or connection among those of its service.
+pub fn own_number(number: u64) -> u64 {
+    number & ((1 << NUMBER_BITS) - 1)
+}
+
+/// `struct sidelane_request_books` of `bpf/requests/state.h`.
+#[repr(C)]
+pub struct RequestBooks {
+    finished: AtomicU64,
+    dropped: AtomicU64,
+    unasked: AtomicU64,
+    unanswered: AtomicU64,
+    next_number: AtomicU64,
+    queued: AtomicI64,
+    handed: AtomicI64,
+    joined: AtomicU64,
+    service: AtomicU32,
+    epoch: AtomicU32,
+    hands_over: AtomicU64,
+    parked: AtomicU64,
+    began: AtomicU64,
+    reserved: [AtomicU64; 4],
+}
+
+const _: () = assert!(size_of::<RequestBooks>() == 128);
+
+/// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response went out, or went on going
+/// out.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RequestRecord {
+    /// In the order of starts, with the service's number in front; see [`own_number`].
+    pub number: u64,
+    /// The number of the first request of its connection.
+    pub connection: u64,
+    /// The last of its data reached the socket.
+    pub arrived_ns: u64,
+    /// A thread took it up.
+    pub started_ns: u64,
+    /// The last of its response, so far, was handed to the socket.
+    pub finished_ns: u64,
+    /// Time batch ran on the partner lanes between start and finish.
+    pub co_run_ns: u64,
+    /// The thread that answered.
+    pub tid: u32,
+    /// The CPU on which it finished.
+    pub lane: u32,
+    /// Requests that had arrived and not started, itself included, at its arrival.
+    pub queue_len: u32,
+    /// 1 in its first record, and one more in each that replaces it.
+    pub sends: u32,
+    /// 1: it arrived before another one on its lane had finished.
+    pub waited: u32,
+    /// The side that ended its connection (`enum sidelane_tale_end`), if that cut it off at `finished_ns`; 0: answered.
+    pub ended_by: u32,
+    /// Retired on its lane between start and finish.
+    pub instructions: u64,
+    /// Not halted; 0: not counted.
+    pub cycles: u64,
+}
+
+impl RequestRecord {
+    /// From the bytes in the ring, if they are enough.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let whole = bytes.get(..size_of::<Self>())?;
+        // SAFETY: as many bytes as the struct has, all of which are integers.
+        Some(unsafe { whole.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+/// What the kernel program counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests answered.
+    pub finished: u64,
+    /// Of them, those whose record found the ring full.
+    pub dropped: u64,
+    /// Sends to a connection that had asked nothing.
+    pub unasked: u64,
+    /// Requests whose connection ended before an answer.
+    pub unanswered: u64,
+    /// Requests with more messages than one: parts of theirs, or other requests.
+    pub joined: u64,
+    /// Requests that were open and kept nobody waiting.
+    pub parked: u64,
+    /// Connections that began and had a second request.
+    pub began: u64,
+}
+
+impl Counts {
+    /// What was counted after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            finished: self.finished - earlier.finished,
+            dropped: self.dropped - earlier.dropped,
+            unasked: self.unasked - earlier.unasked,
+            unanswered: self.unanswered - earlier.unanswered,
+            joined: self.joined - earlier.joined,
+            parked: self.parked - earlier.parked,
+            began: self.began - earlier.began,
+        }
+    }
+}
+
+/// The sockets of one service, which are watched as long as this lives.
+pub struct WatchedSockets {
+    number: Number,
+    books: MappedArray<RequestBooks>,
+    ports: MappedArray<AtomicU64>,
+    listeners: MapHandle,
+    listens: Mutex<Listens>,
+}
+
+#[derive(Default)]
+struct Listens {
+    at: BTreeSet<Listener>,
+    paused: bool,
+}
+
+impl WatchedSockets {
+    /// Maps the arrays of a tracker that was loaded for requests.
+    pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
+        let (tracker, number) = (service.tracker(), service.number());
+        let new = Self {
+            number,
+            books: array(tracker.maps(), "request_books", NUMBERS)?,
+            ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
+            listeners: handle(service, "listeners")?,
+            listens: Mutex::default(),
+        };
+        new.own().service.store(number.get(), Ordering::Relaxed);
+        // What an earlier service with this number left on connections is not this one's.
+        new.own().epoch.fetch_add(1, Ordering::Release);
+        new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
+        Ok(new)
+    }
+
+    fn own(&self) -> &RequestBooks {
+        self.books.get(self.number.get() as usize)
+    }
+
+    /// What was counted since the program was loaded.
+    pub fn counts(&self) -> Counts {
+        let books = self.own();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            finished: get(&books.finished),
+            dropped: get(&books.dropped),
+            unasked: get(&books.unasked),
+            unanswered: get(&books.unanswered),
+            joined: get(&books.joined),
+            parked: get(&books.parked),
+            began: get(&books.began),
+        }
+    }
+
+    /// Connections to `listener` are the service's from now on.
+    pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
+        let value = self.number.get().to_ne_bytes();
+        let told = self.listeners.update(&listener_key(listener), &value, MapFlags::ANY);
+        told.map_err(bpf("say where the service listens"))?;
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        listens.at.insert(listener);
+        if !listens.paused {
+            self.show_port(listener);
+        }
+        Ok(())
+    }
+
+    /// Stops watching for now: the service pays hardly anything, and nothing is known of its requests. Those of other
+    /// services at the same ports, in other network namespaces, are not seen either.
+    pub fn pause(&self) {
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        if std::mem::replace(&mut listens.paused, true) {
+            return;
+        }
+        for Listener { port, .. } in &listens.at {
+            self.ports.get(usize::from(port / 64)).fetch_and(!(1 << (port % 64)), Ordering::Release);
+        }
+    }
+
+    /// Watches again, where it does not. What is under way on connections is not known.
+    pub fn resume(&self) {
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        if !std::mem::replace(&mut listens.paused, false) {
+            return;
+        }
+        self.own().epoch.fetch_add(1, Ordering::Release);
+        listens.at.iter().for_each(|listener| self.show_port(*listener));
+    }
+
+    fn show_port(&self, Listener { port, .. }: Listener) {
+        self.ports.get(usize::from(port / 64)).fetch_or(1 << (port % 64), Ordering::Release);
+    }
+}
+
+impl Drop for WatchedSockets {
+    /// The bit of a port stays: another service may listen there in another network namespace.
+    fn drop(&mut self) {
+        for listener in &self.listens.lock().expect("nobody panics with the list").at {
+            // Gone already is as good.
+            let _ = self.listeners.delete(&listener_key(*listener));
+        }
+    }
+}
+
+fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
+    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the program's maps"))
+}
+
+/// What is shared with the kernel program for the requests of one service.
+pub struct RequestMemory {
+    lanes: Arc<LaneMemory>,
+    sockets: WatchedSockets,
+    records: MapHandle,
+    rings: MapHandle,
+}
+
+impl RequestMemory {
+    /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
+    pub fn map(service: &ServiceTracking, room: Room) -> Result<Self, TrackerError> {
+        let records = new_ring(room.bytes()).map_err(bpf("make a ring of requests"))?;
+        let new = Self {
+            lanes: service.tracker().memory(),
+            sockets: WatchedSockets::map(service)?,
+            records,
+            rings: handle(service, "record_rings")?,
+        };
+        let ring = new.records.as_fd().as_raw_fd().to_ne_bytes();
+        let installed = new.rings.update(&new.number().get().to_ne_bytes(), &ring, MapFlags::ANY);
+        installed.map_err(bpf("install a ring of requests"))?;
+        Ok(new)
+    }
+
+    fn number(&self) -> Number {
+        self.sockets.number
+    }
+
+    /// The ring of records.
+    pub fn records(&self) -> &MapHandle {
+        &self.records
+    }
+
+    /// What the lane `cpu` works on.
+    pub fn word(&self, cpu: u32) -> &RequestWord {
+        self.lanes.request(cpu)
+    }
+
+    /// The service as a whole.
+    pub fn service(&self) -> &ServiceWord {
+        self.lanes.service(self.number())
+    }
+
+    /// What was counted since the program was loaded.
+    pub fn counts(&self) -> Counts {
+        self.sockets.counts()
+    }
+
+    /// The sockets whose requests these are.
+    pub fn sockets(&self) -> &WatchedSockets {
+        &self.sockets
+    }
+}
+
+impl Drop for RequestMemory {
+    fn drop(&mut self) {
+        self.service().tracked.store(0, Ordering::Release);
+        let _ = self.rings.delete(&self.number().get().to_ne_bytes());
+    }
+}
+
+/// `struct sidelane_listener` of `bpf/requests/state.h`.
+fn listener_key(listener: Listener) -> Vec<u8> {
+    [listener.network, listener.port.into()].into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            RequestBooks,
+            "sidelane_request_books",
+            finished,
+            dropped,
+            unasked,
+            unanswered,
+            next_number,
+            queued,
+            handed,
+            joined,
+            service,
+            epoch,
+            hands_over,
+            parked,
+            began,
+            reserved
+        );
+        assert_layout!(
+            RequestRecord,
+            "sidelane_request_record",
+            number,
+            connection,
+            arrived_ns,
+            started_ns,
+            finished_ns,
+            co_run_ns,
+            tid,
+            lane,
+            queue_len,
+            sends,
+            waited,
+            ended_by,
+            instructions,
+            cycles
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! The scheduler in the kernel, seen from here: switched on, told what to do, found put out.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use libbpf_rs::{Link, MapCore, libbpf_sys};
+use sidelane_formats::HoldState;
+
+use crate::mapped::MappedArray;
+use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::{Tracker, array};
+
+const REASON_BYTES: usize = 64;
+const MESSAGE_BYTES: usize = 128;
+
+/// `struct sidelane_ext_word` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct ExtWord {
+    on: AtomicU32,
+    exit_kind: AtomicU32,
+    cpu_count: AtomicU32,
+    runnable: AtomicU32,
+    outsiders: AtomicU32,
+    reserved: AtomicU32,
+    reason: [AtomicU8; REASON_BYTES],
+    message: [AtomicU8; MESSAGE_BYTES],
+}
+
+const _: () = assert!(size_of::<ExtWord>() == 24 + REASON_BYTES + MESSAGE_BYTES);
+
+/// Why the kernel has put the scheduler out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ejection(String);
+
+impl std::fmt::Display for Ejection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What keepers tell the kernel program.
+#[derive(Clone)]
+pub struct HoldOrders {
+    word: Arc<MappedArray<ExtWord>>,
+    set_hold: Arc<OwnedFd>,
+}
+
+/// A scheduler that is on until it is dropped, or until the kernel puts it out.
+pub struct Scheduler {
+    orders: HoldOrders,
+    _link: Link,
+}
+
+impl Scheduler {
+    /// Switches batch's scheduler on. The tracker was loaded with [`crate::tracker::Features::scheduler`].
+    ///
+    /// # Errors
+    /// When the kernel refuses, for instance since another scheduler has come.
+    pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
+        let word: MappedArray<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
+        word.get(0).cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
+        let set_hold = tracker.program("ext_set_hold")?;
+        let mut object = tracker.object.borrow_mut();
+        let mut maps = object.maps_mut();
+        let mut ops = maps.find(|map| map.name() == "ext_ops").expect("the embedded program has this map");
+        let link = ops.attach_struct_ops().map_err(bpf("switch batch's scheduler on (sched_ext)"))?;
+        Ok(Self { orders: HoldOrders { word: Arc::new(word), set_hold: Arc::new(set_hold) }, _link: link })
+    }
+
+    /// What keepers need of it.
+    pub fn orders(&self) -> HoldOrders {
+        self.orders.clone()
+    }
+
+    /// Whether batch ran in other classes since this was last asked.
+    pub fn has_outsiders(&self) -> bool {
+        self.orders.word.get(0).outsiders.swap(0, Ordering::Relaxed) > 0
+    }
+
+    /// Why the kernel has put it out, if it has.
+    pub fn ejection(&self) -> Option<Ejection> {
+        self.orders.ejection()
+    }
+}
+
+impl HoldOrders {
+    /// Changes the hold word of the batch lane `cpu`, and has the lane look at it at once.
+    pub fn set(&self, cpu: u32, state: HoldState) -> io::Result<()> {
+        let mut order = [cpu, state as u32];
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ctx_in: order.as_mut_ptr().cast(),
+            ctx_size_in: size_of_val(&order) as _,
+            ..Default::default()
+        };
+        // SAFETY: `options` is valid and points to an order that outlives the call.
+        let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.set_hold.as_raw_fd(), &mut options) };
+        if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result)) }
+    }
+
+    /// Why the kernel has put the scheduler out, if it has.
+    pub fn ejection(&self) -> Option<Ejection> {
+        let word = self.word.get(0);
+        if word.on.load(Ordering::Acquire) == 1 {
+            return None;
+        }
+        let (reason, message) = (text(&word.reason), text(&word.message));
+        let parts: Vec<&str> = [&*reason, &*message].into_iter().filter(|part| !part.is_empty()).collect();
+        Some(Ejection(parts.join(": ")))
+    }
+}
+
+fn text(bytes: &[AtomicU8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+    CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl Tracker {
+    /// A program of the object, to be run from here.
+    fn program(&self, name: &str) -> Result<OwnedFd, TrackerError> {
+        let object = self.object.borrow();
+        let program = object.progs().find(|program| program.name() == name);
+        let program = program.expect("the embedded program has this part");
+        program.as_fd().try_clone_to_owned().map_err(|error| bpf("keep a part of the program")(error.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            ExtWord,
+            "sidelane_ext_word",
+            on,
+            exit_kind,
+            cpu_count,
+            runnable,
+            outsiders,
+            reserved,
+            reason,
+            message
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Who had each CPU for how long: the idle task, each service and each batch job, as the kernel program adds it up.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use sidelane_formats::LaneClass;
+
+use crate::identities::{Identity, NUMBERS};
+
+/// A place for each service and each batch job.
+const PLACES: usize = 2 * NUMBERS;
+/// A switch is written in some 10 ns, a look takes longer: a second collision in a row is rare.
+const LOOKS_MAX: usize = 8;
+
+/// `struct sidelane_cpu_shares` of `bpf/lanes.h`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct CpuShares {
+    since_ns: AtomicU64,
+    class: AtomicU32,
+    identity: AtomicU32,
+    idle_ns: AtomicU64,
+    reserved: AtomicU64,
+    ran_ns: [AtomicU64; PLACES],
+}
+
+/// The same at one moment, with the turn that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Time without a thread.
+    pub idle_ns: u64,
+    ran_ns: [u64; PLACES],
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { idle_ns: 0, ran_ns: [0; PLACES] }
+    }
+}
+
+impl CpuShares {
+    /// Up to `now_ns`; `None` before the CPU's first switch.
+    pub fn read(&self, now_ns: u64) -> Option<Shares> {
+        (0..LOOKS_MAX).find_map(|_| self.look(now_ns))
+    }
+
+    fn look(&self, now_ns: u64) -> Option<Shares> {
+        let since_ns = self.since_ns.load(Ordering::Acquire);
+        let (class, place) = (self.class.load(Ordering::Relaxed), self.identity.load(Ordering::Relaxed) as usize);
+        let mut seen = Shares {
+            idle_ns: self.idle_ns.load(Ordering::Relaxed),
+            ran_ns: self.ran_ns.each_ref().map(|ran_ns| ran_ns.load(Ordering::Relaxed)),
+        };
+        fence(Ordering::Acquire);
+        if since_ns == 0 || self.since_ns.load(Ordering::Relaxed) != since_ns {
+            return None;
+        }
+        let turn_ns = now_ns.saturating_sub(since_ns);
+        match class {
+            class if class == LaneClass::Idle as u32 => seen.idle_ns += turn_ns,
+            _ => seen.ran_ns[place % PLACES] += turn_ns,
+        }
+        Some(seen)
+    }
+}
+
+impl Shares {
+    /// What was added after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut ran_ns = self.ran_ns;
+        ran_ns.iter_mut().zip(earlier.ran_ns).for_each(|(now, then)| *now = now.saturating_sub(then));
+        Self { idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns), ran_ns }
+    }
+
+    /// Time that whoever has this identity ran.
+    pub fn of(&self, identity: Identity) -> u64 {
+        self.ran_ns[place(identity)]
+    }
+
+    /// Time that any service ran.
+    pub fn services_ns(&self) -> u64 {
+        // The first place is of those who are nobody's.
+        self.ran_ns.iter().skip(2).step_by(2).sum()
+    }
+
+    /// Time that any batch ran.
+    pub fn batch_ns(&self) -> u64 {
+        self.ran_ns.iter().skip(1).step_by(2).sum()
+    }
+
+    /// All time that was counted.
+    pub fn all_ns(&self) -> u64 {
+        self.idle_ns + self.ran_ns.iter().sum::<u64>()
+    }
+}
+
+fn place(identity: Identity) -> usize {
+    match identity {
+        Identity::Service(number) => number.get() as usize * 2,
+        Identity::Batch(number) => number.get() as usize * 2 + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identities::Number;
+    use crate::layout::assert_layout;
+
+    fn numbers() -> [Number; 2] {
+        [1, 2].map(|number| Number::all().nth(number - 1).unwrap())
+    }
+
+    #[test]
+    fn a_turn_that_goes_on_is_whose_it_is() {
+        let [one, other] = numbers();
+        // SAFETY: atomics alone, for which zero is a value.
+        let shares: CpuShares = unsafe { std::mem::zeroed() };
+        assert_eq!(shares.read(50), None);
+        shares.ran_ns[place(Identity::Service(one))].store(7, Ordering::Relaxed);
+        shares.idle_ns.store(100, Ordering::Relaxed);
+        shares.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
+        shares.identity.store(place(Identity::Batch(other)) as u32, Ordering::Relaxed);
+        shares.since_ns.store(1_000, Ordering::Relaxed);
+        let before = shares.read(1_000).unwrap();
+        let after = shares.read(1_030).unwrap();
+        assert_eq!((before.services_ns(), before.batch_ns(), before.all_ns()), (7, 0, 107));
+        assert_eq!((after.of(Identity::Batch(other)), after.of(Identity::Batch(one))), (30, 0));
+        let since = after.since(&before);
+        assert_eq!((since.services_ns(), since.batch_ns(), since.idle_ns), (0, 30, 0));
+        shares.class.store(LaneClass::Idle as u32, Ordering::Relaxed);
+        assert_eq!(shares.read(1_030).unwrap().idle_ns, 130);
+    }
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(CpuShares, "sidelane_cpu_shares", since_ns, class, identity, idle_ns, reserved, ran_ns);
+    }
+}

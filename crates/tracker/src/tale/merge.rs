@@ -1,0 +1,69 @@
+//! Records of several CPUs in one order.
+
+use sidelane_timeline::record::Record;
+
+/// A record is in its ring this long after its time at the latest, but for a CPU that the hypervisor takes away in
+/// between, and for what is told in hindsight.
+pub const SETTLED_NS: u64 = 10_000_000;
+
+/// Records that may still be preceded by others.
+#[derive(Debug, Default)]
+pub struct Merge {
+    pending: Vec<Record>,
+}
+
+impl Merge {
+    /// A record that was read.
+    pub fn add(&mut self, record: Record) {
+        self.pending.push(record);
+    }
+
+    /// Hands on what no record can precede any more, at `now_ns`, when all CPUs had been read.
+    pub fn settled(&mut self, now_ns: u64, into: &mut Vec<Record>) {
+        self.up_to(now_ns.saturating_sub(SETTLED_NS), into);
+    }
+
+    /// Hands on everything.
+    pub fn rest(&mut self, into: &mut Vec<Record>) {
+        self.up_to(u64::MAX, into);
+    }
+
+    /// Each CPU's records are nearly in order, and a stable sort merges what is.
+    fn up_to(&mut self, at_ns: u64, into: &mut Vec<Record>) {
+        self.pending.sort_by_key(|record| record.at_ns);
+        let settled = self.pending.partition_point(|record| record.at_ns <= at_ns);
+        into.extend(self.pending.drain(..settled));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sidelane_timeline::record::{Kind, Task};
+
+    use super::*;
+
+    fn record(at_ns: u64, cpu: u32) -> Record {
+        let (task, other) = (Task::default(), Task::default());
+        Record { at_ns, kind: Kind::Woken, seq: 1, task, cpu, detail: 0, other, socket: 0, request: 0, value: 0 }
+    }
+
+    proptest! {
+        #[test]
+        fn all_come_out_in_order_if_none_is_later_than_that(
+            events in prop::collection::vec((0..50_000_000u64, 0..4u32, 0..SETTLED_NS), 0..200),
+        ) {
+            // By when each is seen: its time and some delay.
+            let mut events = events;
+            events.sort_by_key(|(at_ns, _, late_ns)| at_ns + late_ns);
+            let (mut merge, mut out) = (Merge::default(), Vec::new());
+            for (at_ns, cpu, late_ns) in &events {
+                merge.add(record(*at_ns, *cpu));
+                merge.settled(at_ns + late_ns, &mut out);
+            }
+            merge.rest(&mut out);
+            prop_assert_eq!(out.len(), events.len());
+            prop_assert!(out.is_sorted_by_key(|record| record.at_ns));
+        }
+    }
+}

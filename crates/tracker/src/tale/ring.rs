@@ -1,0 +1,195 @@
+//! Reading one CPU's ring or slots while its kernel programs write.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use sidelane_timeline::record::Record;
+
+use super::memory::Place;
+
+/// Where a reader is in the ring of one CPU.
+#[derive(Debug, Default)]
+pub struct RingReader {
+    /// Number of the next record, from 0 on.
+    next: u64,
+    lost: u64,
+}
+
+impl RingReader {
+    /// Hands on what has been written since the last call. `written` counts the records that were begun.
+    pub fn read(&mut self, written: &AtomicU64, ring: &[Place], mut each: impl FnMut(Record)) {
+        let until = written.load(Ordering::Acquire);
+        while self.next < until {
+            let place = &ring[(self.next % ring.len() as u64) as usize];
+            let is_whole = place.number() == self.next as u32 + 1;
+            let bytes = place.copy();
+            fence(Ordering::Acquire);
+            if self.was_overtaken(written.load(Ordering::Acquire), ring.len() as u64) {
+                continue;
+            }
+            if !is_whole {
+                // It was begun: the next call finds it.
+                return;
+            }
+            if let Some(record) = Record::from_bytes(&bytes) {
+                each(record);
+            }
+            self.next += 1;
+        }
+    }
+
+    /// The writer has come round: what lies before is lost, and some more, so that it does not come round again.
+    fn was_overtaken(&mut self, begun: u64, size: u64) -> bool {
+        let overtaken = begun - self.next > size;
+        if overtaken {
+            let next = begun - size + size / 8;
+            self.lost += next - self.next;
+            self.next = next;
+        }
+        overtaken
+    }
+
+    /// Records that were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// What an observer has seen of one slot.
+#[derive(Debug, Default)]
+pub struct SlotReader {
+    at_ns: u64,
+    number: u32,
+    lost: u64,
+}
+
+impl SlotReader {
+    /// The record in the slot, if it is a new one and whole.
+    pub fn read(&mut self, slot: &Place) -> Option<Record> {
+        let at_ns = slot.at_ns();
+        if at_ns == 0 || at_ns == self.at_ns {
+            return None;
+        }
+        let bytes = slot.copy();
+        fence(Ordering::Acquire);
+        if slot.at_ns() != at_ns {
+            return None;
+        }
+        let record = Record::from_bytes(&bytes)?;
+        self.lost += u64::from(record.seq.wrapping_sub(self.number).saturating_sub(1));
+        self.number = record.seq;
+        self.at_ns = at_ns;
+        Some(record)
+    }
+
+    /// Records that were overwritten before they were seen.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use sidelane_timeline::record::{Kind, Task};
+
+    use super::*;
+
+    fn record(number: u64) -> Record {
+        Record {
+            at_ns: number + 1,
+            kind: Kind::Woken,
+            seq: number as u32 + 1,
+            task: Task::default(),
+            cpu: 0,
+            detail: number as u32,
+            other: Task::default(),
+            socket: number,
+            request: number,
+            value: number,
+        }
+    }
+
+    fn ring(size: usize) -> Vec<Place> {
+        (0..size).map(|_| Place::empty()).collect()
+    }
+
+    fn write(written: &AtomicU64, ring: &[Place]) {
+        let number = written.fetch_add(1, Ordering::SeqCst);
+        ring[number as usize % ring.len()].write(&record(number).to_bytes());
+    }
+
+    fn read(reader: &mut RingReader, written: &AtomicU64, ring: &[Place]) -> Vec<u64> {
+        let mut values = Vec::new();
+        reader.read(written, ring, |record| values.push(record.value));
+        values
+    }
+
+    #[test]
+    fn records_are_read_once_and_in_order() {
+        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
+        (0..5).for_each(|_| write(&written, &ring));
+        assert_eq!(read(&mut reader, &written, &ring), [0, 1, 2, 3, 4]);
+        assert_eq!(read(&mut reader, &written, &ring), []);
+        (0..8).for_each(|_| write(&written, &ring));
+        assert_eq!(read(&mut reader, &written, &ring), [5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(reader.lost(), 0);
+    }
+
+    #[test]
+    fn what_was_overwritten_is_counted() {
+        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
+        (0..20).for_each(|_| write(&written, &ring));
+        let values = read(&mut reader, &written, &ring);
+        assert_eq!(values.last(), Some(&19));
+        assert_eq!(values.len() as u64 + reader.lost(), 20);
+    }
+
+    #[test]
+    fn a_record_that_was_only_begun_is_waited_for() {
+        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
+        write(&written, &ring);
+        let begun = written.fetch_add(1, Ordering::SeqCst);
+        write(&written, &ring);
+        assert_eq!(read(&mut reader, &written, &ring), [0]);
+        ring[begun as usize].write(&record(begun).to_bytes());
+        assert_eq!(read(&mut reader, &written, &ring), [1, 2]);
+    }
+
+    #[test]
+    fn beside_a_writer_everything_is_read_whole_or_counted() {
+        let (written, ring) = (AtomicU64::new(0), ring(64));
+        let (count, done) = (200_000, AtomicBool::new(false));
+        let (mut reader, mut seen) = (RingReader::default(), 0);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                (0..count).for_each(|_| write(&written, &ring));
+                done.store(true, Ordering::SeqCst);
+            });
+            loop {
+                let is_last = done.load(Ordering::SeqCst);
+                reader.read(&written, &ring, |record| {
+                    assert!([record.socket, record.request, record.at_ns - 1].iter().all(|word| *word == record.value));
+                    seen += 1;
+                });
+                if is_last {
+                    break;
+                }
+            }
+        });
+        assert_eq!(seen + reader.lost(), count);
+    }
+
+    #[test]
+    fn a_slot_is_seen_once_and_what_it_held_before_is_counted() {
+        let (slot, mut reader) = (Place::empty(), SlotReader::default());
+        assert_eq!(reader.read(&slot), None);
+        slot.write(&record(0).to_bytes());
+        assert_eq!(reader.read(&slot).map(|record| record.value), Some(0));
+        assert_eq!(reader.read(&slot), None);
+        slot.write(&record(4).to_bytes());
+        assert_eq!(reader.read(&slot).map(|record| record.value), Some(4));
+        assert_eq!(reader.lost(), 3);
+    }
+}

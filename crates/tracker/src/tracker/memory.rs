@@ -1,0 +1,287 @@
+//! The arrays that the kernel program and this process share, as plain memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, RwLock};
+
+use libbpf_rs::MapHandle;
+use sidelane_formats::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
+
+use crate::books::{Books, LaneStats, TraceEvent};
+use crate::gate_books::GateBooks;
+use crate::kernel_work::KernelWork;
+use crate::mapped::MappedArray;
+use crate::promises::Promises;
+use crate::shares::CpuShares;
+use crate::stolen::{StolenFrom, Thief, note_gap};
+use crate::tracker::error::TrackerError;
+use crate::tracker::features::Features;
+use crate::tracker::load::{SELF_CHECKING, SHARES, THIEVES, TURNS, array};
+use crate::turns::LaneTurns;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::promise::Overlap;
+
+use crate::identities::{NUMBERS, Number};
+
+/// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
+const TRACE_EVENTS: usize = 16_384;
+
+/// The words of services lie so many entries apart: a page, as in `bpf/lanes.h`.
+pub const SERVICE_STRIDE: usize = 64;
+
+/// The kernel program's variables, in the order of its source.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Variables {
+    pub(crate) trace_count: AtomicU64,
+    pub(crate) trace_on: AtomicU32,
+    pub(crate) switches_tell: AtomicU32,
+}
+
+/// Whoever writes the request words where the kernel program does not: the service emits its requests itself.
+pub trait RequestWriter: Send + Sync {
+    /// Brings the words up to date, unless somebody is at it.
+    fn write(&self, memory: &LaneMemory);
+}
+
+/// The arrays shared with the kernel program, indexed by CPU.
+pub struct LaneMemory {
+    words: MappedArray<LaneWord>,
+    holds: MappedArray<HoldWord>,
+    requests: MappedArray<RequestWord>,
+    services: MappedArray<ServiceWord>,
+    terms: MappedArray<LaneTerms>,
+    gates: MappedArray<GateWord>,
+    promises: Promises,
+    self_checking: bool,
+    stats: MappedArray<LaneStats>,
+    work: MappedArray<KernelWork>,
+    trace: MappedArray<TraceEvent>,
+    turns: MappedArray<LaneTurns>,
+    shares: MappedArray<CpuShares>,
+    stolen_from: StolenFrom,
+    thieves: MappedArray<Thief>,
+    variables: MappedArray<Variables>,
+    /// By service: who writes its request words, if the kernel program does not.
+    emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
+    /// By CPU: the number of the service whose lane it is, or beside whose it is lent; 0 for none.
+    services_of_lanes: Vec<AtomicU32>,
+    /// By CPU: the request lanes of a batch lane, none for any other.
+    partners: RwLock<Vec<Vec<u32>>>,
+}
+
+impl LaneMemory {
+    /// Maps the arrays of the program.
+    pub(super) fn map(
+        maps: &BTreeMap<String, MapHandle>,
+        cpu_count: usize,
+        features: Features,
+        stolen_from: StolenFrom,
+    ) -> Result<Self, TrackerError> {
+        let self_checking = features.self_checking;
+        Ok(Self {
+            words: array(maps, "lane_words", cpu_count)?,
+            holds: array(maps, "hold_words", cpu_count)?,
+            requests: array(maps, "request_words", cpu_count)?,
+            services: array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
+            terms: array(maps, "lane_terms", cpu_count)?,
+            gates: array(maps, "gate_words", cpu_count)?,
+            self_checking,
+            promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
+            stats: array(maps, "lane_stats", cpu_count)?,
+            work: array(maps, "kernel_work", cpu_count)?,
+            trace: array(maps, "trace_events", TRACE_EVENTS)?,
+            turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
+            shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
+            stolen_from,
+            thieves: array(maps, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
+            variables: array(maps, ".bss", 1)?,
+            emitted: (0..NUMBERS).map(|_| OnceLock::new()).collect(),
+            services_of_lanes: (0..cpu_count).map(|_| AtomicU32::new(0)).collect(),
+            partners: RwLock::new(vec![Vec::new(); cpu_count]),
+        })
+    }
+
+    /// These lanes belong to the service `number`.
+    pub(super) fn pair(&self, lanes: &Lanes, number: Number) {
+        self.set_partners(lanes, number.get(), |lane| lane.request_lanes.iter().collect());
+    }
+
+    /// These lanes belong to nobody.
+    pub(super) fn part(&self, lanes: &Lanes) {
+        self.set_partners(lanes, 0, |_| Vec::new());
+    }
+
+    fn set_partners(&self, lanes: &Lanes, number: u32, requests: impl Fn(&BatchLane) -> Vec<u32>) {
+        let mut partners = self.partners.write().expect("nobody panics with the partners");
+        for lane in &lanes.batch {
+            partners[lane.cpu as usize] = requests(lane);
+            self.work.get(lane.cpu as usize).begin();
+        }
+        for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
+            self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
+        }
+    }
+
+    /// How many CPUs the arrays have an entry for.
+    pub fn cpu_count(&self) -> usize {
+        self.services_of_lanes.len()
+    }
+
+    /// What runs on `cpu`.
+    pub fn word(&self, cpu: u32) -> &LaneWord {
+        self.words.get(cpu as usize)
+    }
+
+    /// How the batch lane `cpu` is held.
+    pub fn hold(&self, cpu: u32) -> &HoldWord {
+        self.holds.get(cpu as usize)
+    }
+
+    /// Which request `cpu` works on.
+    pub fn request(&self, cpu: u32) -> &RequestWord {
+        self.requests.get(cpu as usize)
+    }
+
+    /// A service as a whole.
+    pub fn service(&self, number: Number) -> &ServiceWord {
+        self.services.get(number.get() as usize * SERVICE_STRIDE)
+    }
+
+    /// The service whose lane `cpu` is, or beside whose it is lent. Nothing is tracked of it where there is none.
+    pub fn service_of(&self, cpu: u32) -> &ServiceWord {
+        self.services.get(self.number_of(cpu) * SERVICE_STRIDE)
+    }
+
+    fn number_of(&self, cpu: u32) -> usize {
+        self.services_of_lanes.get(cpu as usize).map_or(0, |number| number.load(Ordering::Acquire) as usize)
+    }
+
+    /// The kernel program's variables.
+    pub(crate) fn variables(&self) -> &Variables {
+        self.variables.get(0)
+    }
+
+    /// The terms on which the batch lane `cpu` is lent.
+    pub fn terms(&self, cpu: u32) -> &LaneTerms {
+        self.terms.get(cpu as usize)
+    }
+
+    /// What batch that looks for itself did on the batch lane `cpu`.
+    pub fn gate(&self, cpu: u32) -> &GateWord {
+        self.gates.get(cpu as usize)
+    }
+
+    /// The last turns on `cpu`; only where requests are emitted.
+    pub fn turns(&self, cpu: u32) -> &LaneTurns {
+        self.turns.get(cpu as usize)
+    }
+
+    /// Who had `cpu` for how long; only where shares are written down.
+    pub fn shares(&self, cpu: u32) -> &CpuShares {
+        self.shares.get(cpu as usize)
+    }
+
+    /// How the kernel program knows what the hypervisor takes.
+    pub fn stolen_from(&self) -> StolenFrom {
+        self.stolen_from
+    }
+
+    /// Who plays the hypervisor on `cpu`; only where that is [`StolenFrom::Told`].
+    pub fn thief(&self, cpu: u32) -> &Thief {
+        self.thieves.get(cpu as usize)
+    }
+
+    /// The request words of the service `number` are its own word from now on.
+    pub fn hear_from(&self, number: Number, words: Box<dyn RequestWriter>) {
+        if self.emitted[number.get() as usize].set(words).is_ok() {
+            self.service(number).tracked.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether somebody has to [`LaneMemory::hear`] for the request words beside the lane `cpu` to be true.
+    pub fn hears(&self, cpu: u32) -> bool {
+        self.emitted[self.number_of(cpu)].get().is_some()
+    }
+
+    /// Whether it ever was.
+    pub(super) fn was_heard_from(&self, number: Number) -> bool {
+        self.emitted[number.get() as usize].get().is_some()
+    }
+
+    /// Brings the request words beside the lane `cpu` up to date, where that is not the kernel program's business.
+    pub fn hear(&self, cpu: u32) {
+        if let Some(words) = self.emitted[self.number_of(cpu)].get() {
+            words.write(self);
+        }
+    }
+
+    /// The threads that look for themselves.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    /// The kernel's books of all lanes, up to now.
+    pub fn books(&self) -> Books {
+        let (gates, counted) = (self.gates.as_slice(), (self.stats.as_slice(), self.work.as_slice()));
+        let partners = self.partners.read().expect("nobody panics with the partners");
+        Books::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
+    }
+
+    /// What the overlap promise of these lanes is judged by, without reading the books of all lanes.
+    pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
+        let at_ns = now_ns();
+        let partners = self.partners.read().expect("nobody panics with the partners");
+        let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
+        let books = |cpu: u32| {
+            let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();
+            self.stats.get(cpu as usize).read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
+        };
+        let service = request_lanes.iter().map(books).map(|lane| (lane.lc_ns, lane.lc_switches));
+        let (service_ns, turns) = service.fold((0, 0), |(ns, turns), (more_ns, more)| (ns + more_ns, turns + more));
+        Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| books(cpu).overlap_ns).sum() }
+    }
+
+    /// Whether batch may look for itself.
+    pub fn self_checking(&self) -> bool {
+        self.self_checking
+    }
+
+    /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
+    /// up to its last turn's end.
+    pub fn leaked_ns(&self, cpu: u32) -> u64 {
+        let stats = self.stats.get(cpu as usize);
+        let gate = GateBooks::read(self.gate(cpu), stats);
+        stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
+    }
+
+    /// Time batch ran on the batch lane `cpu`, up to its last turn's end.
+    pub fn batch_ns(&self, cpu: u32) -> u64 {
+        self.stats.get(cpu as usize).batch_ns()
+    }
+
+    /// When batch's present turn on the batch lane `cpu` began, or 0.
+    pub fn batch_since_ns(&self, cpu: u32) -> u64 {
+        self.stats.get(cpu as usize).batch_since_ns()
+    }
+
+    /// Times batch was switched in outside its lanes, without reading all the books.
+    pub fn batch_strays(&self) -> u64 {
+        self.stats.iter().map(LaneStats::batch_strays).sum()
+    }
+
+    /// The recorded class changes; see [`Tracker::trace`].
+    pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
+        self.trace.iter()
+    }
+}
+
+impl Drop for LaneMemory {
+    fn drop(&mut self) {
+        if !matches!(self.stolen_from, StolenFrom::Unseen | StolenFrom::Told) {
+            self.stats.iter().for_each(|lane| note_gap(lane.stolen_gap_max_ns()));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Who ran on a lane, and when, as the kernel program writes it down: for requests that the service
+//! emits. Nobody is told when one of them starts or finishes, so where it ran, and what ran beside
+//! it, is looked up afterwards.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use sidelane_formats::LaneClass;
+
+const TURNS: usize = 1024;
+
+/// `struct sidelane_turn` of `bpf/lanes.h`.
+#[derive(Debug)]
+#[repr(C)]
+struct TurnSlot {
+    began_ns: AtomicU64,
+    ended_ns: AtomicU64,
+    pid: AtomicU32,
+    class: AtomicU32,
+}
+
+/// `struct sidelane_lane_turns` of `bpf/lanes.h`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct LaneTurns {
+    count: AtomicU64,
+    reserved: [AtomicU64; 7],
+    turns: [TurnSlot; TURNS],
+}
+
+const _: () = assert!(size_of::<TurnSlot>() == 24 && size_of::<LaneTurns>() == 64 + 24 * TURNS);
+
+/// One turn of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When the thread was switched in.
+    pub began_ns: u64,
+    /// When it was switched out.
+    pub ended_ns: u64,
+    /// Its thread id.
+    pub pid: u32,
+    /// A lane class.
+    pub class: u32,
+}
+
+impl LaneTurns {
+    /// How long batch has run here since `from_ns`, up to its last turn's end. Allocates nothing.
+    pub fn batch_since_ns(&self, from_ns: u64) -> u64 {
+        let count = self.count.load(Ordering::Acquire);
+        let newest_first = (oldest_whole(count)..count).rev().map(|number| self.turn(number));
+        let recent = newest_first.take_while(|turn| turn.ended_ns > from_ns);
+        let batch = recent.filter(|turn| turn.class == LaneClass::Batch as u32);
+        batch.map(|turn| turn.ended_ns.saturating_sub(turn.began_ns.max(from_ns))).sum()
+    }
+
+    /// What is still there, oldest first, and since when that is all.
+    pub fn copy(&self) -> (Vec<Turn>, u64) {
+        let count = self.count.load(Ordering::Acquire);
+        let copied: Vec<(u64, Turn)> = (oldest_whole(count)..count).map(|number| (number, self.turn(number))).collect();
+        fence(Ordering::Acquire);
+        let oldest = oldest_whole(self.count.load(Ordering::Relaxed));
+        let turns: Vec<Turn> =
+            copied.into_iter().filter(|(number, _)| *number >= oldest).map(|(_, turn)| turn).collect();
+        let whole_since_ns = if oldest == 0 { 0 } else { turns.first().map_or(u64::MAX, |turn| turn.began_ns) };
+        (turns, whole_since_ns)
+    }
+
+    fn turn(&self, number: u64) -> Turn {
+        let slot = &self.turns[(number % TURNS as u64) as usize];
+        let (began_ns, ended_ns) = (slot.began_ns.load(Ordering::Relaxed), slot.ended_ns.load(Ordering::Relaxed));
+        let (pid, class) = (slot.pid.load(Ordering::Relaxed), slot.class.load(Ordering::Relaxed));
+        Turn { began_ns, ended_ns, pid, class }
+    }
+}
+
+/// The number of the oldest turn that is not being overwritten when `count` have ended.
+fn oldest_whole(count: u64) -> u64 {
+    count.saturating_sub(TURNS as u64 - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn a_ring_that_has_wrapped_is_copied_without_its_oldest() {
+        // SAFETY: atomics alone, for which zero is a value.
+        let ring: Box<LaneTurns> = unsafe { Box::new(std::mem::zeroed()) };
+        let write = |number: u64| {
+            let slot = &ring.turns[(number % TURNS as u64) as usize];
+            slot.began_ns.store(10 * number, Ordering::Relaxed);
+            slot.ended_ns.store(10 * number + 5, Ordering::Relaxed);
+            slot.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
+            ring.count.store(number + 1, Ordering::Relaxed);
+        };
+        (0..3).for_each(write);
+        assert_eq!(ring.copy().0.len(), 3);
+        assert_eq!((ring.batch_since_ns(0), ring.batch_since_ns(12), ring.batch_since_ns(30)), (15, 8, 0));
+        assert_eq!(ring.copy().1, 0);
+        (3..TURNS as u64 + 10).for_each(write);
+        let (turns, whole_since_ns) = ring.copy();
+        assert_eq!((turns.len(), whole_since_ns), (TURNS - 1, 110));
+        assert!(turns.is_sorted_by_key(|turn| turn.began_ns));
+    }
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(TurnSlot, "sidelane_turn", began_ns, ended_ns, pid, class);
+        assert_layout!(LaneTurns, "sidelane_lane_turns", count, reserved, turns);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a window of the interference counters comes to, worked by hand: `bpf/guard/window.h` as an ordinary program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The compiled program, in a directory that is removed at the end.
+struct Window {
+    program: PathBuf,
+}
+
+/// What one window came to.
+#[derive(Debug, PartialEq)]
+enum Came {
+    /// The window goes on.
+    On,
+    /// It has ended without activity.
+    Empty,
+    /// It has ended with this value, in thousandths.
+    To(u64),
+}
+
+impl Window {
+    fn compile(name: &str) -> Option<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut clang = Command::new("clang");
+        let clang = clang.arg("-I").arg(root.join("tests/window")).arg("-I").arg(root.join("bpf"));
+        let ran = clang.args(["-O1", "-w", "-o"]).arg(&program).arg(root.join("tests/window/main.c")).status();
+        let Ok(status) = ran else {
+            sidelane_testing::skip("there is no clang here".to_owned());
+            return None;
+        };
+        assert!(status.success(), "clang: {status}");
+        Some(Self { program })
+    }
+
+    /// The service has run for `ran_us`, with so many cycles of stalls and so many loads and stores, of which `least` are
+    /// activity.
+    fn of(&self, stalls: u64, accesses: u64, ran_us: u64, least: u64) -> Came {
+        let numbers = [stalls, accesses, ran_us * 1000, least].map(|number| number.to_string());
+        let out = Command::new(&self.program).args(numbers).output().unwrap().stdout;
+        let out = String::from_utf8(out).unwrap();
+        let numbers: Vec<u64> = out.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        match numbers[..] {
+            [0, ..] => Came::On,
+            [_, value, 1, 0] => Came::To(value),
+            [_, _, 0, 1] => Came::Empty,
+            _ => panic!("{out}"),
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.program);
+    }
+}
+
+#[test]
+fn a_service_that_stands_still_is_disturbed_the_most() {
+    let Some(window) = Window::compile("stands-still") else { return };
+    // 49 of 50 us at 3 GHz, and 80 loads: as if it were 100. The formula itself has 1837.5.
+    assert_eq!(window.of(147_000, 80, 50, 100), Came::To(1_470_000));
+    assert_eq!(window.of(147_000, 100, 50, 100), Came::To(1_470_000));
+    assert_eq!(window.of(147_000, 0, 50, 100), Came::To(1_470_000), "not one access has come to its end");
+    assert_eq!(window.of(3, 0, 50, 1), Came::To(3_000), "events of the kernel, each of which matters");
+}
+
+#[test]
+fn a_few_accesses_by_chance_are_no_interference() {
+    let Some(window) = Window::compile("by-chance") else { return };
+    assert_eq!(window.of(99, 3, 50, 100), Came::Empty);
+    assert_eq!(window.of(0, 0, 50, 1), Came::Empty);
+    assert_eq!(window.of(300, 1, 50, 100), Came::To(3_000), "one miss is not 300");
+    assert_eq!(window.of(0, 100, 50, 100), Came::To(0));
+}
+
+#[test]
+fn a_window_ends_early_only_on_enough_activity() {
+    let Some(window) = Window::compile("early") else { return };
+    assert_eq!(window.of(60_000, 200, 20, 100), Came::To(300_000));
+    assert_eq!(window.of(60_000, 80, 20, 100), Came::On);
+    assert_eq!(window.of(600, 200, 20, 100), Came::On);
+}

@@ -1,0 +1,146 @@
+//! The batch kernels. The three of Elfen's section 4 each load another part of a core: `loop` the
+//! front end, `matrix` the arithmetic units too, `flush` the L1 cache.
+//!
+//! A unit of work takes a few microseconds. That is long compared with counting the unit, and short
+//! enough that the counter shows progress in fine steps.
+
+use std::hint::black_box;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::compress;
+use sidelane_host::check::Check;
+
+/// Calls of the empty function in a unit.
+const CALLS: usize = 2048;
+
+/// Multiplications of two matrices in a unit.
+const MULTIPLICATIONS: usize = 64;
+
+/// Rows and columns of a matrix.
+const ORDER: usize = 5;
+
+/// A buffer as large as a common L1 data cache: writing it evicts all other data.
+const FLUSH_BYTES: usize = 32 * 1024;
+
+/// Times the buffer is written in a unit.
+const FLUSHES: usize = 4;
+
+/// What a batch thread does.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Kernel {
+    /// Call an empty function
+    Loop,
+    /// Multiply 5×5 matrices
+    Matrix,
+    /// Zero a 32 KB buffer
+    Flush,
+    /// Compress text with `zstd -19`, a process a chunk
+    Zstd,
+}
+
+type Matrix = [[f64; ORDER]; ORDER];
+
+impl Kernel {
+    /// Whether the batch threads do the work themselves, rather than in child processes.
+    pub fn is_in_process(self) -> bool {
+        !matches!(self, Kernel::Zstd)
+    }
+
+    /// A function that does one unit of this work and checks the lane.
+    pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
+        Ok(match self {
+            Kernel::Loop => Box::new(loop_unit(check)),
+            Kernel::Matrix => Box::new(matrix_unit(some_matrix(), check)),
+            Kernel::Flush => Box::new(flush_unit(vec![1; FLUSH_BYTES], check)),
+            Kernel::Zstd => Box::new(compress::unit()?),
+        })
+    }
+}
+
+/// An empty function that the compiler may not see through.
+#[inline(never)]
+fn nothing() {
+    black_box(());
+}
+
+fn loop_unit(check: Check) -> impl FnMut() {
+    move || {
+        for _ in 0..CALLS {
+            check.look();
+            nothing();
+        }
+    }
+}
+
+fn matrix_unit(factor: Matrix, check: Check) -> impl FnMut() {
+    let mut product = factor;
+    move || {
+        for _ in 0..MULTIPLICATIONS {
+            check.look();
+            product = multiply(black_box(&product), black_box(&factor));
+        }
+        black_box(&product);
+    }
+}
+
+fn flush_unit(mut buffer: Vec<u8>, check: Check) -> impl FnMut() {
+    move || {
+        for _ in 0..FLUSHES {
+            check.look();
+            // Without `black_box` the compiler could leave out a write of zeroes over zeroes.
+            black_box(&mut buffer).fill(0);
+        }
+        black_box(&buffer);
+    }
+}
+
+#[inline(never)]
+fn multiply(left: &Matrix, right: &Matrix) -> Matrix {
+    let mut product = [[0.0; ORDER]; ORDER];
+    for row in 0..ORDER {
+        for column in 0..ORDER {
+            product[row][column] = (0..ORDER).map(|k| left[row][k] * right[k][column]).sum();
+        }
+    }
+    product
+}
+
+/// A doubly stochastic matrix: its powers neither grow nor shrink, so the arithmetic meets no
+/// infinities or denormal numbers and keeps its speed.
+fn some_matrix() -> Matrix {
+    let mut matrix = [[0.1; ORDER]; ORDER];
+    for (row, cells) in matrix.iter_mut().enumerate() {
+        cells[row] = 0.6;
+    }
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_the_matrix_keep_their_row_sums() {
+        let mut power = some_matrix();
+        for _ in 0..1000 {
+            power = multiply(&power, &some_matrix());
+        }
+        for row in power {
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn every_kernel_finishes_units() {
+        for kernel in Kernel::value_variants() {
+            match kernel.unit(Check::none()) {
+                Ok(mut unit) => (0..10).for_each(|_| unit()),
+                // The kernel needs zstd and the dictionary; both may be missing.
+                Err(error) if matches!(kernel, Kernel::Zstd) => sidelane_testing::skip(format!("zstd: {error:#}")),
+                Err(error) => panic!("{kernel:?}: {error:#}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `sidelane-lab bench gate`: the cost of the instrumented gate's checks, and its reaction time.
+//!
+//! Three questions, each answered by programs that gcc builds during the run from
+//! `runtime/c/examples`. What does one check cost, compared with the same loop without it? How much
+//! slower is a whole program that was built with checks than the same program without? How fast
+//! does batch that checks its own lane nap, compared with a holder's reaction in the same rounds?
+
+mod build;
+mod program;
+mod reaction;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, json};
+
+use self::build::Workshop;
+use self::reaction::Reactions;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_host::topology::Topology;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Patience, numbers_until_decided};
+
+const CHECK_LIMIT_NS: f64 = 1.0;
+const PROGRAM_LIMIT_PERCENT: f64 = 3.0;
+const REACTION_LIMIT_US: f64 = 1.0;
+const OVERLAP_LIMIT_PERCENT: f64 = 10.0;
+const WOKEN_LIMIT_PERCENT: f64 = 25.0;
+
+/// The ways of building a program with checks: name and compiler options.
+const WAYS: [(&str, &[&str]); 4] = [
+    ("check_inline", &["-DCHECK"]),
+    ("check_pg_mfentry", &["-pg", "-mfentry"]),
+    ("check_pg", &["-pg"]),
+    ("check_instrument_functions", &["-finstrument-functions"]),
+];
+
+/// Rounds of a cost measurement, and the limit of further rounds.
+const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
+const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
+
+/// Measures everything.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
+    let mut settings = Map::new();
+    settings.insert("lanes".into(), json!(lanes));
+    settings.insert("rounds_limit_count".into(), json!(limit.rounds));
+    let mut result = ResultFile::new(machine::describe(pair.kind), settings);
+    let workshop = Workshop::open()?;
+    check_costs(&workshop, limit, &mut result).context("cost of a check")?;
+    program_cost(&workshop, limit, &mut result).context("cost to a program")?;
+    Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
+    machine::note_stolen(&mut result.machine);
+    patience.advise(&mut result, limit.rounds);
+    Ok(result)
+}
+
+/// The cost of one check, for each way of building.
+fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let plain = workshop.build("calls.c", "plain", &[])?;
+    for (name, options) in WAYS {
+        let checked = workshop.build("calls.c", name, options)?;
+        let what = format!("{}, per call", name.replace('_', " "));
+        let check = |added_ns: &[f64]| {
+            Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
+        };
+        let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
+        // Only one way has a bound; the first rounds are enough for the others.
+        let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
+        let pair = || workshop.added(&plain, &checked, &[]);
+        let added_ns = numbers_until_decided(&what, limit, pair, check)?;
+        let mut row = Row::new(name);
+        row.put("added_per_call_ns", median(added_ns.iter().copied()));
+        row.put("pairs_count", added_ns.len() as f64);
+        result.rows.push(row);
+        result.checks.extend(is_checked.then(|| check(&added_ns)));
+    }
+    Ok(())
+}
+
+/// The slowdown of a real program that was built with checks at every function's entry.
+fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let Some(source) = program::fetch(workshop.dir())? else {
+        result.notes.push(Note::NoLz4.to_string());
+        return Ok(());
+    };
+    let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);
+    let check = |percent: &[f64]| {
+        let overhead = of_median(percent.iter().copied());
+        Check::interval_at_most("lz4 built with -pg -mfentry", overhead, PROGRAM_LIMIT_PERCENT, Unit::Percent)
+    };
+    let pair = || source.overhead_percent(workshop, &plain, &checked);
+    let percent = numbers_until_decided("lz4", limit, pair, check)?;
+    let mut row = Row::new("program_lz4_pg_mfentry");
+    row.put("overhead_percent", median(percent.iter().copied()));
+    row.put("pairs_count", percent.len() as f64);
+    result.rows.push(row);
+    result.checks.push(check(&percent));
+    Ok(())
+}

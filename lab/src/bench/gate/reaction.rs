@@ -1,0 +1,117 @@
+//! Reactions: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates
+//! in turns.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::build::Workshop;
+use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
+use sidelane_doctor::reaction::instrumented::beside_pulses;
+use sidelane_host::median::median;
+use sidelane_host::topology::Lanes;
+use sidelane_lanes::gate::{Gate, GateChoice};
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_tracker::books::{Books, reaction_figures};
+
+const ROUND: Duration = Duration::from_secs(2);
+const ROUND_QUICK: Duration = Duration::from_millis(700);
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(120) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(30) };
+/// Time for the kernel to make its first checks.
+const START: Duration = Duration::from_millis(300);
+const GATES: [(&str, GateChoice); 2] =
+    [("gate_instrumented", GateChoice::Instrumented), ("gate_holder", GateChoice::Holder)];
+
+pub(super) struct Reactions<'a> {
+    lanes: &'a str,
+    pair: &'a Lanes,
+    workshop: &'a Workshop,
+    patience: Patience,
+}
+
+/// The accounting of each round, by gate.
+type Spent = [Vec<Books>; 2];
+
+impl<'a> Reactions<'a> {
+    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a Workshop, patience: Patience) -> Self {
+        Self { lanes, pair, workshop, patience }
+    }
+
+    /// Adds a row for each gate, and the checks of the instrumented gate.
+    pub(super) fn measure(&self, result: &mut ResultFile) -> Result<()> {
+        let kernels = self.workshop.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
+        let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
+        let mut spent = Spent::default();
+        let round = |spent: &mut Spent, _: Turn<'_>| {
+            for (books, (_, choice)) in spent.iter_mut().zip(GATES) {
+                books.push(self.round(choice, &command)?);
+            }
+            Ok(())
+        };
+        let limit = self.patience.limit(ROUNDS_QUICK, ROUNDS);
+        until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
+        for (books, (name, _)) in spent.iter().zip(GATES) {
+            result.rows.push(self.row(name, books));
+        }
+        result.checks.extend(checks(&spent, self.pair));
+        Ok(())
+    }
+
+    fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
+        let request = self.pair.request_lanes.first().context("a pair has a request lane")?;
+        let length = if self.patience.quick { ROUND_QUICK } else { ROUND };
+        beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
+    }
+
+    fn row(&self, name: &str, rounds: &[Books]) -> Row {
+        let mut row = Row::new(name);
+        let middle = |figure: &dyn Fn(&Books) -> Option<f64>| median(rounds.iter().filter_map(figure));
+        row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
+        row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
+        row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
+        row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
+        let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
+        for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
+            let figure = |books: &Books| reaction_figures(books.reaction_off(), books.reaction_on())[index].1;
+            row.put(key, middle(&figure));
+        }
+        row
+    }
+}
+
+/// The checks of the instrumented gate.
+fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
+    let instrumented = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
+    let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
+    let overlap_percent = instrumented(&|books| books.overlap_percent(pair));
+    let woken_percent = instrumented(&wakeups_of_starts_percent);
+    [
+        Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us),
+        Check::interval_at_most(
+            "instrumented, overlap with pulses of 200 µs",
+            overlap_percent,
+            OVERLAP_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+        Check::interval_at_most(
+            "instrumented, starts of the service at which it paid for a wake-up",
+            woken_percent,
+            WOKEN_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+    ]
+}
+
+fn wakeups_of_starts_percent(books: &Books) -> Option<f64> {
+    let starts = books.sum(|lane| lane.lc_switches);
+    (starts > 0).then(|| books.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
+}
+
+fn per_second(books: &Books, count: u64) -> Option<f64> {
+    (books.at_ns > 0).then(|| count as f64 * 1e9 / books.at_ns as f64)
+}

@@ -1,0 +1,206 @@
+//! The agent's process: its file, its start and end, and what it costs.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use super::way::Way;
+use crate::experiment::place::Place;
+use crate::experiment::stage::cpu_ns;
+use crate::programs::sidelane;
+use crate::programs::signalled_with_us;
+use sidelane_agent::status::{SOCKET, Snapshot};
+
+/// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
+const FORMULA: &str = "page-faults / task-clock";
+/// Two in a window of 50 µs: stores that are alone make one now and then.
+const E: &str = "e = 0.00004\n";
+/// It finds a service by its port at its first look.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+const ASK_EVERY: Duration = Duration::from_millis(10);
+
+/// A running agent. It is asked to end when it is dropped.
+pub(super) struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    /// Starts it, and waits until it knows so many services, and some container if there are services.
+    pub(super) fn start(config: &str, folder: &Path, services: usize) -> Result<Self> {
+        let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
+        fs::write(&file, config).context("cannot write the agent's file")?;
+        let said = fs::File::create(&log).context("cannot make a file for what the agent says")?;
+        let mut command = Command::new(sidelane()?);
+        command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
+        command.stdout(said.try_clone()?).stderr(said);
+        // It puts the machine right, also when this process is killed.
+        let child = signalled_with_us(command, Signal::TERM).spawn().context("cannot start the agent")?;
+        let mut agent = Self { child, log };
+        let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
+        agent.wait_until(knows)?;
+        Ok(agent)
+    }
+
+    fn wait_until(&mut self, is_so: impl Fn(&Snapshot) -> bool) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !ask().is_some_and(|seen| is_so(&seen)) {
+            ensure!(self.child.try_wait()?.is_none(), "the agent has ended: {}", self.said());
+            ensure!(Instant::now() < deadline, "the agent does not know its services after 10 s: {}", self.said());
+            thread::sleep(ASK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// CPU time that it has used so far.
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
+        cpu_ns(self.child.id()).with_context(|| format!("the agent has ended: {}", self.said()))
+    }
+
+    /// The most memory that it has had, in MiB.
+    pub(super) fn memory_mib(&self) -> Option<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib / 1024.0)
+    }
+
+    /// From what it tells interference, in its own words.
+    pub(super) fn metric(&self) -> Option<String> {
+        ask().map(|seen| seen.agent.metric)
+    }
+
+    /// Asks it to end, and waits until it has put everything right.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.ask_to_end();
+        let deadline = Instant::now() + END_TIMEOUT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "the agent failed ({status}): {}", self.said());
+                return Ok(());
+            }
+            thread::sleep(ASK_EVERY);
+        }
+        bail!("the agent does not end after 10 s: {}", self.said())
+    }
+
+    fn ask_to_end(&self) {
+        // SAFETY: plain system call; the child is not reaped yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.ask_to_end();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Asks the running agent about itself.
+fn ask() -> Option<Snapshot> {
+    let mut text = String::new();
+    UnixStream::connect(SOCKET).ok()?.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// From what the agent is to tell interference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Source {
+    /// The services' own request times
+    Harm,
+    /// Counted page faults, which whoever makes up for an emulated sibling makes meanwhile
+    StandIn,
+}
+
+/// Why an agent cannot count the stand-in here, if it cannot.
+pub(super) fn why_not_counted(told: &Told<'_>, folder: &Path) -> Result<Option<String>> {
+    match Agent::start(&told.file(), folder, 0) {
+        Ok(agent) => agent.end().map(|()| None),
+        Err(why) => Ok(Some(format!("{why:#}"))),
+    }
+}
+
+/// How the agent hears of interference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// The kernel program rings, with the ticks that are usual.
+    Bell,
+    /// It rings, with ticks as often as the paper looks.
+    ShortTicks,
+    /// The agent looks as often as the paper's (§6.5).
+    Polling,
+}
+
+impl Heard {
+    pub(super) const ALL: [Self; 3] = [Self::Bell, Self::ShortTicks, Self::Polling];
+
+    /// Its name in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bell => "holmes",
+            Self::ShortTicks => "holmes_tick_50us",
+            Self::Polling => "holmes_poll_50us",
+        }
+    }
+
+    fn intervals(self) -> &'static str {
+        match self {
+            Self::Bell => "",
+            Self::ShortTicks => "\n[intervals]\ntick = \"50us\"\n",
+            Self::Polling => "\n[intervals]\npoll = \"50us\"\n",
+        }
+    }
+}
+
+/// What an agent is told of this experiment.
+pub(super) struct Told<'a> {
+    pub(super) way: Way,
+    pub(super) place: Place,
+    /// Where services listen.
+    pub(super) ports: &'a [u32],
+    /// The group of all containers.
+    pub(super) batch: &'a str,
+    /// S.
+    pub(super) calm: Duration,
+    pub(super) source: Source,
+    pub(super) heard: Heard,
+}
+
+impl Told<'_> {
+    /// The agent's file.
+    pub(super) fn file(&self) -> String {
+        let (request, batch) = (self.place.request, self.place.batch);
+        let service =
+            |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
+        let services: String = self.ports.iter().map(service).collect();
+        let kind = match self.way {
+            Way::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
+            _ => format!("kind = \"holmes\"\ns = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
+        };
+        let (e, metric) = match (self.way, self.source) {
+            (Way::PerfIso, _) => ("", String::new()),
+            (_, Source::StandIn) => (E, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n")),
+            (_, Source::Harm) => ("", "\n[metric]\nsource = \"harm\"\n".to_owned()),
+        };
+        let siblings = format!("siblings = [\"{request},{batch}\"]\n");
+        let gate =
+            if self.way == Way::HolmesGate { "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n" } else { "" };
+        let (batch, intervals) = (self.batch, self.heard.intervals());
+        format!("{services}[[batch]]\ncgroup = \"{batch}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}{intervals}")
+    }
+}

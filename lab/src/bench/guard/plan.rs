@@ -1,0 +1,204 @@
+//! The plan: what is measured, how often and for how long, so that the run ends in time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::agent::Heard;
+use super::options::GuardOptions;
+use super::way::Way;
+use crate::experiment::containers::{Stay, Work};
+use crate::experiment::store::{Mix, Store};
+use crate::programs::Lab;
+use sidelane_diagnostics::note::Note;
+use sidelane_stats::rounds::{Limit, Patience};
+
+/// Runs of one way in a row: an agent is started once for them.
+pub(super) const RUNS_A_BLOCK: u64 = 3;
+/// Six runs of each way, the fewest that have an interval.
+const BLOCKS_MIN: u64 = 2;
+/// The rate of the short mixes. Two services keep their lane half busy with it, so that batch beside them makes requests
+/// queue: at lower rates the wake-ups of an idle CPU are most of what a request takes, and batch changes little. The
+/// promise on the agent's cost is about 5 000 a second.
+const RATE_PER_S: f64 = 8_000.0;
+/// Rounds of onsets.
+const ONSETS: Limit = Limit { first: 2, rounds: 8, time: Duration::from_secs(240) };
+const ONSETS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(10) };
+/// The load of the request lane with scans, which take far longer.
+const SCAN_LOAD: f64 = 0.25;
+
+/// The whole bench.
+pub(super) struct Plan {
+    pub(super) patience: Patience,
+    pub(super) groups: Vec<Group>,
+    pub(super) ways: Vec<Way>,
+    /// Of blocks.
+    pub(super) limit: Limit,
+    pub(super) run: Duration,
+    pub(super) warm_up: Duration,
+    /// Load for a fresh agent before its first measured run.
+    pub(super) learning: Duration,
+    /// For how long an idle agent is watched.
+    pub(super) idle: Duration,
+    /// Rounds of so many onsets, to measure how fast batch leaves, with each of these.
+    pub(super) onset_limit: Limit,
+    pub(super) onsets: usize,
+    pub(super) heard: &'static [Heard],
+    /// The paper's lengths of bursts, and S, are multiplied by it.
+    pub(super) scale: f64,
+    pub(super) stays: Vec<Stay>,
+    pub(super) notes: BTreeSet<Note>,
+}
+
+/// Stores that are asked at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Group {
+    pub(super) stores: Vec<Store>,
+    pub(super) mix: Mix,
+}
+
+impl Group {
+    fn of(stores: &[Store], mix: &'static str) -> Self {
+        Self { stores: stores.to_vec(), mix: Mix { name: mix, records: 20_000 } }
+    }
+
+    /// For people, while it is measured.
+    pub(super) fn name(&self) -> String {
+        let names: Vec<&str> = self.stores.iter().map(|store| store.name()).collect();
+        format!("{}, mix {}", names.join(" and "), self.mix.name)
+    }
+
+    /// How often a store is asked that takes so long for a request.
+    pub(super) fn rate_per_s(&self, mean_service_us: f64) -> f64 {
+        if self.mix.name == "e" { SCAN_LOAD * 1e6 / mean_service_us } else { RATE_PER_S }
+    }
+}
+
+impl Plan {
+    pub(super) fn of(options: &GuardOptions, lab: &Lab) -> Result<Self> {
+        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
+        let mut notes = BTreeSet::new();
+        let mut groups = groups(options);
+        ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
+        groups.retain(|group| can_be_put_up(group, lab, &mut notes));
+        let is_wanted =
+            |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
+        let limit = match quick {
+            true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
+            false => Limit { first: BLOCKS_MIN, rounds: 8 * BLOCKS_MIN, time: s(240) },
+        };
+        let (run, warm_up, learning) = if quick { (ms(500), ms(100), ms(300)) } else { (s(3), ms(400), s(4)) };
+        Ok(Self {
+            patience: options.patience,
+            groups,
+            ways: Way::ALL.into_iter().filter(is_wanted).collect(),
+            limit: options.patience.limit(limit, limit),
+            run,
+            warm_up,
+            learning,
+            idle: if quick { ms(1_500) } else { s(10) },
+            onset_limit: options.patience.limit(ONSETS_QUICK, ONSETS),
+            onsets: if quick { 100 } else { 500 },
+            heard: if quick { &Heard::ALL[..1] } else { &Heard::ALL },
+            scale: if quick { 0.005 } else { 0.02 },
+            stays: stays(quick, &mut notes),
+            notes,
+        })
+    }
+}
+
+/// Those that were chosen; without a choice all, or with `--quick` the first.
+fn groups(options: &GuardOptions) -> Vec<Group> {
+    let mut groups = all_groups();
+    match (&options.stores, &options.mixes) {
+        (None, None) => groups.truncate(if options.patience.quick { 1 } else { groups.len() }),
+        (stores, mixes) => {
+            groups.retain(|group| mixes.as_ref().is_none_or(|mixes| mixes.iter().any(|mix| mix == group.mix.name)));
+            let is_wanted = |store: &Store| stores.as_ref().is_none_or(|stores| stores.contains(store));
+            groups.iter_mut().for_each(|group| group.stores.retain(is_wanted));
+            groups.retain(|group| !group.stores.is_empty());
+        }
+    }
+    groups
+}
+
+fn all_groups() -> Vec<Group> {
+    let both = [Store::Redis, Store::Memcached];
+    let mut groups = vec![Group::of(&both, "a"), Group::of(&both, "b"), Group::of(&both[..1], "e")];
+    for store in [Store::RocksDb, Store::WiredTiger] {
+        groups.extend(["a", "b", "e"].map(|mix| Group::of(&[store], mix)));
+    }
+    groups
+}
+
+/// A store that is missing is left out, and said.
+fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
+    let missing = group.stores.iter().find_map(|store| Some((store, store.ensure_installed(lab).err()?)));
+    let note = missing.map(|(store, why)| Note::StoreMissing { store: store.name(), why: format!("{why:#}") });
+    let there = note.is_none();
+    notes.extend(note);
+    there
+}
+
+/// One container stays, the others come and go.
+fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
+    let stay = |name, work, from, to| Stay { name, work, from, to };
+    let mut stays = vec![
+        stay("always", Work::Kernel("matrix"), 0.0, 2.0),
+        stay("compile", Work::Compile, 0.2, 0.6),
+        stay("compress", Work::Compress, 0.5, 0.9),
+    ];
+    if !quick {
+        stays.push(stay("spark", Work::Spark, 0.0, 2.0));
+    }
+    let mut is_possible = |stay: &Stay| {
+        let note = stay.work.missing().map(|why| Note::WorkMissing { work: stay.work.name(), why });
+        let possible = note.is_none();
+        notes.extend(note);
+        possible
+    };
+    stays.retain(|stay| is_possible(stay));
+    stays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_full_bench_has_every_store_and_mix_that_go_together() {
+        let groups = all_groups();
+        let has = |store, mix| groups.iter().any(|group| group.stores.contains(&store) && group.mix.name == mix);
+        for store in [Store::Redis, Store::RocksDb, Store::WiredTiger] {
+            assert!(["a", "b", "e"].into_iter().all(|mix| has(store, mix)), "{store:?}");
+        }
+        assert!(has(Store::Memcached, "a") && has(Store::Memcached, "b") && !has(Store::Memcached, "e"));
+        assert_eq!(groups[0].name(), "redis and memcached, mix a");
+    }
+
+    #[test]
+    fn whoever_names_stores_or_mixes_has_those_alone() {
+        let names = |quick, stores: &[Store], mixes: &[&str]| {
+            let options = GuardOptions {
+                patience: Patience { quick, rounds: None },
+                stores: (!stores.is_empty()).then(|| stores.to_vec()),
+                mixes: (!mixes.is_empty()).then(|| mixes.iter().map(ToString::to_string).collect()),
+                ..GuardOptions::default()
+            };
+            groups(&options).iter().map(Group::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false, &[], &[]).len(), all_groups().len());
+        assert_eq!(names(true, &[], &[]), ["redis and memcached, mix a"]);
+        assert_eq!(names(false, &[], &["b"]), ["redis and memcached, mix b", "rocksdb, mix b", "wiredtiger, mix b"]);
+        assert_eq!(names(true, &[Store::Memcached], &[]), ["memcached, mix a", "memcached, mix b"]);
+        assert_eq!(names(true, &[Store::RocksDb, Store::Memcached], &["e"]), ["rocksdb, mix e"]);
+        assert!(names(false, &[Store::Memcached], &["e"]).is_empty());
+    }
+
+    #[test]
+    fn scans_are_asked_for_by_load_and_the_rest_at_the_promised_rate() {
+        assert_eq!(Group::of(&[Store::Redis], "a").rate_per_s(100.0), RATE_PER_S);
+        assert_eq!(Group::of(&[Store::Redis], "e").rate_per_s(100.0), 2_500.0);
+    }
+}

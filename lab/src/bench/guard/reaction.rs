@@ -1,0 +1,187 @@
+//! From interference to batch being off: a service of the lab that is disturbed on command, and batch that stores the
+//! time after each unit of its work.
+//!
+//! Page faults stand in for stalls. The kernel program counts them, and rings; the agent asks its policy, and takes the
+//! lane from batch. What is measured is the real path, from the moment before the first fault to the last unit of work.
+//! A service that does not get on is not disturbed, and nobody can see it: where the host, or another thread, kept it off
+//! its CPU for long before batch was off, the onset is left out.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::agent::{Agent, Heard, Source, Told};
+use super::run::{Ground, put_first};
+use super::way::Way;
+use crate::experiment::containers::{Containers, Work};
+use crate::programs::Service;
+
+/// Batch that has not worked for so long is off; a scheduler that gives others a turn is faster.
+const OFF: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Some seconds are far longer than it takes to bring batch back.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// S, short: batch is to come back soon, though S doubles each time. A pause of the service is shorter, and no end of its
+/// traffic.
+const CALM: Duration = Duration::from_micros(500);
+const BATCH: &str = "stamps";
+
+/// Reactions of agents that hear of interference in the same way.
+pub(super) struct Reactions {
+    pub(super) heard: Heard,
+    /// How long each took, in nanoseconds, from the shortest to the longest.
+    pub(super) sorted_ns: Vec<u64>,
+    /// Onsets that are not among these, since the service did not get on.
+    left_out: usize,
+    agents_ns: u64,
+    elapsed_ns: u64,
+}
+
+impl Reactions {
+    /// None yet.
+    pub(super) fn of(heard: Heard) -> Self {
+        Self { heard, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
+    }
+
+    fn add(&mut self, onsets: &[Option<u64>], agent_ns: u64, elapsed: Duration) {
+        self.sorted_ns.extend(onsets.iter().flatten());
+        self.sorted_ns.sort_unstable();
+        self.left_out += onsets.iter().filter(|onset| onset.is_none()).count();
+        self.agents_ns += agent_ns;
+        self.elapsed_ns += elapsed.as_nanos() as u64;
+    }
+
+    /// Of all onsets.
+    pub(super) fn left_out_percent(&self) -> f64 {
+        100.0 * self.left_out as f64 / (self.left_out + self.sorted_ns.len()) as f64
+    }
+
+    /// What the agents used meanwhile.
+    pub(super) fn agent_cpu_percent(&self) -> f64 {
+        100.0 * self.agents_ns as f64 / self.elapsed_ns as f64
+    }
+
+    /// In microseconds.
+    pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
+        percentile_us(&self.sorted_ns, percentile)
+    }
+}
+
+/// The nearest rank of sorted nanoseconds.
+pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
+    let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
+    sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+}
+
+/// A round: disturbs a service so many times, under an agent of its own.
+pub(super) fn measure(ground: &Ground, times: usize, reactions: &mut Reactions) -> Result<()> {
+    let heard = reactions.heard;
+    let place = ground.stages[0].place;
+    let lab = &ground.stages[0].lab;
+    let cpu = place.request.to_string();
+    let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
+    put_first(service.pid()).context("cannot put a service first on its lane")?;
+    let mut containers = ground.containers()?;
+    containers.start(BATCH, &Work::Stamps, ground.workshop())?;
+    wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
+    let batch = containers.path().context("the containers' group has no path")?;
+    let ports = [service.ready("port")?];
+    let told =
+        Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn, heard };
+    let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
+    let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
+    let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
+    let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());
+    agent.end()?;
+    containers.finish()?;
+    reactions.add(&onsets.with_context(|| format!("under {}", heard.name()))?, used_ns, elapsed);
+    Ok(())
+}
+
+/// Disturbs the service, waits until batch is off, then until it is back. `None`: the service did not get on meanwhile.
+fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> {
+    let onset_ns = number(&service.ask("fault")?, "onset_ns")?;
+    let off_ns = wait_until_off(containers)?;
+    let rested = service.ask("rest")?;
+    let rested_ns = number(&rested, "rested_ns")?;
+    wait_until(containers, "batch comes back", |stamp_ns| stamp_ns > rested_ns)?;
+    let kept_off = kept_off(&rested).with_context(|| format!("no stretches of time in `{rested}`"))?;
+    let got_on = kept_off.iter().all(|(from_ns, to_ns)| *to_ns <= onset_ns || *from_ns >= off_ns);
+    Ok(got_on.then(|| off_ns.saturating_sub(onset_ns)))
+}
+
+/// From when to when the service did not get on.
+fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
+    let stretches = word(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
+    let stretches = stretches.map(|stretch| {
+        let (from_ns, to_ns) = stretch.split_once(':')?;
+        Some((from_ns.parse().ok()?, to_ns.parse().ok()?))
+    });
+    stretches.collect()
+}
+
+/// Returns when batch did its last unit.
+fn wait_until_off(containers: &Containers) -> Result<u64> {
+    let began = Instant::now();
+    let (mut last_ns, mut since) = (0, Instant::now());
+    loop {
+        let stamp_ns = containers.last_at_work_ns(BATCH).context("batch has no counter")?;
+        if stamp_ns != last_ns {
+            (last_ns, since) = (stamp_ns, Instant::now());
+        }
+        if since.elapsed() >= OFF {
+            return Ok(last_ns);
+        }
+        ensure!(began.elapsed() < TIMEOUT, "the service was disturbed for 5 s, and batch went on beside it");
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn wait_until(containers: &Containers, what: &str, is_so: impl Fn(u64) -> bool) -> Result<()> {
+    let began = Instant::now();
+    while !containers.last_at_work_ns(BATCH).is_some_and(&is_so) {
+        ensure!(began.elapsed() < TIMEOUT, "waited 5 s in vain until {what}");
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// A number of an answer of the service.
+fn number(answer: &str, key: &str) -> Result<u64> {
+    let value = word(answer, key).with_context(|| format!("no {key} in `{answer}`"))?;
+    value.parse().with_context(|| format!("{key}={value} is not a number"))
+}
+
+fn word<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
+    answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_its_stretches_of_time() {
+        let answer = "rested_ns=90 faults=8 kept_off_ns=";
+        assert_eq!(kept_off(answer), Some(vec![]));
+        assert_eq!(kept_off(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
+        assert_eq!([format!("{answer}10"), "rested_ns=90".to_owned()].map(|answer| kept_off(&answer)), [None, None]);
+    }
+
+    #[test]
+    fn rounds_are_taken_together() {
+        let mut reactions = Reactions::of(Heard::Bell);
+        reactions.add(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
+        reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
+        assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);
+        assert_eq!((reactions.left_out_percent(), reactions.agent_cpu_percent()), (25.0, 10.0));
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let sorted_ns: Vec<u64> = (1..=100).map(|us| us * 1_000).collect();
+        assert_eq!([50.0, 99.0].map(|at| percentile_us(&sorted_ns, at)), [Some(50.0), Some(99.0)]);
+        assert_eq!(percentile_us(&[], 99.0), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! One run: the stores under load in bursts, batch in its containers, and whoever decides.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::agent::{Agent, Heard, Source, Told, why_not_counted};
+use super::cells::{Cells, Figures, Latency, Run};
+use super::plan::{Group, Plan, RUNS_A_BLOCK};
+use super::way::Way;
+use crate::experiment::containers::{Churn, Containers, Stay, Workshop};
+use crate::experiment::load::{Load, Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::sibling::Sibling;
+use crate::experiment::stage::Stage;
+use crate::experiment::store;
+use crate::experiment::store::Store;
+use crate::programs::Lab;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority;
+use sidelane_host::procfs::threads;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::own_threads::keep_off_cpus;
+use sidelane_stats::rounds::Turn;
+
+/// How often containers come and go, and requests are taken from the kernel.
+const TICK: Duration = Duration::from_millis(20);
+/// For how long each kind of work is measured with the lane to itself, at least.
+const WORK_ALONE: Duration = Duration::from_millis(400);
+/// S, before it is scaled: the agent's own default.
+const CALM: Duration = Duration::from_secs(1);
+
+/// The stores and what batch needs, for all runs of a group.
+pub(super) struct Ground {
+    pub(super) stages: Vec<Stage>,
+    /// What each of them is.
+    stores: Vec<Store>,
+    workshop: Workshop,
+    /// How fast each kind of work is with the batch lane to itself, a second.
+    alone_per_s: BTreeMap<&'static str, f64>,
+    rates_per_s: Vec<f64>,
+    pub(super) source: Source,
+}
+
+impl Ground {
+    pub(super) fn prepare(
+        plan: &Plan,
+        group: &Group,
+        place: Place,
+        lab: &Lab,
+        sibling: Option<Sibling>,
+    ) -> Result<Self> {
+        keep_off_cpus(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
+        let (mut sibling, mut stages) = (sibling, Vec::<Stage>::new());
+        for one in &group.stores {
+            let others = stages.first().and_then(|stage| stage.sibling.as_ref());
+            let stage = store::stage(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            put_first(stage.pid).with_context(|| format!("cannot put {} first on its lane", one.name()))?;
+            stages.push(stage);
+        }
+        let first = stages.first().context("no store to measure")?;
+        let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
+        let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
+        let stores = group.stores.clone();
+        let mut ground =
+            Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Harm };
+        for stay in &plan.stays {
+            ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
+        }
+        Ok(ground)
+    }
+
+    fn work_alone_per_s(&self, stay: &Stay) -> Result<f64> {
+        let mut containers = self.containers()?;
+        containers.start(stay.name, &stay.work, &self.workshop)?;
+        let done = |containers: &Containers| containers.work_done().iter().map(|(_, units)| *units).sum::<u64>();
+        let first = wait_for_more(0, || done(&containers))?;
+        let began = Instant::now();
+        thread::sleep(WORK_ALONE);
+        let last = wait_for_more(first, || done(&containers))?;
+        let per_s = (last - first) as f64 / began.elapsed().as_secs_f64();
+        containers.finish()?;
+        Ok(per_s)
+    }
+
+    /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
+    pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<Note>> {
+        let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
+        let (ports, heard) = ([self.stages[0].port], Heard::Bell);
+        let told =
+            Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn, heard };
+        let why = why_not_counted(&told, folder)?;
+        let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Harm };
+        self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Harm };
+        Ok(why.map(|why| Note::NoStandIn { why }))
+    }
+
+    /// Whether stores that are disturbed make what stands in for counters.
+    fn makes_stand_in(&self) -> bool {
+        self.stages[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
+    }
+
+    pub(super) fn workshop(&self) -> &Workshop {
+        &self.workshop
+    }
+
+    /// Batch may run on all CPUs but the services' own, as in the paper.
+    pub(super) fn containers(&self) -> Result<Containers> {
+        let batch: CpuSet = [self.stages[0].place.batch].into_iter().collect();
+        let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
+        Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
+    }
+
+    /// Some runs of each way; they take turns to be first.
+    pub(super) fn block(&self, plan: &Plan, cells: &mut Cells, turn: &Turn<'_>) -> Result<()> {
+        let first = turn.round as usize;
+        for way in plan.ways.iter().copied().cycle().skip(first * 2).take(plan.ways.len()) {
+            turn.bar.set_message(way.title());
+            let rounds = (0..RUNS_A_BLOCK).map(|run| turn.round * RUNS_A_BLOCK + run);
+            self.runs(plan, way, rounds, cells).with_context(|| way.title())?;
+        }
+        Ok(())
+    }
+
+    fn runs(&self, plan: &Plan, way: Way, rounds: impl Iterator<Item = u64>, cells: &mut Cells) -> Result<()> {
+        let containers = way.has_batch().then(|| self.containers()).transpose()?;
+        let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.workshop));
+        let mut churn = churn.transpose()?;
+        let agent = churn.as_ref().filter(|_| way.has_agent()).map(|churn| self.agent(plan, way, churn.containers()));
+        let agent = agent.transpose()?;
+        if agent.is_some() {
+            self.under_load(plan.rhythm(0, plan.learning, Duration::ZERO), |_| Ok(()))?;
+        }
+        for round in rounds {
+            let figures = self.run(plan, round, churn.as_mut(), agent.as_ref())?;
+            cells.runs.push(Run { round, way, figures });
+        }
+        agent.map_or(Ok(()), Agent::end)?;
+        churn.map_or(Ok(()), Churn::finish)
+    }
+
+    pub(super) fn agent(&self, plan: &Plan, way: Way, containers: &Containers) -> Result<Agent> {
+        let batch = containers.path().context("the containers' group has no path")?;
+        let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
+        let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
+        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source, heard: Heard::Bell };
+        Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
+    }
+
+    fn run(
+        &self,
+        plan: &Plan,
+        round: u64,
+        mut churn: Option<&mut Churn<'_>>,
+        agent: Option<&Agent>,
+    ) -> Result<Figures> {
+        self.settle()?;
+        let before = Used::now(self, churn.as_deref(), agent)?;
+        let mut told = Duration::ZERO;
+        let rhythm = plan.rhythm(round + 1, plan.run, plan.warm_up);
+        let stores = self.under_load(rhythm, |now| {
+            let churn = churn.as_deref_mut();
+            churn.map_or(Ok(()), |churn| churn.tick(told, now))?;
+            told = now;
+            Ok(())
+        })?;
+        // Whoever was to go while the load ended.
+        churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
+        let used = Used::now(self, churn.as_deref(), agent)?;
+        let length = used.at - before.at;
+        let share = |now: u64, then: u64| (now - then) as f64 / length.as_nanos() as f64;
+        let batch_ns = churn.as_ref().map_or(Some(0.0), |_| Some(share(used.batch_ns?, before.batch_ns?)));
+        Ok(Figures {
+            stores,
+            utilisation: batch_ns.map(|batch| batch + share(used.services_ns, before.services_ns)),
+            batch_work: churn.map(|_| self.work(&before.work, &used.work) / length.as_secs_f64()),
+            agent_cpu_percent: agent.map(|_| 100.0 * share(used.agent_ns, before.agent_ns)),
+            agent_memory_mib: agent.and_then(Agent::memory_mib),
+            metric: agent.and_then(Agent::metric),
+        })
+    }
+
+    /// Each run finds stores in the same state. RocksDB writes 64 MiB to a file when so much was written to it, which is
+    /// a tenth of a second of work in one run of six with mix b, whoever decides.
+    fn settle(&self) -> Result<()> {
+        let mut stages = self.stages.iter().zip(&self.stores);
+        stages.try_for_each(|(stage, store)| store.settle(stage.port))
+    }
+
+    /// Work done between two moments, in seconds of the batch lane.
+    fn work(&self, before: &BTreeMap<&'static str, u64>, after: &BTreeMap<&'static str, u64>) -> f64 {
+        let of = |(name, units): (&&'static str, &u64)| {
+            let done = units - before.get(name).copied().unwrap_or(0);
+            self.alone_per_s.get(name).map_or(0.0, |per_s| done as f64 / per_s)
+        };
+        after.iter().map(of).sum()
+    }
+
+    /// Asks all stores at the same time; `tick` is told how long that has been.
+    pub(super) fn under_load(
+        &self,
+        rhythm: Rhythm,
+        mut tick: impl FnMut(Duration) -> Result<()>,
+    ) -> Result<Vec<Latency>> {
+        self.stages.iter().try_for_each(Stage::begin_at_sockets)?;
+        let began = Instant::now();
+        let rhythms = self.rates_per_s.iter().map(|rate_per_s| Rhythm { rate_per_s: *rate_per_s, ..rhythm });
+        let loads = self.stages.iter().zip(rhythms.clone()).map(|(stage, rhythm)| Load::start(stage, rhythm));
+        let loads = loads.collect::<Result<Vec<_>>>()?;
+        for load in &loads {
+            while !load.wait(TICK)? {
+                tick(began.elapsed())?;
+                self.stages.iter().try_for_each(Stage::drain_sockets)?;
+            }
+        }
+        let seen = self.stages.iter().zip(rhythms).zip(loads);
+        seen.map(|((stage, rhythm), load)| latency(stage, rhythm, load)).collect()
+    }
+}
+
+/// From the socket on, where that was seen; then without requests that waited for the host.
+fn latency(stage: &Stage, rhythm: Rhythm, load: Load) -> Result<Latency> {
+    let (at_socket, client) = (stage.undisturbed_at_socket(rhythm)?, load.finish()?);
+    Ok(match at_socket {
+        Some((seen, left_out)) => Latency {
+            requests: seen.requests,
+            mean_us: seen.mean_us,
+            p99_us: seen.p99_us,
+            curve: seen.curve,
+            left_out_percent: Some(100.0 * left_out),
+        },
+        None => Latency {
+            requests: client.requests,
+            mean_us: client.mean_us,
+            p99_us: client.p99_us,
+            curve: client.curve,
+            left_out_percent: None,
+        },
+    })
+}
+
+impl Plan {
+    fn rhythm(&self, seed: u64, run: Duration, warm_up: Duration) -> Rhythm {
+        Rhythm { rate_per_s: 0.0, run, warm_up, seed, shape: Shape::Bursts(self.scale) }
+    }
+}
+
+/// What everyone has used up to a moment.
+struct Used {
+    at: Instant,
+    services_ns: u64,
+    batch_ns: Option<u64>,
+    agent_ns: u64,
+    work: BTreeMap<&'static str, u64>,
+}
+
+impl Used {
+    fn now(ground: &Ground, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
+        let services = ground.stages.iter().map(Stage::service_cpu_ns).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            at: Instant::now(),
+            services_ns: services.iter().sum(),
+            batch_ns: churn.and_then(|churn| churn.containers().cpu_ns()),
+            agent_ns: agent.map_or(Ok(0), Agent::cpu_ns)?,
+            work: churn.map(Churn::work_done).unwrap_or_default(),
+        })
+    }
+}
+
+/// Whoever else runs on the services' lane for a moment (threads of the kernel, of the machine's owner) is to disturb
+/// them little. Batch never runs there, and all ways of sharing get the same.
+pub(super) fn put_first(pid: u32) -> Result<()> {
+    Ok(threads(pid).into_iter().try_for_each(priority::put_first)?)
+}
+
+/// Waits until more than `so_far` is done.
+fn wait_for_more(so_far: u64, done: impl Fn() -> u64) -> Result<u64> {
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    loop {
+        let now = done();
+        if now > so_far {
+            return Ok(now);
+        }
+        ensure!(began.elapsed() < TIMEOUT, "batch has done no work for a minute: is something else busy on its lane?");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,87 @@
+//! The explanation in the result: what was compared, and what is real and what is not.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::checks::{harm, is_disturbed, names};
+use super::measured::Measured;
+use super::plan::Plan;
+use super::way::Way;
+use crate::experiment::place::Place;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::topology::PairKind;
+
+/// Up to here there is one CPU to give to batch, or none.
+const FEW_CPUS: u64 = 2;
+
+pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<String, Value> {
+    let settings = json!({
+        "title": "Sidelane bench: guard",
+        "explanation": explanation(plan, place, measured),
+        "lanes": place.lanes(),
+        "sibling": measured.emulated.as_ref().map(|emulated| &emulated.title),
+        "client_cpu": place.client,
+        "groups": plan.groups.iter().map(super::plan::Group::name).collect::<Vec<_>>(),
+        "batch": plan.stays.iter().map(|stay| stay.work.name()).collect::<Vec<_>>(),
+        "burst_scale": plan.scale,
+        "run_s": plan.run.as_secs_f64(),
+        "warm_up_s": plan.warm_up.as_secs_f64(),
+        "learning_s": plan.learning.as_secs_f64(),
+        "blocks_limit_count": plan.limit.rounds,
+        "metric": metrics(measured),
+        "quick": plan.patience.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+/// From what agents told interference.
+fn metrics(measured: &Measured) -> BTreeSet<String> {
+    let runs = measured.groups.iter().flat_map(|cells| &cells.runs).filter(|run| run.way != Way::PerfIso);
+    runs.filter_map(|run| run.figures.metric.clone()).collect()
+}
+
+fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
+    let what = "Holmes' evaluation (HPDC'22, §6) on this machine. Key-value stores serve the mixes of YCSB, with zipfian \
+                keys and 20 000 records of 1 000 bytes; an open-loop client sends requests in bursts, and counts each \
+                latency from the moment it should have been sent. Batch runs in containers that come and go. Within a \
+                round every way of sharing gets the same requests; under PerfIso and Holmes `sidelane agent` decides, a \
+                process with a file.";
+    let figures = format!(
+        "The SLO is the p90 alone in the same round, so alone 10 % of the requests are beyond it. Utilisation is the \
+         time of services and batch on both lanes, 2 at most. Batch's work is what the batch lane would have done in \
+         so many seconds by itself, a second. Bursts are {} times as long as the paper's. \
+         Requests that were under way while the host took more than 100 µs from the request lane, within 20 ms, are \
+         left out where latencies count from the socket.",
+        plan.scale
+    );
+    let pair = match (&measured.emulated, place.kind) {
+        (Some(emulated), _) => emulated.explanation.clone(),
+        (None, PairKind::Smt) => format!("CPUs {} are two lanes of one core (SMT siblings).", place.lanes()),
+        (None, PairKind::Declared) => format!(
+            "CPUs {} are declared to be a pair: they are not known to share a core, so that batch disturbs little.",
+            place.lanes()
+        ),
+    };
+    vec![what.to_owned(), figures, pair]
+}
+
+pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
+    let mut notes = measured.notes.clone();
+    if place.kind == PairKind::Declared {
+        notes.insert(Note::DeclaredPair);
+    }
+    notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
+    let cpus = std::thread::available_parallelism().map_or(0, |count| count.get() as u64);
+    if (1..=FEW_CPUS).contains(&cpus) {
+        notes.insert(Note::FewCpus { cpus });
+    }
+    notes.extend(metrics(measured).into_iter().map(|metric| Note::GuardMetric { metric }));
+    for cells in &measured.groups {
+        let undisturbed = names(cells).into_iter().enumerate().filter(|(store, _)| !is_disturbed(cells, *store));
+        notes.extend(undisturbed.filter_map(|(store, what)| {
+            Some(Note::LittleHarm { what, times: format!("{:.2}", harm(cells, store)?.measured) })
+        }));
+    }
+    notes
+}

@@ -1,0 +1,361 @@
+//! `sidelane-lab bench hold`: the cost of watching and holding lanes for the service, and how much
+//! overlap remains.
+//!
+//! Costs are measured in pairs. Two processes, one of them the service, hand the request lane to
+//! each other a fixed number of times, alternately with and without the measured feature. The
+//! difference is divided by the number of its uses. The lane is never idle, so no cost is hidden in
+//! idle time. The service's own CPU sends the wake-up, which is the most expensive case: a waker on
+//! another CPU (a network interrupt, a client) pays for the summons itself.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, json};
+use sidelane_policy::borrow::{BorrowConfig, Lending};
+
+use super::theft;
+use crate::programs::{Lab, Service};
+use sidelane_diagnostics::machine;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::median::median;
+use sidelane_host::service::{Service as Tracked, Target};
+use sidelane_host::topology::{Lanes, Topology};
+use sidelane_lanes::batch::BatchClass;
+use sidelane_lanes::beside::Beside;
+use sidelane_lanes::gate::Gate;
+use sidelane_lanes::holder::HolderBooks;
+use sidelane_lanes::session::{Session, SessionOptions};
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_rollback::own_threads::keep_off_cpus;
+use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided};
+use sidelane_tracker::books::{Books, reaction_figures};
+use sidelane_tracker::floor::Floor;
+use sidelane_tracker::histogram::Histogram;
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+/// Two context switches, with the wake-ups that go with them.
+const SWITCHES_PER_BOUNCE: f64 = 2.0;
+const TRACKED_BOUNCES: u64 = 10_000;
+/// Each side works some tens of µs, so that a hold begins and ends in each bounce: 65 µs on a fast CPU.
+const HELD_WORK: u64 = 500_000;
+const HELD_BOUNCES: u64 = 1_000;
+/// Longer than the idle time between two bounces, so that one hold lasts through all of them. After a longer one batch is
+/// sent away instead of held.
+const LASTING_MIN_IDLE_NS: u64 = 1_000_000;
+const LONG_HOLD: Duration = Duration::from_secs(10);
+const PULSES: Duration = Duration::from_secs(3);
+
+const TRACKING_LIMIT_NS: f64 = 100.0;
+/// The kernel's own cost of calling any program is not the tracker's; all above it is.
+const TRACKING_OVER_EMPTY_LIMIT: f64 = 2.0;
+/// Sixty services may cost a switch so much more than one.
+const CROWDED_OVER_ONE_LIMIT: f64 = 1.1;
+const SERVICES: usize = 60;
+const HOLD_LIMIT_US: f64 = 3.0;
+const LEAK_LIMIT_PERCENT: f64 = 0.1;
+const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
+const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
+
+/// Pairs of a cost measurement, and the limit of further pairs.
+const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
+const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
+/// The parts into which a long hold is divided; they are its rounds.
+const HOLD_PARTS: u32 = 10;
+/// The parts into which the run with pulses is divided.
+const PULSES_PARTS: u32 = 10;
+
+/// Measures everything.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let limit = patience.limit(PAIRS_QUICK, PAIRS);
+    let bench = Bench { pair, lab: Lab::find()?, lanes, limit, scratch };
+    let mut settings = Map::new();
+    settings.insert("lanes".into(), json!(lanes));
+    settings.insert("pairs_limit_count".into(), json!(limit.rounds));
+    let mut result = ResultFile::new(machine::describe(bench.pair.kind), settings);
+    let SwitchCost { tracking_ns, crowded_ns, floor_ns } = bench.switch_cost().context("tracking cost")?;
+    result.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
+    result.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
+    result.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
+    let hold_us = bench.hold_us().context("cost of a hold")?;
+    result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
+    let leak_percent = bench.long_hold(&mut result).context("long hold")?;
+    let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
+    bench.theft(&mut result).context("known theft")?;
+    result.checks = vec![
+        tracking_check(&tracking_ns),
+        over_empty_check(&tracking_ns, &floor_ns),
+        crowded_check(&crowded_ns, &tracking_ns),
+        hold_check(&hold_us),
+        Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
+        Check::interval_at_most(
+            "overlap with pulses of 200 µs",
+            overlap_percent,
+            PULSES_OVERLAP_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+        Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
+    ];
+    machine::note_stolen(&mut result.machine);
+    patience.advise(&mut result, limit.rounds);
+    Ok(result)
+}
+
+fn tracking_check(per_switch_ns: &[f64]) -> Check {
+    let name = "tracking, per context switch of the request lane";
+    Check::interval_at_most(name, of_median(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
+}
+
+fn over_empty_check(tracking_ns: &[f64], floor_ns: &[f64]) -> Check {
+    let name = "tracking, per context switch, over empty programs";
+    Check::interval_at_most(name, of_medians(tracking_ns, floor_ns), TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
+}
+
+fn crowded_check(crowded_ns: &[f64], tracking_ns: &[f64]) -> Check {
+    let name = "tracking with 60 services, per context switch, over one service";
+    Check::interval_at_most(name, of_medians(crowded_ns, tracking_ns), CROWDED_OVER_ONE_LIMIT, Unit::Ratio)
+}
+
+/// The medians of the same rounds, one by the other.
+fn of_medians(above_ns: &[f64], below_ns: &[f64]) -> Option<Interval> {
+    let pairs: Vec<(f64, f64)> = above_ns.iter().copied().zip(below_ns.iter().copied()).collect();
+    of_all(&pairs, |pairs| {
+        let above = median(pairs.iter().map(|(above, _)| *above))?;
+        let below = median(pairs.iter().map(|(_, below)| *below)).filter(|below| *below > 0.0)?;
+        Some(above / below)
+    })
+}
+
+fn hold_check(per_hold_us: &[f64]) -> Check {
+    let name = "hold begun by the request lane's own CPU";
+    Check::interval_at_most(name, of_median(per_hold_us.iter().copied()), HOLD_LIMIT_US, Unit::Us)
+}
+
+fn cost_row(setting: &str, key: &str, pairs: &[f64]) -> Row {
+    row(setting, &[(key, median(pairs.iter().copied())), ("pairs_count", Some(pairs.len() as f64))])
+}
+
+fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
+    let mut row = Row::new(setting);
+    for (key, value) in figures {
+        row.put(key, *value);
+    }
+    row
+}
+
+struct Bench<'a> {
+    lab: Lab,
+    lanes: &'a str,
+    pair: Lanes,
+    limit: Limit,
+    scratch: tempfile::TempDir,
+}
+
+impl Bench<'_> {
+    /// What the tracker adds to one context switch and the wake-up that goes with it, with one service and with
+    /// sixty; and what the kernel alone charges for calling programs there.
+    fn switch_cost(&self) -> Result<SwitchCost> {
+        let mut bouncer = self.bouncer(0)?;
+        let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
+        let served = Tracked::of_process(bouncer.pid());
+        let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
+        let (one, first_of_sixty) = (track()?, track()?);
+        let _others = self.others(&first_of_sixty)?;
+        let floor = Floor::load()?;
+        keep_off_cpus(&beside.lanes.request_lanes)?;
+        let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
+        let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
+        let round = || {
+            let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            let tracked = bounce_tracked(&mut bouncer, &one)?;
+            let crowded = bounce_tracked(&mut bouncer, &first_of_sixty)?;
+            let links = floor.attach()?;
+            let floored = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            drop(links);
+            floor_ns.push(per_switch(floored, without));
+            crowded_ns.push(per_switch(crowded, without));
+            Ok(per_switch(tracked, without))
+        };
+        let tracking_ns = numbers_until_decided("tracking", self.limit, round, tracking_check)?;
+        Ok(SwitchCost { tracking_ns, crowded_ns, floor_ns })
+    }
+
+    /// More services on the same tracker, each a process that sleeps.
+    fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
+        let nowhere = Lanes::only_watched(CpuSet::default());
+        let other = |_| {
+            let sleeper = self.bouncer(0)?;
+            let service = Tracked::of_process(sleeper.pid());
+            let tracking = ServiceTracking::start(first.tracker(), &service, &nowhere, LaneUse::default())?;
+            Ok((tracking, sleeper))
+        };
+        (1..SERVICES).map(other).collect()
+    }
+
+    /// The cost of a hold for the request lane that sends the summons: bounces with a hold at each,
+    /// compared with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds says
+    /// nothing, and does not count.
+    fn hold_us(&self) -> Result<Vec<f64>> {
+        let mut bouncer = self.bouncer(HELD_WORK)?;
+        let mut per_hold_us = Vec::new();
+        let pair = |per_hold_us: &mut Vec<f64>, _: Turn<'_>| {
+            let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
+            let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
+            let are_enough = 2 * holds > HELD_BOUNCES;
+            per_hold_us.extend(are_enough.then(|| (each_ns - lasting_ns) / holds as f64 / 1e3));
+            Ok(())
+        };
+        until_decided("holds", self.limit, &mut per_hold_us, pair, |per_hold_us| vec![hold_check(per_hold_us)])?;
+        Ok(per_hold_us)
+    }
+
+    /// The time of the bounces, and how many holds the request lane began during them.
+    fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
+        let mut session = self.session(bouncer.ready("partner")?, min_idle_ns)?;
+        bounce(bouncer, HELD_BOUNCES / 10)?;
+        let before = session.memory().books();
+        let took_ns = bounce(bouncer, HELD_BOUNCES)?;
+        let holds = session.memory().books().since(&before).sum(|lane| lane.lc_summons);
+        session.kill();
+        session.end()?;
+        Ok((took_ns, holds))
+    }
+
+    /// The service is busy for ten seconds without a pause, and batch is always ready to run.
+    fn long_hold(&self, result: &mut ResultFile) -> Result<Option<Interval>> {
+        let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
+        let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
+        let leak_percent = of_all(&parts, |parts| {
+            let sum = |of: &dyn Fn(&Books) -> u64| parts.iter().map(|part| of(part)).sum::<u64>() as f64;
+            let lc_ns = sum(&|part| part.lc_ns(&self.pair));
+            (lc_ns > 0.0).then(|| sum(&|part| part.sum(|lane| lane.overlap_ns)) * 100.0 / lc_ns)
+        });
+        let lc_ns: u64 = parts.iter().map(|part| part.lc_ns(&self.pair)).sum();
+        result.rows.push(row(
+            "long_hold",
+            &[
+                ("lc_busy_s", Some(lc_ns as f64 / 1e9)),
+                ("leak_percent", leak_percent.map(|leak| leak.measured)),
+                ("evictions_count", Some(holders.evictions as f64)),
+            ],
+        ));
+        Ok(leak_percent)
+    }
+
+    /// Reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's
+    /// share of the idle time.
+    fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
+        let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
+        let median = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(parts.iter().filter_map(figure));
+        let overlap_percent = median(&|part| part.overlap_percent(&self.pair));
+        let share_percent = median(&|part| part.batch_share_of_idle_percent(&self.pair));
+        let worst = |figure: &dyn Fn(&Books) -> Option<f64>| parts.iter().filter_map(figure).reduce(f64::max);
+        let mut figures = vec![
+            ("overlap_percent", overlap_percent.map(|overlap| overlap.measured)),
+            ("batch_share_of_idle_percent", share_percent.map(|share| share.measured)),
+            ("stolen_percent", worst(&|part| part.stolen_percent(&self.pair))),
+            ("stolen_gap_max_us", worst(&|part| part.stolen_gap_max_us(&self.pair))),
+        ];
+        let (mut off, mut on) = (Histogram::default(), Histogram::default());
+        for part in &parts {
+            off.add(part.reaction_off());
+            on.add(part.reaction_on());
+        }
+        figures.extend(reaction_figures(&off, &on));
+        result.rows.push(row("pulses_woken_by_own_timer", &figures));
+        Ok([overlap_percent, share_percent])
+    }
+
+    /// How stolen time appears in the accounting, with held lanes and unmanaged.
+    fn theft(&self, result: &mut ResultFile) -> Result<()> {
+        let config = BorrowConfig::default();
+        for (name, hold) in [("held", Some(config.min_idle_ns)), ("unmanaged", None)] {
+            let (cpu, options) = (self.request_lane(), ["--busy-us", "300", "--idle-us", "700", "--count", "1000000"]);
+            let pulse = self.lab.start(["pulse", "--cpu", &cpu].into_iter().chain(options))?;
+            let mut session = self.start_session(pulse.pid(), hold)?;
+            let compared = theft::measure(&session, pulse.pid(), &self.pair);
+            session.kill();
+            session.end()?;
+            result.rows.extend(compared?.rows(name, &self.pair));
+        }
+        Ok(())
+    }
+
+    /// What the kernel counted in each of `parts` of `length` with batch beside a pulse, and the
+    /// holders' counters. The rhythm is busy and idle microseconds, and the number of pulses.
+    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
+        let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
+        let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
+        let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
+        let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
+        let mut before = session.memory().books();
+        let mut spent = Vec::new();
+        for _ in 0..parts {
+            thread::sleep(length / parts);
+            let now = session.memory().books();
+            spent.push(now.since(&before));
+            before = now;
+        }
+        session.kill();
+        Ok((spent, session.end()?.holders))
+    }
+
+    fn bouncer(&self, work: u64) -> Result<Service> {
+        let cpu = self.request_lane();
+        self.lab.start(["bounce", "--cpu", &cpu, "--work", &work.to_string()])
+    }
+
+    fn request_lane(&self) -> String {
+        self.lanes.split(':').next().unwrap_or_default().to_owned()
+    }
+
+    fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
+        self.start_session(service, Some(min_idle_ns))
+    }
+
+    /// Starts a session with holders that wait for `min_idle_ns`, or an unmanaged one.
+    fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
+        let beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
+        let options = SessionOptions {
+            class: BatchClass::Idle,
+            hold: min_idle_ns.map(|min_idle_ns| Lending {
+                config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
+                ..Lending::default()
+            }),
+            gate: Gate::Holder,
+            audit: None,
+            max_slowdown: None,
+            quiet: false,
+            allow_realtime: false,
+        };
+        let counter = self.scratch.path().join("counter");
+        let command = ["batch", "loop", "--counter"].map(OsString::from);
+        let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();
+        Session::start(vec![beside], &command, options)
+    }
+}
+
+/// Nanoseconds a context switch, in the same rounds.
+struct SwitchCost {
+    tracking_ns: Vec<f64>,
+    crowded_ns: Vec<f64>,
+    floor_ns: Vec<f64>,
+}
+
+fn bounce_tracked(bouncer: &mut Service, tracking: &ServiceTracking) -> Result<f64> {
+    tracking.tracker().attach()?;
+    let took_ns = bounce(bouncer, TRACKED_BOUNCES);
+    tracking.tracker().detach();
+    took_ns
+}
+
+fn bounce(bouncer: &mut Service, bounces: u64) -> Result<f64> {
+    let answer = bouncer.ask(&bounces.to_string())?;
+    answer.parse().with_context(|| format!("`{answer}` is not a time"))
+}

@@ -1,0 +1,73 @@
+//! What a mapper that moves nobody costs the service for each request.
+//!
+//! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost), so
+//! that nothing else differs than the kernel program. No core is slow meanwhile, and searches find nothing.
+
+use std::net::{Ipv4Addr, TcpStream};
+
+use anyhow::{Context, Result};
+use sidelane_host::median::median;
+use sidelane_host::priority::{pin_thread, with_this_thread_on};
+use sidelane_host::procfs::threads;
+use sidelane_report::Row;
+
+use super::checks;
+use super::ground::Ground;
+use super::plan::SWEEP_LOAD;
+use super::way::Way;
+use crate::bench::request_cost::spent_us;
+use sidelane_stats::rounds::{Limit, numbers_until_decided};
+
+/// No text has this word.
+const QUESTION: &[u8] = b"GET /search?q=and+zqxjzqxj HTTP/1.1\r\nHost: sidelane\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n\
+                        {\"hits\":0,\"top\":[]}";
+
+/// CPU time of a request and its answer, service and client together, in pairs.
+pub(super) struct Cost {
+    pub(super) without_us: Vec<f64>,
+    pub(super) added_us: Vec<f64>,
+}
+
+impl Cost {
+    pub(super) fn row(&self) -> Row {
+        let mut row = Row::new("cost");
+        row.put("request_us", median(self.without_us.iter().copied()));
+        row.put("request_added_us", median(self.added_us.iter().copied()));
+        row.put("pairs_count", self.added_us.len() as f64);
+        row
+    }
+}
+
+/// The last measurement on `ground`, whose service is on the big core alone from now on.
+pub(super) fn measure(ground: &mut Ground, limit: Limit) -> Result<Cost> {
+    ground.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
+    for tid in threads(ground.stage.pid) {
+        pin_thread(tid, &[ground.stage.place.request]).context("cannot bind a thread of the service")?;
+    }
+    let mut without_us = Vec::new();
+    request_us(ground)?;
+    let pair = || {
+        let without = request_us(ground)?;
+        let mapper = ground.start(Way::Kernel, SWEEP_LOAD)?;
+        let with = request_us(ground);
+        let ended = mapper.end();
+        let added = with? - without;
+        ended?;
+        without_us.push(without);
+        Ok(added)
+    };
+    let added_us = numbers_until_decided("cost for a request", limit, pair, checks::of_cost)?;
+    Ok(Cost { without_us, added_us })
+}
+
+fn request_us(ground: &Ground) -> Result<f64> {
+    let stage = &ground.stage;
+    let port = u16::try_from(stage.port).context("the service has no port")?;
+    let ask = || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect to the service")?;
+        stream.set_nodelay(true)?;
+        spent_us(stream, (QUESTION, ANSWER), || stage.service_cpu_ns().unwrap_or(0))
+    };
+    with_this_thread_on(&[stage.place.request], ask).context("cannot join the service on its CPU")?
+}

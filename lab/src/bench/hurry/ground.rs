@@ -1,0 +1,170 @@
+//! One run: a search server with a thread for each core, its clients, and a mapper of its threads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::cores::Cores;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::energy::Energy;
+use sidelane_host::priority::put_first;
+use sidelane_host::procfs::threads;
+use sidelane_host::service::Target;
+use sidelane_host::topology::online_cpus;
+
+use super::cells::{Cells, MapperFigures, Run, Turn};
+use super::options::HurryOptions;
+use super::plan::{Load, Plan, SWEEP_LOAD};
+use super::way::{Measures, Way};
+use crate::experiment::load::{Latencies, Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::search::OnCores;
+use crate::experiment::slow_cpu::SlowCpu;
+use crate::experiment::stage::Stage;
+use crate::experiment::{load, search};
+use crate::programs::Lab;
+use sidelane_hurry::{Figures, RunningHurry, Settings, Sizes, Told};
+use sidelane_stats::rounds;
+
+/// How often it is looked whether the mapper goes on.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Requests after which a threshold has been learnt: a batch of them and some more; and another batch where there is time.
+const LEARNING_REQUESTS: f64 = 1_100.0;
+const LEARNING_REQUESTS_QUICK: f64 = 540.0;
+/// The paper's threshold, in its milliseconds, until one has been learnt.
+const FIRST_THRESHOLD_MS: u64 = 50;
+
+/// The service, for all runs.
+pub(super) struct Ground {
+    pub(super) stage: Stage,
+    pub(super) slow: Option<SlowCpu>,
+    pub(super) measures: Measures,
+    cores: Cores,
+    energy: Result<RefCell<Energy>, String>,
+    /// What was learnt so far, by load.
+    known_ns: BTreeMap<Load, u64>,
+}
+
+impl Ground {
+    pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: Place) -> Result<Self> {
+        let lab = Lab::find()?;
+        let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
+        let on = OnCores { place, slow: slow.as_ref(), mean: plan.mean };
+        let stage = search::stage_on_cores(&on, lab, &options.cache)?;
+        for tid in threads(stage.pid) {
+            put_first(tid).context("cannot put the service before other programs on its cores")?;
+        }
+        let measures = Measures { mean_us: stage.mean_service_us, speed: options.speed };
+        let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
+        let cores = Cores::given(&only(place.request), &only(place.batch), &online_cpus()?)?;
+        let energy = energy(slow.is_some());
+        Ok(Self { stage, slow, measures, cores, energy, known_ns: BTreeMap::new() })
+    }
+
+    /// Where energy is measured, or why it is not.
+    pub(super) fn energy_source(&self) -> String {
+        self.energy.as_ref().map_or_else(String::clone, |energy| energy.borrow().to_string())
+    }
+
+    /// Learns thresholds before the first round.
+    pub(super) fn learn(&mut self, plan: &Plan) -> Result<()> {
+        let loads = if plan.learns_everywhere { Load::all(plan.quick) } else { &[SWEEP_LOAD] };
+        let requests = if plan.quick { LEARNING_REQUESTS_QUICK } else { LEARNING_REQUESTS };
+        for load in loads {
+            let rate_per_s = load.rate_per_s(self.measures);
+            let run = Duration::from_secs_f64(requests / rate_per_s);
+            let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::ZERO, seed: 0, shape: Shape::Steady };
+            let mapper = self.start(Way::Hurry, *load)?;
+            let (_, figures) = self.under(mapper, &[(*load, rhythm)])?;
+            self.known_ns.insert(*load, figures.threshold_ns);
+        }
+        Ok(())
+    }
+
+    /// All ways in turn.
+    pub(super) fn round(&mut self, plan: &Plan, cells: &mut Cells, turn: &rounds::Turn<'_>) -> Result<()> {
+        for (way, loads) in plan.turns(turn.round, self.measures.speed) {
+            turn.bar.set_message(way.title());
+            // What is learnt at one load is not for another one.
+            let together = if way == Way::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
+            for loads in loads.chunks(together) {
+                let seen = self.turn(plan, way, loads, turn.round).with_context(|| way.title())?;
+                cells.turns.push(seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, plan: &Plan, way: Way, loads: &[Load], round: u64) -> Result<Turn> {
+        let rhythms: Vec<_> = loads.iter().map(|load| (*load, plan.rhythm(*load, self.measures, round))).collect();
+        let mapper = self.start(way, loads[0])?;
+        let (runs, figures) = self.under(mapper, &rhythms)?;
+        if way == Way::Hurry {
+            self.known_ns.extend(loads.iter().map(|load| (*load, figures.threshold_ns)));
+        }
+        Ok(Turn { round, way, runs, mapper: told(way, &figures) })
+    }
+
+    /// Starts a mapper of the service's threads, and waits until it maps.
+    pub(super) fn start(&self, way: Way, load: Load) -> Result<RunningHurry> {
+        let known_ns = self.known_ns.get(&load).or(self.known_ns.get(&SWEEP_LOAD)).copied();
+        let known_ns = known_ns.unwrap_or_else(|| self.measures.scaled_ns(FIRST_THRESHOLD_MS));
+        let mut mapper = RunningHurry::start(Settings {
+            service: Target::Pid(self.stage.pid),
+            sizes: Sizes::Cores(self.cores.clone()),
+            config: way.config(self.measures, known_ns),
+            told: Told::Found,
+            log: None,
+        })?;
+        mapper.wait_until_it_maps()?;
+        Ok(mapper)
+    }
+
+    /// Asks the service at each load, and ends the mapper.
+    fn under(&self, mut mapper: RunningHurry, loads: &[(Load, Rhythm)]) -> Result<(Vec<Run>, Figures)> {
+        let mut run = |(load, rhythm): &(Load, Rhythm)| {
+            let before = self.joules()?;
+            let seen = self.ask(Some(&mut mapper), *rhythm)?;
+            let joules = self.joules()?.zip(before).map(|(after, before)| after - before);
+            Ok(Run { load: *load, seen, joules })
+        };
+        let runs: Result<Vec<Run>> = loads.iter().map(&mut run).collect();
+        let ended = mapper.end();
+        Ok((runs?, ended?.figures))
+    }
+
+    fn joules(&self) -> Result<Option<f64>> {
+        self.energy.as_ref().ok().map(|energy| Ok(energy.borrow_mut().joules()?)).transpose()
+    }
+
+    /// Asks the service; a mapper that ends meanwhile is an error.
+    pub(super) fn ask(&self, mut mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<Latencies> {
+        let clients = load::Load::start(&self.stage, rhythm)?;
+        while !clients.wait(LOOK_EVERY)? {
+            if let Some(why) = mapper.as_mut().and_then(|mapper| mapper.why_ended()) {
+                return Err(why.context("the mapper has ended"));
+            }
+        }
+        clients.finish()
+    }
+}
+
+/// A core that is only made slow uses as much as a big one.
+fn energy(is_emulated: bool) -> Result<RefCell<Energy>, String> {
+    if is_emulated {
+        return Err("not measured: the little core is emulated".to_owned());
+    }
+    Energy::open(Path::new("/sys")).map(RefCell::new).map_err(|why| why.to_string())
+}
+
+fn told(way: Way, figures: &Figures) -> MapperFigures {
+    let has_threshold = matches!(way, Way::Hurry | Way::Paper | Way::Given(_));
+    let requests = figures.requests() as f64;
+    MapperFigures {
+        own_percent: figures.own_percent(),
+        moved_percent: (requests > 0.0).then(|| 100.0 * figures.moved as f64 / requests),
+        threshold_us: has_threshold.then(|| figures.threshold_ns as f64 / 1e3),
+    }
+}

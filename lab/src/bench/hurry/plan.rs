@@ -1,0 +1,164 @@
+//! The plan: what is measured, how often and for how long, so that the run ends in time.
+
+use std::time::Duration;
+
+use super::options::HurryOptions;
+use super::way::{Measures, Way};
+use crate::experiment::load::{Rhythm, Shape};
+use sidelane_stats::rounds::Limit;
+
+/// What all cores of the paper's machine do, in big ones, and its mean request on a big core, in seconds: see
+/// `lab/scenarios/hurry-fig8.toml`.
+const PAPER_CORES: f64 = 3.25;
+const PAPER_MEAN_S: f64 = 0.07;
+
+/// The load of Fig. 9, and of what is measured at one load.
+pub(super) const SWEEP_LOAD: Load = Load(20);
+
+/// Where the cores of a way would be busier than this, requests pile up.
+const FULL: f64 = 0.95;
+
+/// A load of Fig. 8, in the paper's requests a second. It is a share of what all cores can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Load(pub(super) u32);
+
+impl Load {
+    /// Those of Fig. 8.
+    pub(super) fn all(quick: bool) -> &'static [Self] {
+        if quick { &[Self(10), SWEEP_LOAD, Self(30)] } else { &[Self(5), Self(10), SWEEP_LOAD, Self(30), Self(40)] }
+    }
+
+    /// The share of what all cores can do, in percent.
+    pub(super) fn percent(self) -> f64 {
+        100.0 * f64::from(self.0) * PAPER_MEAN_S / PAPER_CORES
+    }
+
+    /// The rate that is this load on one big and one little core.
+    pub(super) fn rate_per_s(self, measures: Measures) -> f64 {
+        self.percent() / 100.0 * (1.0 + measures.speed) * 1e6 / measures.mean_us
+    }
+}
+
+/// The whole bench.
+pub(super) struct Plan {
+    pub(super) quick: bool,
+    pub(super) limit: Limit,
+    /// How long the mean search is to take on the big core: the paper's take longer, but there have to be enough of them.
+    pub(super) mean: Duration,
+    pub(super) run: Duration,
+    pub(super) warm_up: Duration,
+    /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
+    pub(super) learns_everywhere: bool,
+    /// Of pairs with and without a mapper.
+    pub(super) cost: Limit,
+}
+
+impl Plan {
+    pub(super) fn of(options: &HurryOptions) -> Self {
+        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
+        let limit = |quick, full| options.patience.limit(quick, full);
+        let usual = if quick { ms(4) } else { ms(12) };
+        let mean = options.mean.unwrap_or(usual);
+        // As many searches of any length.
+        let longer = |time: Duration| time.mul_f64(mean.div_duration_f64(usual));
+        let rounds = Limit { first: 6, rounds: 6, time: longer(s(32)) };
+        let pairs = Limit { first: 6, rounds: 12, time: s(5) };
+        Self {
+            quick,
+            limit: limit(rounds, Limit { first: 6, rounds: 24, time: longer(s(2_400)) }),
+            mean,
+            run: longer(if quick { ms(400) } else { s(5) }),
+            warm_up: longer(if quick { ms(60) } else { ms(500) }),
+            learns_everywhere: !quick,
+            cost: limit(pairs, Limit { first: 12, rounds: 96, time: s(120) }),
+        }
+    }
+
+    /// The ways of a round with their loads. In each round another one is the first.
+    pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Way, Vec<Load>)> {
+        let everywhere = Way::all(self.quick).into_iter().map(|way| (way, Load::all(self.quick)));
+        let at_one = Way::of_sweep(self.quick).into_iter().map(|way| (way, &[SWEEP_LOAD][..]));
+        let possible = |(way, loads): (Way, &[Load])| {
+            let has_room = |load: &&Load| load.percent() / 100.0 * (1.0 + speed) < FULL * way.capacity(speed);
+            Some((way, loads.iter().filter(has_room).copied().collect()))
+                .filter(|(_, loads): &(_, Vec<_>)| !loads.is_empty())
+        };
+        let mut turns: Vec<_> = everywhere.chain(at_one).filter_map(possible).collect();
+        let first = round as usize % turns.len();
+        turns.rotate_left(first);
+        turns
+    }
+
+    /// The requests of a run: the same ones in each way of a round.
+    pub(super) fn rhythm(&self, load: Load, measures: Measures, round: u64) -> Rhythm {
+        Rhythm {
+            rate_per_s: load.rate_per_s(measures),
+            run: self.run,
+            warm_up: self.warm_up,
+            seed: round + 1,
+            shape: Shape::Steady,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::sibling::Carrier;
+    use sidelane_stats::rounds::Patience;
+
+    fn plan(quick: bool) -> Plan {
+        plan_of(quick, None)
+    }
+
+    fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
+        let patience = Patience { quick, rounds: None };
+        let (cores, slow_cpu, cache) = ("0:1".to_owned(), Carrier::BuiltIn, "cache".into());
+        Plan::of(&HurryOptions { patience, cores, slow_cpu, speed: 0.31, mean, cache })
+    }
+
+    #[test]
+    fn runs_have_as_many_searches_of_any_length() {
+        for quick in [true, false] {
+            let (usual, paper) = (plan(quick), plan_of(quick, Some(Duration::from_millis(70))));
+            let searches = |plan: &Plan| {
+                let measures = Measures { mean_us: plan.mean.as_secs_f64() * 1e6, speed: 0.31 };
+                SWEEP_LOAD.rate_per_s(measures) * plan.run.as_secs_f64()
+            };
+            assert!((searches(&usual) - searches(&paper)).abs() < 1e-3);
+            assert!(paper.limit.time > usual.limit.time && paper.warm_up > usual.warm_up);
+        }
+    }
+
+    #[test]
+    fn the_papers_highest_load_is_86_percent_and_on_half_as_many_cores_half_the_rate() {
+        assert_eq!(Load(40).percent().round(), 86.0);
+        let as_in_the_paper = Measures { mean_us: 70e3, speed: 0.625 };
+        assert!((Load(40).rate_per_s(as_in_the_paper) - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_round_has_all_ways_and_each_is_first_in_turn() {
+        for quick in [true, false] {
+            let plan = plan(quick);
+            let count = plan.turns(0, 0.31).len() as u64;
+            let first: Vec<Way> = (0..count).map(|round| plan.turns(round, 0.31)[0].0).collect();
+            for round in 0..count {
+                let turns = plan.turns(round, 0.31);
+                assert!(first.iter().all(|way| turns.iter().filter(|(other, _)| other == way).count() == 1));
+            }
+            assert!(Load::all(quick).len() >= 3 && Load::all(quick).contains(&SWEEP_LOAD));
+        }
+    }
+
+    #[test]
+    fn no_way_gets_more_than_its_cores_can_do() {
+        let turns = plan(false).turns(0, 0.31);
+        let loads = |way| turns.iter().find(|(other, _)| *other == way).map(|(_, loads)| loads.clone()).unwrap();
+        assert_eq!(loads(Way::Static), Load::all(false));
+        assert_eq!(loads(Way::AllBig), Load::all(false)[..4]);
+        assert_eq!(loads(Way::AllLittle), Load::all(false)[..2]);
+        let slow = plan(false).turns(0, 0.1);
+        assert!(slow.iter().all(|(way, loads)| *way != Way::AllLittle && !loads.is_empty()));
+    }
+}

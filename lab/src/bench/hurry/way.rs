@@ -1,0 +1,147 @@
+//! The ways of mapping threads to cores that are compared.
+
+use sidelane_policy::hurryup::{Config, Learning, Looks, Mapping, Options, Threshold};
+
+/// The mean request of the paper on a big core, by whose length its times are scaled: see `lab/scenarios/hurry-fig8.toml`.
+const PAPER_MEAN_MS: f64 = 70.0;
+/// The thresholds of Fig. 9 and below, in the paper's milliseconds.
+const THRESHOLDS_MS: [u64; 6] = [0, 25, 50, 100, 200, 300];
+const THRESHOLDS_QUICK_MS: [u64; 2] = [25, 100];
+
+/// A way of mapping threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// Threads stay where they are: the paper's "Linux mapping".
+    Static,
+    /// Algorithm 1 as printed, with the paper's times.
+    Paper,
+    /// Hurry-up as it is by default, with a learnt threshold.
+    Hurry,
+    /// The same with a given threshold, in the paper's milliseconds.
+    Given(u64),
+    /// Wherever the kernel puts them.
+    Kernel,
+    /// All on the big core.
+    AllBig,
+    /// All on the little one.
+    AllLittle,
+}
+
+/// What times are worked out from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measures {
+    /// The mean request on a big core.
+    pub(super) mean_us: f64,
+    /// The speed of a little core, of 1.
+    pub(super) speed: f64,
+}
+
+impl Measures {
+    /// One of the paper's times for requests as long as these.
+    pub(super) fn scaled_ns(self, paper_ms: u64) -> u64 {
+        (paper_ms as f64 / PAPER_MEAN_MS * self.mean_us * 1e3).round() as u64
+    }
+}
+
+impl Way {
+    /// Those that are compared at each load.
+    pub(super) fn all(quick: bool) -> Vec<Self> {
+        let first = [Self::Static, Self::Hurry];
+        let more = [Self::Paper, Self::Kernel, Self::AllBig, Self::AllLittle];
+        first.into_iter().chain(more.into_iter().filter(|_| !quick)).collect()
+    }
+
+    /// Those that are compared at one load only: the thresholds of Fig. 9, and what there is no time for elsewhere.
+    pub(super) fn of_sweep(quick: bool) -> Vec<Self> {
+        let thresholds: &[u64] = if quick { &THRESHOLDS_QUICK_MS } else { &THRESHOLDS_MS };
+        let paper = quick.then_some(Self::Paper);
+        thresholds.iter().copied().map(Self::Given).chain(paper).collect()
+    }
+
+    /// What its cores can do, in big ones.
+    pub(super) fn capacity(self, speed: f64) -> f64 {
+        match self {
+            Self::AllBig => 1.0,
+            Self::AllLittle => speed,
+            _ => 1.0 + speed,
+        }
+    }
+
+    /// Its name in results.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Static => "static".to_owned(),
+            Self::Paper => "paper".to_owned(),
+            Self::Hurry => "hurry_up".to_owned(),
+            Self::Given(ms) => format!("given_{ms}"),
+            Self::Kernel => "kernel".to_owned(),
+            Self::AllBig => "all_big".to_owned(),
+            Self::AllLittle => "all_little".to_owned(),
+        }
+    }
+
+    /// Its name for people.
+    pub(super) fn title(self) -> String {
+        match self {
+            Self::Static => "static".to_owned(),
+            Self::Paper => "Hurry-up as printed".to_owned(),
+            Self::Hurry => "Hurry-up".to_owned(),
+            Self::Given(ms) => format!("threshold of {ms} ms ÷ 70 ms of the mean"),
+            Self::Kernel => "kernel".to_owned(),
+            Self::AllBig => "all big".to_owned(),
+            Self::AllLittle => "all little".to_owned(),
+        }
+    }
+
+    /// What the mapper is asked for. A learnt threshold begins with `known_ns`.
+    pub(super) fn config(self, measures: Measures, known_ns: u64) -> Config {
+        let usual = Config::default();
+        let little_speed_milli = (measures.speed * 1e3).round() as u32;
+        let learnt = Learning { first_ns: known_ns, little_speed_milli, ..Learning::default() };
+        let mapping = |mapping| Config { mapping, ..usual };
+        match self {
+            Self::Static => mapping(Mapping::Static),
+            Self::Kernel => mapping(Mapping::Kernel),
+            Self::AllBig => mapping(Mapping::AllBig),
+            Self::AllLittle => mapping(Mapping::AllLittle),
+            Self::Hurry => Config { threshold: Threshold::Learnt(learnt), ..usual },
+            Self::Given(ms) => Config { threshold: Threshold::Given(measures.scaled_ns(ms)), ..usual },
+            Self::Paper => Config {
+                looks: Looks::Sampling(measures.scaled_ns(25)),
+                threshold: Threshold::Given(measures.scaled_ns(50)),
+                options: Options::PAPER,
+                ..usual
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEASURES: Measures = Measures { mean_us: 2_800.0, speed: 0.31 };
+
+    #[test]
+    fn the_papers_times_are_as_long_for_a_request_as_there() {
+        let paper = Way::Paper.config(MEASURES, 0);
+        assert_eq!((paper.looks, paper.threshold), (Looks::Sampling(1_000_000), Threshold::Given(2_000_000)));
+        assert_eq!(Way::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));
+        let as_in_the_paper = Way::Paper.config(Measures { mean_us: 70e3, ..MEASURES }, 0);
+        assert_eq!(as_in_the_paper, Config::PAPER);
+    }
+
+    #[test]
+    fn what_is_learnt_begins_with_what_is_known() {
+        let Threshold::Learnt(learning) = Way::Hurry.config(MEASURES, 7).threshold else { panic!("not learnt") };
+        assert_eq!((learning.first_ns, learning.little_speed_milli), (7, 310));
+    }
+
+    #[test]
+    fn every_way_is_measured_at_full_size() {
+        let (all, sweep) = (Way::all(false), Way::of_sweep(false));
+        assert_eq!((all.len(), sweep.len()), (6, THRESHOLDS_MS.len()));
+        assert!(sweep.iter().all(|way| !all.contains(way)));
+        assert!(Way::of_sweep(true).contains(&Way::Paper) && !Way::all(true).contains(&Way::Paper));
+    }
+}

@@ -1,0 +1,122 @@
+//! The ladder of naps (Elfen §3.2, Fig. 8): the time to put a lane to sleep and to wake it, by
+//! every available means, from a register to a POSIX signal.
+
+mod gate;
+mod reference;
+mod rungs;
+mod sleeper;
+mod voluntary;
+
+use std::thread;
+
+use sidelane_diagnostics::note::Note;
+use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::pair::TestPair;
+use sidelane_host::tsc::Clock;
+use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
+use sidelane_report::{Row, Unit};
+
+use super::estimate::Estimate;
+use reference::{PAPER_MACHINE, paper};
+
+/// The measurements, or the reason why there are none.
+pub(super) struct Ladder {
+    rungs: Vec<Rung>,
+    cycles_per_ns: f64,
+}
+
+/// One way of napping.
+struct Rung {
+    name: String,
+    outcome: Result<Latency, String>,
+}
+
+/// Latencies in nanoseconds.
+struct Latency {
+    sleep: Estimate,
+    wake: Estimate,
+}
+
+/// The rung that needs a whole session.
+pub(super) struct Checked(Rung);
+
+/// Measures the instrumented gate on `pair`.
+pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Checked {
+    Checked(rungs::checked(pair, effort))
+}
+
+/// Measures the other rungs on `pair`. `name` is the name of temporary objects such as groups.
+pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort, checked: Checked) -> Ladder {
+    let cycles_per_ns = Clock::calibrate().cycles_per_ns;
+    Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
+}
+
+/// Runs a measurement on a thread of its own, so that changes of affinity and class end with it.
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
+}
+
+impl Ladder {
+    /// A row for each rung, without figures for those that are not available.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        self.rungs.iter().map(|rung| self.row(rung)).collect()
+    }
+
+    /// Why rungs are missing, and how to read those that are not.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let lack = |rung: &Rung| {
+            let why = rung.outcome.as_ref().err()?.clone();
+            Some(Note::NapMissing { nap: rung.name.clone(), why })
+        };
+        let method = [Note::NapsUncounted, Note::NapsBegin, Note::NapsOfHolder];
+        self.rungs.iter().filter_map(lack).chain(method).collect()
+    }
+
+    /// The time to sleep and to wake for each rung, beside the paper's.
+    pub(super) fn picture(&self) -> Intervals {
+        let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
+        Intervals {
+            title: "How fast a lane sleeps and wakes".to_owned(),
+            caption: format!(
+                "Cycles of the time stamp counter ({:.2} a nanosecond), means; the bars behind the dots are their 95 % \
+                 confidence intervals. Left is faster, and each grid line to the right is ten times slower. Rings are \
+                 not measured here: they are from Elfen's Fig. 8, {PAPER_MACHINE}.",
+                self.cycles_per_ns
+            ),
+            unit: Unit::Cycles,
+            across: "cycles".to_owned(),
+            groups: groups.collect(),
+        }
+    }
+
+    fn row(&self, rung: &Rung) -> Row {
+        let mut row = Row::new(&rung.name);
+        let latency = rung.outcome.as_ref().ok();
+        for (direction, estimate) in
+            [("sleep", latency.map(|found| found.sleep)), ("wake", latency.map(|found| found.wake))]
+        {
+            let cycles = estimate.map(|estimate| estimate.times(self.cycles_per_ns));
+            for (unit, estimate) in [("cycles", cycles), ("ns", estimate)] {
+                row.put(&format!("{direction}_mean_{unit}"), estimate.map(|estimate| estimate.mean.round()));
+                row.put(&format!("{direction}_ci95_{unit}"), estimate.map(|estimate| estimate.half_width.round()));
+            }
+        }
+        row.put("samples_count", latency.map_or(0.0, |found| found.sleep.count as f64));
+        let paper = paper(&rung.name);
+        row.put("paper_sleep_cycles", paper.map(|(sleep, _)| sleep));
+        row.put("paper_wake_cycles", paper.map(|(_, wake)| wake));
+        row
+    }
+
+    fn group(&self, rung: &Rung) -> IntervalGroup {
+        let measured = |series: &str, estimate: Estimate| {
+            let Estimate { mean, half_width, .. } = estimate.times(self.cycles_per_ns);
+            Mean { series: series.to_owned(), mean, half_width: Some(half_width) }
+        };
+        let from_paper = |series: &str, mean| Mean { series: series.to_owned(), mean, half_width: None };
+        let latency = rung.outcome.as_ref().ok();
+        let here = latency.map(|found| [measured("to sleep", found.sleep), measured("to wake", found.wake)]);
+        let there = paper(&rung.name).map(|(sleep, wake)| [from_paper("to sleep", sleep), from_paper("to wake", wake)]);
+        IntervalGroup { name: rung.name.clone(), means: here.into_iter().chain(there).flatten().collect() }
+    }
+}

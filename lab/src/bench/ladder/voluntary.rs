@@ -1,0 +1,177 @@
+//! Fig. 7: a measurement thread on one lane puts T2 on the other lane to sleep and wakes it.
+//!
+//! The paper detects a sleeping lane by its µops, which needs hardware counters of both lanes.
+//! Without them T2's own stores are the evidence: T2 is asleep once its last store before the nap
+//! is seen, and awake once its first store after it is seen. The time that the nap then takes to
+//! release the lane's resources is not in the figure. For a futex the kernel does the sleep: there
+//! T2 is asleep once the scheduler has stopped its CPU time clock.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
+use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::pair::TestPair;
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::tsc::cycles;
+
+/// For how long T2 sleeps: long enough that an idle CPU reaches its deepest sleep here.
+const NAP_TIME: Duration = Duration::from_micros(200);
+/// For how long T2 is awake before the next round.
+const AWAKE_TIME: Duration = Duration::from_micros(50);
+/// If T2 has not answered after this time, another program is using its lane.
+const PATIENCE_NS: u64 = 50_000_000;
+
+/// Shared by the two threads, in a cache line each, so that neither delays the other's stores.
+#[derive(Default)]
+#[repr(C, align(128))]
+struct Line(AtomicU32);
+
+#[derive(Default)]
+struct Flags {
+    asked: Line,
+    /// T2's last report of its state.
+    heart: Line,
+}
+
+/// The times of one round, in cycles.
+pub(super) struct Round {
+    pub(super) sleep: u64,
+    pub(super) wake: u64,
+}
+
+/// Measures `sleeper` on `pair`. The calling thread becomes the measurement thread.
+pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &Effort) -> io::Result<Vec<Round>> {
+    pin_this_thread(&[pair.request])?;
+    let flags = &Flags::default();
+    thread::scope(|scope| {
+        let (placed, place) = mpsc::channel();
+        scope.spawn(move || {
+            // The receiver lives until this thread has been told to end.
+            let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_clock()));
+            t2(sleeper, flags);
+        });
+        let clock = place.recv().expect("T2 says where it is");
+        let rounds = clock.map(|clock| rounds(sleeper, flags, clock, effort));
+        sleeper.ask(&flags.asked.0, END);
+        rounds
+    })
+}
+
+fn rounds(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t, effort: &Effort) -> Vec<Round> {
+    let deadline_ns = now_ns() + effort.gate_time.as_nanos() as u64;
+    let more = |done: usize| done < effort.rounds && now_ns() < deadline_ns;
+    let mut rounds = Vec::new();
+    while more(rounds.len()) {
+        rounds.extend(round(sleeper, flags, clock));
+    }
+    rounds
+}
+
+/// The body of `measure()` in the figure.
+fn round(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t) -> Option<Round> {
+    spin(AWAKE_TIME);
+    let began = cycles();
+    sleeper.ask(&flags.asked.0, NAP);
+    let mut slept = wait_for(flags, NAP)?;
+    if sleeper == Sleeper::Futex {
+        slept = wait_until_stopped(clock)?;
+    }
+    spin(NAP_TIME);
+    let woken = cycles();
+    sleeper.ask(&flags.asked.0, BE_AWAKE);
+    let awake = wait_for(flags, BE_AWAKE)?;
+    Some(Round { sleep: slept - began, wake: awake - woken })
+}
+
+fn t2(sleeper: Sleeper, flags: &Flags) {
+    loop {
+        match flags.asked.0.load(Ordering::Acquire) {
+            BE_AWAKE => flags.heart.0.store(BE_AWAKE, Ordering::Release),
+            NAP => {
+                flags.heart.0.store(NAP, Ordering::Release);
+                sleeper.sleep(&flags.asked.0);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Waits until T2 reports `what`; returns when that was seen.
+fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
+    let since_ns = now_ns();
+    while flags.heart.0.load(Ordering::Acquire) != what {
+        if now_ns() - since_ns > PATIENCE_NS {
+            return None;
+        }
+    }
+    Some(cycles())
+}
+
+/// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first.
+fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
+    let since_ns = now_ns();
+    let (mut seen_at, mut seen) = (cycles(), used_ns(clock));
+    loop {
+        let (now, used) = (cycles(), used_ns(clock));
+        if used == seen {
+            return Some(seen_at);
+        }
+        if now_ns() - since_ns > PATIENCE_NS {
+            return None;
+        }
+        (seen_at, seen) = (now, used);
+    }
+}
+
+/// The CPU time clock of the calling thread, which other threads can read too.
+fn own_clock() -> io::Result<libc::clockid_t> {
+    let mut clock = 0;
+    // SAFETY: `clock` is valid for writes, and a thread that runs exists.
+    match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } {
+        0 => Ok(clock),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn used_ns(clock: libc::clockid_t) -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes. A thread that has ended leaves it as it is.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+fn spin(length: Duration) {
+    let until_ns = now_ns() + length.as_nanos() as u64;
+    while now_ns() < until_ns {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_host::nap::Nap;
+    use sidelane_host::procfs::own_cpus;
+    use sidelane_host::topology::PairKind;
+
+    #[test]
+    fn every_sleeper_sleeps_and_wakes() {
+        let mut cpus = own_cpus().iter().collect::<Vec<_>>().into_iter();
+        let (Some(request), Some(batch)) = (cpus.next(), cpus.next()) else {
+            return sidelane_testing::skip("needs two CPUs");
+        };
+        let pair = TestPair { request, batch, kind: PairKind::Declared };
+        let effort = Effort { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };
+        for sleeper in [Sleeper::Futex, Sleeper::Nap(Nap::PAUSE), Sleeper::Nap(Nap::probe())] {
+            let rounds = thread::scope(|scope| scope.spawn(|| measure(sleeper, &pair, &effort)).join().unwrap());
+            let rounds = rounds.unwrap();
+            assert!(rounds.iter().all(|round| round.sleep > 0 && round.wake > 0), "{sleeper}");
+            assert!(!rounds.is_empty(), "{sleeper}");
+        }
+    }
+}

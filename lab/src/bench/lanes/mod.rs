@@ -1,0 +1,132 @@
+//! `sidelane-lab bench lanes`: Elfen's evaluation, on this machine.
+//!
+//! - the ladder of naps: §3.2, Fig. 8 (see [`super::ladder`]);
+//! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way
+//!   of running batch beside a service;
+//! - the sweep at moderate load for another kind of service, Redis;
+//! - the step: how well an objective is kept when the load quadruples at once.
+//!
+//! In each round every setting runs in turn, with the same requests at the same intended times. So
+//! settings are compared in pairs, and a slow period of the machine affects all of them.
+
+mod cells;
+mod checks;
+mod measured;
+mod objective;
+pub mod options;
+mod pictures;
+mod plan;
+mod rows;
+mod step;
+mod sweep;
+mod words;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::experiment::place::Place;
+use crate::experiment::sibling::{Carrier, Emulated, Sibling};
+use crate::experiment::store::{Mix, Store};
+use crate::experiment::{search, store};
+use crate::programs::Lab;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::written;
+use sidelane_doctor as doctor;
+use sidelane_doctor::reaction::pair::TestPair;
+use sidelane_host::procfs::own_cpus;
+use sidelane_host::topology::{Lanes, Topology};
+use sidelane_report::ResultFile;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_rollback::claim::Claim;
+
+use super::ladder::{self, Ladder};
+use measured::Measured;
+pub use options::LanesOptions;
+use plan::Plan;
+use step::StepRuns;
+use sweep::Sweep;
+
+/// The columns of the tables on a terminal; the page shows all.
+pub const COLUMNS: [&str; 20] = [
+    "sleep_mean_cycles",
+    "wake_mean_cycles",
+    "sleep_mean_ns",
+    "wake_mean_ns",
+    "paper_sleep_cycles",
+    "paper_wake_cycles",
+    "load_percent",
+    "p99_us",
+    "client_p99_us",
+    "p99_over_alone",
+    "budget_us",
+    "utilisation_ratio",
+    "batch_utilisation_ratio",
+    "batch_work_ratio",
+    "overlap_percent",
+    "lent_overlap_percent",
+    "harm_learned_percent",
+    "harm_margin_percent",
+    "limit_us",
+    "longest_above_s",
+];
+
+/// Measures everything.
+pub fn run(options: &LanesOptions) -> Result<ResultFile> {
+    let plan = Plan::of(options)?;
+    let place = Place::choose(options.lanes.as_deref())?;
+    plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&Lab::find()?))?;
+    eprint_fitted("sidelane: naps");
+    let ladder = climb(options, &plan)?;
+    let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
+    let lanes = search.beside()?.lanes;
+    let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
+    let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
+    let step = plan.step.map(|step| step::run(&search, step, plan.slo_us())).transpose().context("step")?;
+    drop(search);
+    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
+    let redis = redis.transpose().context("redis")?;
+    let measured = Measured { ladder, emulated, search: swept, redis, step };
+    let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
+    fill(&measured, &mut result, place, &lanes);
+    machine::note_stolen(&mut result.machine);
+    plan.patience.advise(&mut result, plan.search.limit.rounds);
+    Ok(result)
+}
+
+fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
+    let lab = Lab::find()?;
+    let sibling = Sibling::choose(sibling, place, &lab)?;
+    let stage = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
+    sweep::run(&stage, plan, None, checks::of_redis)
+}
+
+/// Measures the naps. The guard removes its groups whatever happens.
+fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
+    // First, since a session claims its lane itself.
+    let checked = ladder::checked(&pair, &plan.naps);
+    let claim = Claim::take(pair.batch)?;
+    let name = format!("sidelane-bench-{}", std::process::id());
+    let guardian = doctor::start_guardian(&name, Some(&claim))?;
+    let ladder = ladder::measure(&pair, &name, &plan.naps, checked);
+    guardian.finish().context("cannot undo all changes to the machine")?;
+    Ok(ladder)
+}
+
+/// Puts all measurements into the result.
+fn fill(measured: &Measured, result: &mut ResultFile, place: Place, lanes: &Lanes) {
+    result.rows = measured.ladder.rows();
+    result.rows.extend(rows::of_sweep(&measured.search));
+    result.rows.extend(measured.redis.iter().flat_map(rows::of_sweep));
+    result.rows.extend(measured.step.iter().flat_map(StepRuns::rows));
+    result.checks = checks::of_search(&measured.search);
+    result.checks.extend(measured.redis.iter().flat_map(checks::of_redis));
+    result.checks.extend(measured.step.iter().map(StepRuns::check));
+    result.intervals = vec![measured.ladder.picture()];
+    result.multiples = vec![pictures::of_sweep(&measured.search)];
+    result.multiples.extend(measured.step.iter().map(StepRuns::picture));
+    result.notes = written(&words::notes(measured, place, lanes));
+}

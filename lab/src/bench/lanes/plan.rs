@@ -1,0 +1,235 @@
+//! The plan: what is measured, how often and for how long, so that the run ends in time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use sidelane_policy::borrow::{Budget, PolicyKind};
+
+use super::options::LanesOptions;
+use super::step::StepPlan;
+use crate::experiment::setting::Setting;
+use sidelane_doctor::reaction::latency::Effort;
+use sidelane_requests::objective;
+use sidelane_stats::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
+use sidelane_stats::rounds::{Limit, Patience};
+
+/// The load at which policies are compared: the paper's "moderate".
+const MODERATE_PERCENT: u8 = 50;
+const LOADS: [u8; 5] = [10, 30, 50, 70, 90];
+const LOADS_QUICK: [u8; 2] = [50, 80];
+/// The paper's three micro benchmarks (§4) and a real program.
+const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
+const BATCH_QUICK: &str = "matrix";
+/// A median of fewer rounds does not show its spread.
+const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
+const ROUNDS_MAX: u64 = 40;
+/// Additional time of a run: to start and end a session, and to begin watching the service's
+/// sockets where the client has no CPU of its own.
+const OVERHEAD: Duration = Duration::from_millis(700);
+/// About one request in a hundred is a reference for batch's cost, and a mean needs some hundred
+/// references.
+const LEARNING: Duration = Duration::from_secs(60);
+const LEARNING_QUICK: Duration = Duration::from_secs(30);
+
+/// The whole bench.
+pub(super) struct Plan {
+    pub(super) patience: Patience,
+    pub(super) naps: Effort,
+    pub(super) search: SweepPlan,
+    /// `None` in the quick run.
+    pub(super) redis: Option<SweepPlan>,
+    pub(super) step: Option<StepPlan>,
+    slo_us: Option<f64>,
+}
+
+/// A sweep of loads and batch kernels over one service.
+#[derive(Clone, Debug)]
+pub(super) struct SweepPlan {
+    pub(super) service: &'static str,
+    pub(super) loads: Vec<u8>,
+    pub(super) batches: Vec<String>,
+    pub(super) comparison: Comparison,
+    pub(super) limit: Limit,
+    pub(super) run: Duration,
+    pub(super) warm_up: Duration,
+    /// The first session with a batch kernel may run under load for this long before its measured
+    /// run, to learn.
+    pub(super) learning: Duration,
+}
+
+/// The settings that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// The service alone and the policies.
+    Policies,
+    /// The service alone, the policies, the kernel's own means and a freezing daemon.
+    Everything,
+}
+
+impl Plan {
+    pub(super) fn of(options: &LanesOptions) -> Result<Self> {
+        let slo_us = options.slo.map(|slo| slo.limit_ns as f64 / 1e3);
+        if let Some(slo) = options.slo.filter(|slo| slo.percentile != 99.0) {
+            anyhow::bail!(
+                "bench lanes judges the p99, so it cannot use {}: write --slo p99=TIME",
+                objective::written(slo)
+            );
+        }
+        let search = SweepPlan::search(options);
+        ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");
+        let patience = options.patience;
+        let full = !patience.quick;
+        Ok(Self {
+            patience,
+            naps: naps(patience.quick),
+            search,
+            redis: full.then(|| SweepPlan::redis(patience)),
+            step: full.then_some(StepPlan::DEFAULT),
+            slo_us,
+        })
+    }
+
+    /// The objective that the user gave.
+    pub(super) fn slo_us(&self) -> Option<f64> {
+        self.slo_us
+    }
+}
+
+fn naps(quick: bool) -> Effort {
+    let (rounds, gate_ms) = if quick { (100, 600) } else { (300, 2_500) };
+    Effort { rounds, gate_time: Duration::from_millis(gate_ms), sibling_pairs: 0 }
+}
+
+impl SweepPlan {
+    fn search(options: &LanesOptions) -> Self {
+        let (ms, quick) = (Duration::from_millis, options.patience.quick);
+        let (run, warm_up, time) =
+            if quick { (ms(1_100), ms(250), ms(160_000)) } else { (ms(1_500), ms(400), ms(2_700_000)) };
+        let learning = if quick { LEARNING_QUICK } else { LEARNING };
+        let loads = match &options.loads {
+            Some(loads) => loads.as_slice(),
+            None if quick => &LOADS_QUICK,
+            None => &LOADS,
+        };
+        let batches: &[&str] = if quick { &[BATCH_QUICK] } else { &BATCHES };
+        // A line in a chart goes from left to right, and a load given twice counts once.
+        let loads: BTreeSet<u8> = loads.iter().copied().collect();
+        let plan = Self {
+            service: "search",
+            loads: loads.into_iter().collect(),
+            batches: options.batches.clone().unwrap_or_else(|| batches.iter().map(|name| (*name).to_owned()).collect()),
+            comparison: if quick { Comparison::Policies } else { Comparison::Everything },
+            limit: Limit { first: ROUNDS_MIN, rounds: ROUNDS_MIN, time },
+            run,
+            warm_up,
+            learning,
+        };
+        let limit = Limit { rounds: plan.rounds_in(time), ..plan.limit };
+        Self { limit: options.patience.limit(limit, limit), ..plan }
+    }
+
+    fn redis(patience: Patience) -> Self {
+        let limit = Limit { first: ROUNDS_MIN, rounds: 4 * ROUNDS_MIN, time: Duration::from_secs(300) };
+        Self {
+            service: "redis",
+            loads: vec![MODERATE_PERCENT],
+            batches: vec![BATCH_QUICK.to_owned()],
+            comparison: Comparison::Policies,
+            limit: patience.limit(limit, limit),
+            run: Duration::from_millis(1_500),
+            warm_up: Duration::from_millis(400),
+            learning: LEARNING_QUICK,
+        }
+    }
+
+    /// The number of rounds for which there is time.
+    fn rounds_in(&self, length: Duration) -> u64 {
+        let round = (self.run + self.warm_up + OVERHEAD) * self.runs_a_round() as u32;
+        let rounds = length.as_millis() / round.as_millis().max(1);
+        (rounds as u64).clamp(ROUNDS_MIN, ROUNDS_MAX)
+    }
+
+    fn runs_a_round(&self) -> usize {
+        // The same rule as in `turns` of the sweep.
+        let of = |setting: &Setting| match setting.compares_everywhere() {
+            true => self.batches.len(),
+            false => 1,
+        };
+        self.loads.len() * self.settings(0, 0).iter().map(of).sum::<usize>()
+    }
+
+    /// The load at which policies are compared.
+    pub(super) fn moderate(&self) -> u8 {
+        let distance = |load: &&u8| load.abs_diff(MODERATE_PERCENT);
+        self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
+    }
+
+    /// The settings: the service alone, then the policies from the least borrowing to the most,
+    /// then the paper's own rules. Under `deadline` batch may run until a request is `age_ns` old.
+    pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
+        let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
+        let everything = self.comparison == Comparison::Everything;
+        let printed = PolicyKind::ALL.into_iter().filter(|kind| everything && kind.is_printed());
+        let spends = |kind: PolicyKind| if kind.is_by_age() { age_ns } else { budget_ns };
+        let policies = PolicyKind::OURS.into_iter().chain(printed);
+        let policies = policies.map(|kind| Setting::on_budget(kind, Budget::Given(spends(kind))));
+        [Setting::ALONE].into_iter().chain(others.into_iter().filter(|_| everything)).chain(policies).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
+        let patience = Patience { quick, rounds: None };
+        let options = LanesOptions {
+            patience,
+            lanes: None,
+            sibling: None,
+            loads,
+            batches: None,
+            slo: None,
+            cache: "/tmp".into(),
+        };
+        Plan::of(&options).unwrap()
+    }
+
+    /// The duration of the first rounds if all settings take part in each.
+    fn takes(plan: &SweepPlan) -> Duration {
+        let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
+        let sessions = |setting: &Setting| if setting.compares_everywhere() { plan.batches.len() } else { 1 };
+        let settings = plan.settings(1, 1).into_iter().filter(Setting::learns_harm);
+        let learning = plan.learning * settings.map(|setting| sessions(&setting)).sum::<usize>() as u32;
+        learning + (plan.run + plan.warm_up + OVERHEAD) * runs as u32
+    }
+
+    #[test]
+    fn it_ends_when_it_should() {
+        let full = plan(false, None);
+        let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
+        assert!(all < Duration::from_secs(55 * 60), "{all:?}");
+        let quick = plan(true, None);
+        assert!(takes(&quick.search) < Duration::from_secs(190), "{:?}", takes(&quick.search));
+        assert!(quick.redis.is_none() && quick.step.is_none());
+    }
+
+    #[test]
+    fn fewer_loads_get_more_rounds() {
+        assert!(plan(false, Some(vec![50])).search.limit.rounds > plan(false, None).search.limit.rounds);
+    }
+
+    #[test]
+    fn settings_are_in_order_of_what_they_borrow() {
+        let names: Vec<&str> = plan(true, None).search.settings(1, 2).iter().map(|setting| setting.name).collect();
+        assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh", "deadline"]);
+        assert_eq!(plan(false, None).search.settings(1, 2).len(), 12);
+    }
+
+    #[test]
+    fn moderate_is_what_is_closest_to_half() {
+        assert_eq!(plan(true, None).search.moderate(), 50);
+        assert_eq!(plan(true, Some(vec![20, 60, 90])).search.moderate(), 60);
+    }
+}

@@ -1,0 +1,215 @@
+//! The step: an objective instead of a budget, and a load that quadruples at once.
+//!
+//! With an objective the budget is computed ten times a second from the latencies of requests
+//! (`sidelane run --slo`). The rule is ours; the paper measures a budget beforehand. The check is
+//! whether the rule shrinks the budget before requests are late for long.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::{Budget, Objective, PolicyKind};
+
+use super::objective::rounded;
+use crate::experiment::learn::Experience;
+use crate::experiment::load::{Load, Rhythm, Shape, Step};
+use crate::experiment::run::{Figures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, run};
+use sidelane_diagnostics::note::Note;
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Row, Unit};
+use sidelane_stats::rounds;
+use sidelane_stats::rounds::{Turn, until_decided};
+
+/// Multiple of the p99 alone at the load after the step: an objective that the service can keep
+/// there.
+const FACTOR: f64 = 2.0;
+/// Two sliding windows of a second: one to see that requests are late, one to see that they are in
+/// time again.
+const ABOVE_LIMIT_S: f64 = 2.0;
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+
+/// Loads and times of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepPlan {
+    pub(super) limit: rounds::Limit,
+    pub(super) before: f64,
+    pub(super) after: f64,
+    pub(super) at: Duration,
+    pub(super) run: Duration,
+    pub(super) batch: &'static str,
+}
+
+impl StepPlan {
+    pub(super) const DEFAULT: Self = Self {
+        limit: rounds::Limit { first: 3, rounds: 6, time: Duration::from_secs(180) },
+        before: 0.2,
+        after: 0.8,
+        at: Duration::from_secs(5),
+        run: Duration::from_secs(10),
+        batch: "matrix",
+    };
+}
+
+/// The results of the repetitions.
+pub(super) struct StepRuns {
+    plan: StepPlan,
+    pub(super) slo_us: f64,
+    alone: Vec<Figures>,
+    lent: Vec<Figures>,
+}
+
+/// Measures the service of `stage`, alone and beside batch in turns.
+pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
+    let slo_us = match given_us {
+        Some(slo_us) => slo_us,
+        None => rounded(FACTOR * alone_p99_us(stage, plan)?),
+    };
+    let slo = Objective { percentile: 99.0, limit_ns: (slo_us * 1e3) as u64 };
+    let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
+    let mut runs = StepRuns { plan, slo_us, alone: Vec::new(), lent: Vec::new() };
+    let batch_alone_per_s = batch::alone_per_s(stage, plan.batch, BATCH_ALONE, 0)?;
+    let repetition = |runs: &mut StepRuns, turn: Turn<'_>| {
+        let rhythm = rhythm(stage, plan, slo, turn.round + 1);
+        let task = Task {
+            stage,
+            rhythm,
+            batch: plan.batch,
+            batch_alone_per_s,
+            draw: false,
+            experience: Experience::default(),
+        };
+        for (setting, runs) in [(Setting::ALONE, &mut runs.alone), (setting, &mut runs.lent)] {
+            turn.bar.set_message(setting.title);
+            runs.push(run::run(task, &setting).context("step of load")?);
+        }
+        Ok(())
+    };
+    until_decided("step of load", plan.limit, &mut runs, repetition, |runs| vec![runs.check()])?;
+    Ok(runs)
+}
+
+fn alone_p99_us(stage: &Stage, plan: StepPlan) -> Result<f64> {
+    let (rate_per_s, run) = (stage.rate_per_s(plan.after), plan.run - plan.at);
+    let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, shape: Shape::Steady };
+    Ok(Load::start(stage, rhythm)?.finish()?.p99_us)
+}
+
+fn rhythm(stage: &Stage, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
+    let step =
+        Step { then_per_s: stage.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
+    let (rate_per_s, warm_up) = (stage.rate_per_s(plan.before), Duration::from_millis(500));
+    Rhythm { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
+}
+
+/// The longest uninterrupted time above the objective in any repetition.
+fn longest_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
+    let each: Option<Vec<f64>> = runs.into_iter().map(|run| run.latencies.longest_above_s).collect();
+    each?.into_iter().reduce(f64::max)
+}
+
+impl StepRuns {
+    /// Whether the service is never late for long, over the repetitions in which it is in time
+    /// alone. The others do not count, since batch is not the cause. Without any such repetition
+    /// the check is undecided.
+    pub(super) fn check(&self) -> Check {
+        let (before, after) = (self.plan.before * 100.0, self.plan.after * 100.0);
+        let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
+        let in_time = |run: &Figures| run.latencies.longest_above_s.is_none_or(|alone_s| alone_s <= ABOVE_LIMIT_S);
+        let pairs = self.alone.iter().zip(&self.lent).filter(|(alone, _)| in_time(alone));
+        let lent: Vec<&Figures> = pairs.map(|(_, lent)| lent).collect();
+        match lent.is_empty() {
+            true => Check::interval_at_most(name, None, ABOVE_LIMIT_S, Unit::S)
+                .undecided("a machine on which the service alone keeps its objective"),
+            false => Check::at_most(name, longest_s(lent), ABOVE_LIMIT_S, Unit::S),
+        }
+    }
+
+    /// If the service alone was late for long, batch is not to blame.
+    pub(super) fn note(&self) -> Option<Note> {
+        let above_s = longest_s(&self.alone).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
+        Some(Note::StepLateAlone { above: Duration::from_secs_f64(above_s) })
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        vec![self.row(Setting::ALONE.name, &self.alone), self.row("slo_dynamic_refresh", &self.lent)]
+    }
+
+    fn row(&self, setting: &str, runs: &[Figures]) -> Row {
+        let median =
+            |figure: fn(&Figures) -> Option<f64>| sidelane_host::median::median(runs.iter().filter_map(figure));
+        let mut row = Row::new(format!("step+{}/{setting}", self.plan.batch));
+        row.put("limit_us", self.slo_us);
+        row.put("longest_above_s", longest_s(runs));
+        row.put("step_p99_us", median(|run| Some(run.latencies.p99_us)));
+        row.put("step_batch_work_ratio", median(|run| Some(run.beside.as_ref()?.batch_work_ratio)));
+        row.put("repetitions_count", runs.len() as f64);
+        row
+    }
+
+    /// p99 of each half second, a panel for each repetition.
+    pub(super) fn picture(&self) -> Multiples {
+        let pairs = self.alone.iter().zip(&self.lent).enumerate();
+        let panel = |(number, (alone, lent)): (usize, (&Figures, &Figures))| Panel {
+            title: format!("repetition {}", number + 1),
+            unit: Unit::Us,
+            scale: ScaleKind::Log,
+            up_to: None,
+            limit: Some(Limit { name: "SLO".to_owned(), value: self.slo_us }),
+            lines: vec![line("service alone", alone), line("dynamic refresh with --slo", lent)],
+        };
+        let (after, at_s) = (self.plan.after / self.plan.before, self.plan.at.as_secs());
+        Multiples {
+            title: "A step of load".to_owned(),
+            caption: format!(
+                "p99 of the requests of each half second, on an axis of factors. After {at_s} s there are {after:.0} \
+                 times as many of them; the same requests in both lines."
+            ),
+            across: "time since the warm-up".to_owned(),
+            across_unit: Unit::S,
+            panels: pairs.map(panel).collect(),
+            columns: 3,
+        }
+    }
+}
+
+fn line(setting: &str, run: &Figures) -> Line {
+    let points = run.latencies.windows.iter().filter_map(|window| Some((window.from_s, window.p99_us?)));
+    Line { setting: setting.to_owned(), points: points.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::load::Latencies;
+
+    fn runs(lent_s: [Option<f64>; 2]) -> StepRuns {
+        let figures = |longest_above_s| Figures {
+            latencies: Latencies { longest_above_s, ..Latencies::default() },
+            at_socket: None,
+            lc_utilisation: 0.5,
+            beside: None,
+        };
+        let alone = vec![figures(Some(0.4)), figures(Some(0.0))];
+        StepRuns { plan: StepPlan::DEFAULT, slo_us: 9_000.0, alone, lent: lent_s.map(figures).to_vec() }
+    }
+
+    #[test]
+    fn the_worst_repetition_counts() {
+        assert!(runs([Some(0.0), Some(2.0)]).check().ok);
+        let late = runs([Some(0.0), Some(2.05)]).check();
+        assert!(!late.ok && late.measured == Some(2.05));
+        assert!(!runs([Some(0.0), None]).check().ok, "not measured");
+        assert_eq!(runs([Some(9.0), None]).note(), None, "the service alone was in time");
+    }
+
+    #[test]
+    fn a_repetition_in_which_the_service_alone_was_late_says_nothing() {
+        let mut noisy = runs([Some(7.0), Some(1.0)]);
+        noisy.alone[0].latencies.longest_above_s = Some(6.0);
+        assert!(noisy.check().ok && noisy.note().is_some());
+        noisy.alone[1].latencies.longest_above_s = Some(2.1);
+        assert!(noisy.check().is_undecided(), "no repetition is left");
+    }
+}

@@ -1,0 +1,20 @@
+//! Benchmarks: Sidelane's own cost and the overlap it leaves, as ratios and differences of
+//! interleaved runs.
+
+pub mod estimate;
+pub mod gate;
+pub mod guard;
+pub mod hold;
+pub mod hurry;
+mod ladder;
+pub mod lanes;
+pub mod observe;
+pub mod papers;
+pub mod parity;
+mod request_cost;
+pub mod requests;
+pub mod sibling;
+pub mod subject;
+pub mod tail;
+mod theft;
+pub mod workshop;

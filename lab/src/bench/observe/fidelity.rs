@@ -1,0 +1,130 @@
+//! Which samples of a rate are correct: thesis Figures 3.4 and 3.5.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::subject::{Look, Stage};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::tsc;
+use sidelane_observe::observed::Observed;
+use sidelane_observe::period::Period;
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+/// The target's counter goes up once in this many cycles.
+const COUNTED_EVERY: u64 = 1200;
+const PERIODS: [Period; 7] = [
+    Period::Max,
+    Period::Cycles(500),
+    Period::Cycles(1000),
+    Period::Cycles(2500),
+    Period::Cycles(5000),
+    Period::Cycles(20_000),
+    Period::Cycles(200_000),
+];
+/// From this period on the share of kept samples has a bound (Figure 3.4(c)).
+const LONG: u64 = 2500;
+const KEPT_WANTED_PERCENT: f64 = 90.0;
+const TOLERANCE: f64 = 0.01;
+
+pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let target = stage.phases(COUNTED_EVERY)?;
+    let (mut least_kept, mut worst_cpc, mut points) = (None::<Interval>, None::<f64>, Vec::new());
+    for period in PERIODS {
+        let signals = &["counter:phases.done", "cpc"];
+        let mut rounds = Vec::new();
+        let round = |rounds: &mut Vec<Observed>, _: Turn<'_>| {
+            rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?);
+            Ok(())
+        };
+        // At short periods the share of kept samples is shown without a bound, so one round is
+        // enough.
+        let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
+        let judged = |rounds: &Vec<Observed>| match is_long(&period) {
+            true => vec![kept_check(kept(rounds))],
+            false => Vec::new(),
+        };
+        until_decided(&format!("rate, period {period}"), limit, &mut rounds, round, judged)?;
+        let (kept, seen) = (kept(&rounds), rounds.last().context("one round at least")?);
+        result.rows.push(row(&period, seen, kept));
+        points.extend(seen.analysis.periods.percentile(50.0).zip(kept.map(|kept| kept.measured)));
+        if is_long(&period) {
+            least_kept = least_kept.map_or(kept, |least| kept.map(|kept| least.min(kept)));
+        }
+        worst_cpc = rounds.iter().map(worst_of).chain(worst_cpc).reduce(f64::max);
+    }
+    result.checks.push(kept_check(least_kept));
+    // A spread's smallest and largest values are exact.
+    let wanted = TOLERANCE * 100.0 + 1e-9;
+    let name = "kept samples: CPC furthest from 1";
+    result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
+    result.multiples.push(picture(points));
+    Ok(())
+}
+
+/// A counter with steps that the correction takes for an error at the shortest period with a bound.
+pub(super) fn coarse_cycles() -> Option<Note> {
+    let step = tsc::step();
+    (step as f64 > TOLERANCE * LONG as f64).then_some(Note::CoarseCycles { step, period: LONG })
+}
+
+/// The share of kept samples, in percent.
+fn kept(rounds: &[Observed]) -> Option<Interval> {
+    of_median(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
+}
+
+fn kept_check(kept: Option<Interval>) -> Check {
+    let name = format!("kept by double-time error correction, periods from {LONG} cycles");
+    Check::interval_at_least(name, kept, KEPT_WANTED_PERCENT, Unit::Percent)
+}
+
+fn is_long(period: &Period) -> bool {
+    matches!(period, Period::Cycles(cycles) if *cycles >= LONG)
+}
+
+fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
+    let analysis = &seen.analysis;
+    let mut row = Row::new(format!("rate, period {period}"));
+    for (key, percent) in [("period_p1_cycles", 1.0), ("period_p50_cycles", 50.0), ("period_p99_cycles", 99.0)] {
+        row.put(key, analysis.periods.percentile(percent));
+    }
+    row.put("gap_p50_cycles", analysis.gaps.percentile(50.0)).put("gap_p99_cycles", analysis.gaps.percentile(99.0));
+    row.put("kept_percent", kept.map(|kept| kept.measured));
+    row.put("all_cpc_min_ratio", analysis.cpc.min()).put("all_cpc_max_ratio", analysis.cpc.max());
+    let kept = analysis.rate("cpc").map(|cpc| &cpc.kept);
+    row.put("kept_cpc_min_ratio", kept.and_then(|kept| kept.min()));
+    row.put("kept_cpc_max_ratio", kept.and_then(|kept| kept.max()));
+    row
+}
+
+/// The largest distance of a kept sample's CPC from 1.
+fn worst_of(seen: &Observed) -> f64 {
+    let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
+    let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
+    // Without kept samples there is no distance; another check requires that samples are kept.
+    ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
+}
+
+fn picture(points: Vec<(f64, f64)>) -> Multiples {
+    Multiples {
+        title: "Samples kept".into(),
+        caption:
+            "By the median period, in the thesis's Figure 3.4(c) 50 % or less at the highest rate and 90 % and more \
+                  from 2500 cycles on."
+                .into(),
+        across: "period".into(),
+        across_unit: Unit::Cycles,
+        panels: vec![Panel {
+            title: "kept".into(),
+            unit: Unit::Percent,
+            scale: ScaleKind::Linear,
+            up_to: Some(100.0),
+            limit: None,
+            lines: vec![Line { setting: "here".into(), points }],
+        }],
+        columns: 1,
+    }
+}

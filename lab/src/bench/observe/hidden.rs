@@ -1,0 +1,110 @@
+//! What slow sampling hides: thesis Figure 3.1, with a program whose speed changes every few
+//! microseconds.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::subject::{Look, Stage};
+use sidelane_observe::observed::Observed;
+use sidelane_observe::period::Period;
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+/// Length of a phase of the target: at least two samples at the highest rate are in each.
+const PHASE_CYCLES: u64 = 20_000;
+const RATES: [(&str, Period); 3] = [
+    ("1 kHz", Period::Time(Duration::from_millis(1))),
+    ("100 kHz", Period::Time(Duration::from_micros(10))),
+    ("2500 cycles", Period::Cycles(2500)),
+];
+/// At 1 kHz the middle 80 % of samples span at most this share of their span at the highest rate.
+const HIDDEN_RATIO: f64 = 0.2;
+
+pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let target = stage.bursts(PHASE_CYCLES)?;
+    let mut rounds = Vec::new();
+    let round = |rounds: &mut Vec<Vec<Observed>>, _: Turn<'_>| {
+        let signals = &["tag:bursts.phase", "counter:bursts.done"];
+        let look = |period| stage.observe(&target, &Look { signals, progress: None, period, length });
+        rounds.push(RATES.into_iter().map(|(_, period)| look(period)).collect::<Result<_>>()?);
+        Ok(())
+    };
+    until_decided("slow sampling", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
+    result.checks.push(check(&rounds));
+    // The last round is shown, not an average of several.
+    let shown = rounds.last().into_iter().flatten();
+    for ((name, _), seen) in RATES.iter().zip(shown.clone()) {
+        result.rows.push(row(name, seen));
+    }
+    result.multiples.push(picture(RATES.iter().zip(shown).map(|((name, _), seen)| line(name, seen)).collect()));
+    Ok(())
+}
+
+/// How much of the spread at the highest rate is visible at the lowest. Rounds are left out in
+/// which the target stood still in a tenth of the samples: another program was on its lane.
+fn check(rounds: &[Vec<Observed>]) -> Check {
+    let width = |seen: &Observed| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
+    let ratio = |round: &Vec<Observed>| {
+        let slow = round.first().filter(|slow| percentile_per_s(slow, 10.0) > Some(0.0))?;
+        Some(width(slow)? / width(round.last()?)?)
+    };
+    let hidden = of_median(rounds.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()));
+    let name = "bursts: spread seen at 1 kHz over that seen every 2500 cycles";
+    Check::interval_at_most(name, hidden, HIDDEN_RATIO, Unit::Ratio)
+}
+
+fn percentile_per_s(seen: &Observed, percent: f64) -> Option<f64> {
+    seen.analysis.rates[0].kept.percentile(percent).map(|rate| per_s(seen, rate))
+}
+
+/// A value per cycle, converted to one per second.
+fn per_s(seen: &Observed, rate: f64) -> f64 {
+    rate * seen.clock.cycles_per_ns * 1e9
+}
+
+fn row(name: &str, seen: &Observed) -> Row {
+    let mut row = Row::new(format!("speed of bursts, sampled at {name}"));
+    for (key, percent) in [("p10_per_s", 10.0), ("p50_per_s", 50.0), ("p90_per_s", 90.0)] {
+        row.put(key, percentile_per_s(seen, percent));
+    }
+    for (key, phase) in [("fast_mean_per_s", 0), ("slow_mean_per_s", 1)] {
+        row.put(key, mean_of(seen, phase).map(|rate| per_s(seen, rate)));
+    }
+    row
+}
+
+fn line(name: &str, seen: &Observed) -> Line {
+    let points = (1..100).filter_map(|percent| Some((f64::from(percent), percentile_per_s(seen, percent.into())?)));
+    Line { setting: name.into(), points: points.collect() }
+}
+
+/// The mean speed in one phase.
+fn mean_of(seen: &Observed, phase: u64) -> Option<f64> {
+    let hottest = seen.analysis.tags[0].hottest();
+    let (_, rates) = hottest.into_iter().find(|(seen, _)| seen.value == phase)?;
+    rates[0].mean()
+}
+
+fn picture(lines: Vec<Line>) -> Multiples {
+    Multiples {
+        title: "What slow sampling hides".into(),
+        caption:
+            "The same program, whose speed changes every 20 000 cycles, at three rates: the speed that so many percent \
+                  of the samples do not exceed. The thesis's Figure 3.1(b) shows the same of a program's IPC."
+                .into(),
+        across: "samples".into(),
+        across_unit: Unit::Percent,
+        panels: vec![Panel {
+            title: "speed".into(),
+            unit: Unit::PerS,
+            scale: ScaleKind::Linear,
+            up_to: None,
+            limit: None,
+            lines,
+        }],
+        columns: 1,
+    }
+}

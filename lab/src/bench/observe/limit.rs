@@ -1,0 +1,90 @@
+//! How close the observer's reading of one tag at the highest rate comes to the physical limit.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::subject::{Look, Stage};
+use sidelane_host::median::median;
+use sidelane_observe::period::Period;
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+/// Cycles from one store of the tag to the next.
+const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];
+const SLICE: Duration = Duration::from_millis(150);
+/// Limit of our turn's length divided by that of the bare loop.
+const LIMIT_RATIO: f64 = 1.2;
+/// The thesis's period for a tag on another core (section 3.6.1) that does not change all the time.
+const LIMIT_CYCLES: f64 = 30.0;
+const SELDOM: u64 = 1000;
+
+/// Cycles per read, in turns on the same target.
+#[derive(Default)]
+struct Turns {
+    ours: Vec<f64>,
+    bare: Vec<f64>,
+}
+
+pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let (mut worst_ratio, mut worst_cycles) = (None, None);
+    for every in WRITTEN_EVERY {
+        let turns = in_turns(stage, every, limit)?;
+        let mut row = Row::new(format!("one tag, written every {every} cycles"));
+        row.put("ours_per_read_cycles", turns.cycles().map(|cycles| cycles.measured));
+        row.put("bare_per_read_cycles", median(turns.bare.iter().copied()));
+        row.put("over_bare_ratio", turns.ratio().map(|ratio| ratio.measured));
+        result.rows.push(row);
+        if every >= SELDOM {
+            worst_ratio = larger(worst_ratio, turns.ratio());
+            worst_cycles = larger(worst_cycles, turns.cycles());
+        }
+    }
+    result.checks.extend(checks(worst_ratio, worst_cycles));
+    Ok(())
+}
+
+fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
+    let most = Check::interval_at_most;
+    [
+        most("one tag: our period over a bare loop's", ratio, LIMIT_RATIO, Unit::Ratio),
+        most("one tag: period where it changes seldom", cycles, LIMIT_CYCLES, Unit::Cycles),
+    ]
+}
+
+/// Our loop and the bare loop, in turns on the same target.
+fn in_turns(stage: &Stage, every: u64, limit: Limit) -> Result<Turns> {
+    let target = stage.phases(every)?;
+    let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
+    let mut turns = Turns::default();
+    let round = |turns: &mut Turns, _: Turn<'_>| {
+        let seen = stage.observe(&target, &look)?;
+        turns.ours.push(seen.analysis.periods.mean().context("nothing was read")?);
+        turns.bare.push(stage.bare(&target, "phases.phase", SLICE)?);
+        Ok(())
+    };
+    let judged = |turns: &Turns| match every >= SELDOM {
+        true => checks(turns.ratio(), turns.cycles()).to_vec(),
+        false => Vec::new(),
+    };
+    until_decided(&format!("one tag, written every {every} cycles"), limit, &mut turns, round, judged)?;
+    Ok(turns)
+}
+
+impl Turns {
+    fn ratio(&self) -> Option<Interval> {
+        of_median(self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare))
+    }
+
+    fn cycles(&self) -> Option<Interval> {
+        of_median(self.ours.iter().copied())
+    }
+}
+
+fn larger(a: Option<Interval>, b: Option<Interval>) -> Option<Interval> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,71 @@
+//! `sidelane-lab bench observe`: the evaluation of SHIM (thesis chapter 3), on this machine.
+//!
+//! - how close reading one tag comes to the physical limit, a bare loop in C on the same tag;
+//! - which samples of a rate are correct, by period: Figures 3.4 and 3.5;
+//! - the cost for a target on another core: Figures 3.7(a) and 3.9;
+//! - what slow sampling hides: Figure 3.1;
+//! - how soon a JVM's pause is observed;
+//! - and a comparison with `perf record`.
+
+mod fidelity;
+mod hidden;
+mod limit;
+mod overhead;
+mod pause;
+mod profiler;
+mod subject;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use self::subject::Stage;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::topology::Topology;
+use sidelane_report::ResultFile;
+use sidelane_stats::rounds::{Limit, Patience};
+
+/// Rounds of each part, and the limit of further rounds.
+const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
+
+/// Measures everything, the target on the first lane of the pair and the observer on the second.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let target = pair.request_lanes.first().context("a pair has a first lane")?;
+    let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
+    let stage = Stage::set(target, observer)?;
+    let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
+    let length = Duration::from_millis(if patience.quick { 200 } else { 1000 });
+    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
+    limit::measure(&stage, limit, &mut result).context("one tag")?;
+    fidelity::measure(&stage, length, limit, &mut result).context("rates")?;
+    overhead::measure(&stage, length, limit, &mut result).context("overhead")?;
+    hidden::measure(&stage, length, limit, &mut result).context("slow sampling")?;
+    profiler::measure(&stage, limit, &mut result).context("perf record")?;
+    pause::measure(&stage, limit, &mut result).context("pauses of a JVM")?;
+    if !result.machine.pmu {
+        result.notes.push(Note::NoHardwareCounters.to_string());
+    }
+    result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
+    machine::note_stolen(&mut result.machine);
+    patience.advise(&mut result, limit.rounds);
+    Ok(result)
+}
+
+fn settings(lanes: &str) -> Map<String, Value> {
+    let mut settings = Map::new();
+    settings.insert("title".into(), json!("Sidelane bench observe"));
+    settings.insert(
+        "explanation".into(),
+        json!([
+            "Programs that emit a tag and a counter run on one lane, an observer on another one. Cycles are those of the \
+             time stamp counter. Slowdowns are of pairs of windows with and without an observer.",
+        ]),
+    );
+    settings.insert("lanes".into(), json!(lanes));
+    settings
+}

@@ -1,0 +1,86 @@
+//! The cost of being observed for a target on another core: thesis Figures 3.7(a) and 3.9.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::subject::{Look, Stage};
+use sidelane_host::median::median;
+use sidelane_observe::period::Period;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+/// The producer's periods: from one store to the next.
+const WRITTEN_EVERY: [u64; 4] = [50, 200, 1200, 5000];
+/// The consumer's periods.
+const PERIODS: [Period; 4] = [Period::Max, Period::Cycles(400), Period::Cycles(1200), Period::Cycles(10_000)];
+/// At this period a target that stores its tag in its inner loop has a bound on its slowdown.
+const MODERATE: Period = Period::Cycles(1200);
+const SLOWDOWN_LIMIT_PERCENT: f64 = 2.0;
+/// The store period of a busy inner loop.
+const INNER_LOOP: u64 = 200;
+/// At least three pairs in a round.
+const CHECKED: Duration = Duration::from_millis(800);
+
+pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    for every in WRITTEN_EVERY {
+        for period in PERIODS {
+            if every == INNER_LOOP && period == MODERATE {
+                checked(stage, limit, result)?;
+                continue;
+            }
+            let mut rounds = Rounds::default();
+            rounds.take(stage, every, period, length)?;
+            result.rows.push(rounds.row(every, period));
+        }
+    }
+    Ok(())
+}
+
+/// The combination with a bound.
+fn checked(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
+    let check = |rounds: &Rounds| {
+        let slowdown = of_median(rounds.slowdown_percent.iter().copied());
+        Check::interval_at_most(name.clone(), slowdown, SLOWDOWN_LIMIT_PERCENT, Unit::Percent)
+    };
+    let mut rounds = Rounds::default();
+    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(stage, INNER_LOOP, MODERATE, CHECKED);
+    until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
+    result.checks.push(check(&rounds));
+    result.rows.push(rounds.row(INNER_LOOP, MODERATE));
+    Ok(())
+}
+
+/// The rounds of one target and period.
+#[derive(Default)]
+struct Rounds {
+    slowdown_percent: Vec<f64>,
+    pairs: u64,
+    sampled_mean_cycles: Vec<f64>,
+    seen_changes_per_s: Vec<f64>,
+}
+
+impl Rounds {
+    fn take(&mut self, stage: &Stage, every: u64, period: Period, length: Duration) -> Result<()> {
+        let target = stage.phases(every)?;
+        let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
+        let seen = stage.observe(&target, &look)?;
+        self.slowdown_percent.extend(seen.slowdown.as_ref().and_then(|slowdown| slowdown.percent));
+        self.pairs += seen.slowdown.as_ref().map_or(0, |slowdown| slowdown.pairs);
+        self.sampled_mean_cycles.extend(seen.analysis.periods.mean());
+        let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turns()).sum();
+        self.seen_changes_per_s.push(turns as f64 / seen.wall_s);
+        Ok(())
+    }
+
+    fn row(&self, every: u64, period: Period) -> Row {
+        let mut row = Row::new(format!("tag written every {every} cycles, sampled at {period}"));
+        row.put("slowdown_percent", median(self.slowdown_percent.iter().copied()));
+        row.put("pairs_count", self.pairs as f64);
+        row.put("sampled_mean_cycles", median(self.sampled_mean_cycles.iter().copied()));
+        row.put("seen_changes_per_s", median(self.seen_changes_per_s.iter().copied()));
+        row
+    }
+}

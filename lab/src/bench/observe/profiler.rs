@@ -1,0 +1,132 @@
+//! A comparison with `perf record` at its highest rate, on the same target in the same run.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::subject::{Look, Running, Stage};
+use sidelane_channels::Reader;
+use sidelane_channels::app::Emitted;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_host::tsc::Clock;
+use sidelane_observe::period::Period;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+const SLICE: Duration = Duration::from_millis(500);
+const WRITTEN_EVERY: u64 = 1200;
+/// Our period must be shorter by this factor.
+const FINER_WANTED: f64 = 500.0;
+/// Slowdowns that differ by less are equal.
+const NOISE_PERCENT: f64 = 0.5;
+
+/// One profiler's figures, one value a round.
+#[derive(Default)]
+struct Rounds {
+    period_cycles: Vec<f64>,
+    slowdown_percent: Vec<f64>,
+}
+
+/// Both profilers, in turns.
+#[derive(Default)]
+struct Turns {
+    ours: Rounds,
+    perf: Rounds,
+}
+
+pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
+        result.notes.push(Note::NoPerf.to_string());
+        return Ok(());
+    }
+    let clock = Clock::calibrate();
+    let target = stage.phases(WRITTEN_EVERY)?;
+    let mut turns = Turns::default();
+    let round = |turns: &mut Turns, _: Turn<'_>| turns.take(stage, &target, &clock);
+    until_decided("perf record", limit, &mut turns, round, Turns::checks)?;
+    result.checks.extend(turns.checks());
+    result.rows.extend([
+        turns.ours.row("observer, one tag at the highest rate"),
+        turns.perf.row("perf record at its highest rate"),
+    ]);
+    Ok(())
+}
+
+impl Turns {
+    fn take(&mut self, stage: &Stage, target: &Running, clock: &Clock) -> Result<()> {
+        let without = progress(target, || {
+            std::thread::sleep(SLICE);
+            Ok(())
+        })?;
+        let mut samples = 0;
+        let with_perf = progress(target, || record(stage, target).map(|counted| samples = counted))?;
+        self.perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
+        self.perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
+        let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
+        let mut period = None;
+        let with_ours =
+            progress(target, || stage.observe(target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
+        self.ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
+        self.ours.period_cycles.push(period.context("nothing was read")?);
+        Ok(())
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let pairs = |of: fn(&Rounds) -> &Vec<f64>| of(&self.perf).iter().zip(of(&self.ours));
+        let finer = of_median(pairs(|rounds| &rounds.period_cycles).map(|(perf, ours)| perf / ours));
+        let more = of_median(pairs(|rounds| &rounds.slowdown_percent).map(|(perf, ours)| ours - perf));
+        vec![
+            Check::interval_at_least("period finer than perf record's, times", finer, FINER_WANTED, Unit::Ratio),
+            Check::interval_at_most(
+                "slowdown beyond perf record's, median of pairs",
+                more,
+                NOISE_PERCENT,
+                Unit::Percent,
+            ),
+        ]
+    }
+}
+
+impl Rounds {
+    fn row(self, name: &str) -> Row {
+        let mut row = Row::new(name);
+        row.put("period_cycles", median(self.period_cycles)).put("slowdown_percent", median(self.slowdown_percent));
+        row
+    }
+}
+
+/// The target's progress per second while `work` runs.
+fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let emitted = Emitted::find(target.pid()).pop().context("the target has ended")?;
+    let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
+    let Reader::Word(done) = channel.reader else { unreachable!("an emitted counter is a word") };
+    let (began, before) = (Instant::now(), done.read());
+    work()?;
+    Ok((done.read() - before) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The number of samples that perf took of the target.
+fn record(stage: &Stage, target: &Running) -> Result<u64> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("perf.data");
+    let length = SLICE.as_secs_f64().to_string();
+    let mut perf = Command::new("taskset");
+    perf.args(["-c", &stage.observer_cpu.to_string(), "perf", "record", "-F", "max", "-o"]).arg(&file);
+    perf.args(["-p", &target.pid().to_string(), "--", "sleep", &length]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = perf.status().context("cannot run perf record")?;
+    anyhow::ensure!(status.success(), "perf record failed: {status}; try it by hand");
+    samples_in(&file)
+}
+
+fn samples_in(file: &Path) -> Result<u64> {
+    let mut script = Command::new("perf");
+    script.args(["script", "-F", "ip", "-i"]).arg(file).stderr(Stdio::null());
+    let output = script.output().context("cannot run perf script")?;
+    let _ = fs::remove_file(file);
+    Ok(output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count() as u64)
+}

@@ -1,0 +1,110 @@
+//! The runs of Holmes' figures, and the numbers that statements take from them.
+
+use sidelane_sim::Outcome;
+use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
+
+/// The key under which a run has the name of its workload.
+const WORKLOAD: &str = "case";
+
+/// The stores, each with YCSB's workloads.
+pub(super) const STORES: [&str; 4] = ["redis", "rocksdb", "wiredtiger", "memcached"];
+
+/// Its queries do not suffer from siblings (§6.2).
+pub(super) const INSENSITIVE: &str = "wiredtiger-e";
+
+/// A number of one service.
+pub(super) type Number = fn(&ServiceFigures) -> f64;
+
+pub(super) fn mean_ns(service: &ServiceFigures) -> f64 {
+    service.whole.mean_ns
+}
+
+pub(super) fn p99_ns(service: &ServiceFigures) -> f64 {
+    service.whole.p99_ns as f64
+}
+
+/// All results of a scenario.
+#[derive(Default)]
+pub struct Evidence {
+    pub(super) outcomes: Vec<Outcome<MachineFigures>>,
+}
+
+impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+    fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
+        Self { outcomes }
+    }
+}
+
+impl Evidence {
+    /// The runs of one setting, by workload.
+    pub(super) fn of<'s>(&self, setting: &'s str) -> impl Iterator<Item = (&str, &MachineFigures)> + use<'_, 's> {
+        let own = self.outcomes.iter().filter(move |outcome| outcome.setting == setting);
+        own.filter_map(|outcome| Some((outcome.text(WORKLOAD)?, &outcome.figures)))
+    }
+
+    /// One run.
+    pub(super) fn one(&self, workload: &str, setting: &str) -> Option<&MachineFigures> {
+        self.of(setting).find(|(of, _)| *of == workload).map(|(_, figures)| figures)
+    }
+
+    /// A number of the service under one setting, divided by that under another.
+    pub(super) fn ratio(&self, workload: &str, (own, other): (&str, &str), number: Number) -> Option<f64> {
+        let of = |setting| Some(number(self.one(workload, setting)?.services.first()?));
+        Some(of(own)? / of(other)?)
+    }
+
+    /// The same of all workloads. `None` without any.
+    pub(super) fn ratios(&self, settings: (&str, &str), number: Number) -> Option<Vec<(&str, f64)>> {
+        let ratio = |(workload, _)| Some((workload, self.ratio(workload, settings, number)?));
+        let ratios: Vec<(&str, f64)> = self.of(settings.0).map(ratio).collect::<Option<_>>()?;
+        (!ratios.is_empty()).then_some(ratios)
+    }
+}
+
+/// The number in the middle; of an even count the lower of the two.
+pub(super) fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use sidelane_sim::machine::figures::LatencyFigures;
+    use sidelane_sim::scenario::PointValue;
+
+    use super::*;
+
+    /// A run of a workload, whose latencies all are `times` what they are alone.
+    pub(in crate::bench::papers::holmes) fn run(workload: &str, setting: &str, times: f64) -> Outcome<MachineFigures> {
+        let ns = |us: f64| (us * times * 1e3) as u64;
+        let whole = LatencyFigures {
+            count: 1000,
+            mean_ns: 60e3 * times,
+            p50_ns: ns(50.0),
+            p90_ns: ns(136.0),
+            p99_ns: ns(300.0),
+            max_ns: ns(900.0),
+        };
+        let service =
+            ServiceFigures { whole, violations: Some(0.1 * times), vpi: Some(28.0 * times), ..Default::default() };
+        let figures = MachineFigures { services: vec![service], ..MachineFigures::default() };
+        let at = vec![(WORKLOAD.to_owned(), PointValue::Text(workload.to_owned()))];
+        Outcome { at, setting: setting.to_owned(), figures, fleet: None }
+    }
+
+    #[test]
+    fn ratios_are_of_one_workload_and_none_may_be_missing() {
+        let mut evidence = Evidence { outcomes: vec![run("a", "alone", 1.0), run("a", "holmes", 1.5)] };
+        assert_eq!(evidence.ratio("a", ("holmes", "alone"), mean_ns), Some(1.5));
+        assert_eq!(evidence.ratios(("holmes", "alone"), mean_ns), Some(vec![("a", 1.5)]));
+        evidence.outcomes.push(run("b", "holmes", 2.0));
+        assert_eq!(evidence.ratios(("holmes", "alone"), mean_ns), None);
+    }
+
+    #[test]
+    fn the_median_is_one_of_them() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.0));
+    }
+}

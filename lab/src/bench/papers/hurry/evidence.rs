@@ -1,0 +1,133 @@
+//! The runs of Hurry-up's figures, and the numbers that statements take from them.
+
+use sidelane_sim::Outcome;
+use sidelane_sim::machine::figures::MachineFigures;
+
+use crate::bench::papers::evidence::most;
+
+/// The keys of the load and of what a move costs.
+const RATE: &str = "service.0.arrivals.rate_per_s";
+const MOVE_US: &str = "machine.migration_us";
+
+/// A number of one run.
+pub(super) type Number = fn(&MachineFigures) -> f64;
+
+/// NaN without a service, since then nothing was measured.
+pub(super) fn p90_ms(figures: &MachineFigures) -> f64 {
+    figures.services.first().map_or(f64::NAN, |service| service.whole.p90_ns as f64 / 1e6)
+}
+
+pub(super) fn worst_ms(figures: &MachineFigures) -> f64 {
+    figures.services.first().map_or(f64::NAN, |service| service.whole.max_ns as f64 / 1e6)
+}
+
+/// NaN of a run that took no time.
+pub(super) fn watts(figures: &MachineFigures) -> f64 {
+    figures.energy_j / (figures.elapsed_ns as f64 / 1e9)
+}
+
+/// All results of a scenario.
+#[derive(Default)]
+pub struct Evidence {
+    pub(super) outcomes: Vec<Outcome<MachineFigures>>,
+}
+
+impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+    fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
+        Self { outcomes }
+    }
+}
+
+impl Evidence {
+    /// The runs of a setting at what a move costs, if that was swept: the load, and a number.
+    pub(super) fn line(&self, setting: &str, move_us: Option<f64>, number: Number) -> Vec<(f64, f64)> {
+        let own = self.outcomes.iter().filter(|outcome| outcome.setting == setting);
+        let own = own.filter(|outcome| outcome.number(MOVE_US) == move_us);
+        own.filter_map(|outcome| Some((outcome.number(RATE)?, number(&outcome.figures)))).collect()
+    }
+
+    /// The number at one load.
+    pub(super) fn at(&self, setting: &str, load: f64, number: Number) -> Option<f64> {
+        self.line(setting, None, number).into_iter().find(|(at, _)| *at == load).map(|(_, number)| number)
+    }
+
+    /// By load, the number under one setting divided by that under another. `None` if one is missing.
+    pub(super) fn ratios(&self, own: &str, other: &str, number: Number) -> Option<Vec<f64>> {
+        let own = self.line(own, None, number);
+        let ratio = |(load, own): &(f64, f64)| Some(own / self.at(other, *load, number)?);
+        own.iter().map(ratio).collect::<Option<Vec<f64>>>().filter(|ratios| !ratios.is_empty())
+    }
+
+    /// What was swept of what a move costs.
+    pub(super) fn moves_us(&self) -> Vec<Option<f64>> {
+        let mut all: Vec<_> = self.outcomes.iter().map(|outcome| outcome.number(MOVE_US)).collect();
+        all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
+        all.dedup();
+        all
+    }
+
+    /// The settings whose names begin so, in the order of the scenario.
+    pub(super) fn settings(&self, prefix: &str) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for outcome in self.outcomes.iter().filter(|outcome| outcome.setting.starts_with(prefix)) {
+            if !names.contains(&outcome.setting.as_str()) {
+                names.push(&outcome.setting);
+            }
+        }
+        names
+    }
+}
+
+/// By how many percent the mean of these ratios is below 1.
+pub(super) fn mean_gain_percent(ratios: &[f64]) -> f64 {
+    100.0 * (1.0 - ratios.iter().sum::<f64>() / ratios.len() as f64)
+}
+
+/// The most of many that may be missing.
+pub(super) fn most_of(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    most(numbers.collect::<Option<Vec<f64>>>()?)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use sidelane_sim::machine::figures::{LatencyFigures, ServiceFigures};
+    use sidelane_sim::scenario::PointValue;
+
+    use super::*;
+
+    /// A run with this p90 in milliseconds and this power; the worst case is four times as late.
+    pub(in crate::bench::papers::hurry) fn run(
+        setting: &str,
+        (rate_per_s, move_us): (f64, Option<f64>),
+        p90_ms: f64,
+        watts: f64,
+    ) -> Outcome<MachineFigures> {
+        let ns = (p90_ms * 1e6) as u64;
+        let whole = LatencyFigures { p90_ns: ns, max_ns: 4 * ns, ..Default::default() };
+        let services = vec![ServiceFigures { whole, ..Default::default() }];
+        let figures = MachineFigures { services, energy_j: watts, elapsed_ns: 1_000_000_000, ..Default::default() };
+        let rate = (RATE.to_owned(), PointValue::Number(rate_per_s));
+        let cost = move_us.map(|us| (MOVE_US.to_owned(), PointValue::Number(us)));
+        Outcome { at: [rate].into_iter().chain(cost).collect(), setting: setting.to_owned(), figures, fleet: None }
+    }
+
+    #[test]
+    fn ratios_are_of_one_load_and_none_may_be_missing() {
+        let mut evidence =
+            Evidence { outcomes: vec![run("a", (5.0, None), 50.0, 1.0), run("b", (5.0, None), 100.0, 2.0)] };
+        assert_eq!(evidence.ratios("a", "b", p90_ms), Some(vec![0.5]));
+        assert_eq!((evidence.at("b", 5.0, watts), evidence.at("b", 6.0, watts)), (Some(2.0), None));
+        evidence.outcomes.push(run("a", (6.0, None), 50.0, 1.0));
+        assert_eq!((evidence.ratios("a", "b", p90_ms), evidence.ratios("c", "b", p90_ms)), (None, None));
+        assert_eq!(mean_gain_percent(&[0.5, 0.7]), 40.0);
+    }
+
+    #[test]
+    fn settings_and_costs_are_those_that_ran() {
+        let at = |us| (5.0, Some(us));
+        let runs = [("given 1", at(2.0)), ("given 2", at(1.0)), ("given 1", at(1.0)), ("learnt", at(1.0))];
+        let evidence = Evidence { outcomes: runs.map(|(setting, at)| run(setting, at, 1.0, 1.0)).to_vec() };
+        assert_eq!(evidence.settings("given"), ["given 1", "given 2"]);
+        assert_eq!(evidence.moves_us(), [Some(1.0), Some(2.0)]);
+    }
+}

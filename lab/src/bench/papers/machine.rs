@@ -1,0 +1,59 @@
+//! A figure of a paper on a whole machine: its scenario, and what is said about it.
+
+use sidelane_report::ResultFile;
+use sidelane_sim::machine::figures::MachineFigures;
+use sidelane_sim::{Choices, Outcome, Scenario, ScenarioError};
+
+use super::statement::Statement;
+use sidelane_sim::run::whole;
+
+/// One scenario of whole machines. `E` is what its statements take their numbers from.
+pub(super) struct MachineFigure<E: 'static> {
+    /// Prefix of its rows.
+    pub(super) name: &'static str,
+    /// The scenario's name.
+    pub(super) file: &'static str,
+    pub(super) text: &'static str,
+    pub(super) statements: &'static [&'static [Statement<E>]],
+}
+
+impl<E> MachineFigure<E> {
+    fn statements(&self) -> impl Iterator<Item = &'static Statement<E>> {
+        self.statements.iter().copied().flatten()
+    }
+}
+
+impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
+    /// Runs it, and adds its rows and checks.
+    pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), ScenarioError> {
+        let choices = Choices { seed: None, quick };
+        let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &names_no_file)? else {
+            unreachable!("{} is of whole machines", self.file)
+        };
+        let outcomes = whole::outcomes(&experiment);
+        for row in whole::rows(&experiment, &outcomes) {
+            let name = format!("{}: {}", self.name, row.setting());
+            result.rows.push(row.named(name));
+        }
+        let evidence = E::from(outcomes);
+        result.checks.extend(self.statements().map(|statement| statement.check(&evidence)));
+        Ok(())
+    }
+}
+
+/// For scenarios that name a file, as none of these does.
+pub(super) fn names_no_file(file: &str) -> Result<String, String> {
+    Err(format!("{file}: the bench reads no files"))
+}
+
+/// Checks that no statement holds of nothing, and that all are told apart.
+#[cfg(test)]
+pub(super) fn must_be_sound<E: Default>(figures: &[MachineFigure<E>]) {
+    let statements = figures.iter().flat_map(MachineFigure::statements);
+    let checks: Vec<_> = statements.map(|statement| statement.check(&E::default())).collect();
+    assert!(checks.iter().all(|check| check.measured.is_none()));
+    let mut names: Vec<_> = checks.iter().map(|check| &check.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), checks.len());
+}

@@ -1,0 +1,137 @@
+//! Compares measured with simulated values.
+
+use sidelane_report::{Check, Interval, Row, Unit};
+use sidelane_stats::interval::of_median;
+
+/// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine
+/// (`docs/measured.md`), so a model cannot be more exact than this. Medians over rounds differ by
+/// less.
+const LATENCY_FACTOR: f64 = 1.25;
+/// Share of a lane's time. The kernel's own threads, wake-ups and the agent are not in the model.
+const UTILISATION: f64 = 0.1;
+
+/// The figures that are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) lc_utilisation: f64,
+    /// `None` if batch did not run.
+    pub(super) batch_utilisation: Option<f64>,
+}
+
+/// One setting at one load.
+#[derive(Clone, Debug)]
+pub(super) struct Compared {
+    /// The name, as in `60 %, borrow-idle`.
+    pub(super) name: String,
+    pub(super) load_percent: f64,
+    /// The measurements, by round.
+    pub(super) measured: Vec<Seen>,
+    pub(super) simulated: Seen,
+    /// The client's share of the batch lane, which batch cannot have used; the model has no client.
+    pub(super) client: f64,
+}
+
+impl Compared {
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let simulated = &self.simulated;
+        let latency = |what, measured: fn(&Seen) -> f64, simulated| {
+            let name = format!("{what} at {}: measured over simulated, whichever is more", self.name);
+            let ratio = self.median(|seen| Some(measured(seen))).map(|one| one.apart_from(simulated, factor));
+            Check::interval_at_most(name, ratio, LATENCY_FACTOR, Unit::Ratio)
+        };
+        let lane = |what, measured: fn(&Seen) -> Option<f64>, simulated, limit| {
+            let name = format!("{what} lane at {}: measured less simulated, of its time", self.name);
+            let apart = |one: f64, other: f64| (one - other).abs();
+            let difference = self.median(measured).map(|one| one.apart_from(simulated, apart));
+            Check::interval_at_most(name, difference, limit, Unit::Ratio)
+        };
+        let mut checks = vec![
+            latency("p50", |seen| seen.p50_us, simulated.p50_us),
+            latency("p99", |seen| seen.p99_us, simulated.p99_us),
+            lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
+        ];
+        // Batch has to run on the machine if it runs in the model.
+        let limit = round(UTILISATION + self.client);
+        checks.extend(
+            simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),
+        );
+        checks
+    }
+
+    fn median(&self, figure: impl Fn(&Seen) -> Option<f64>) -> Option<Interval> {
+        of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
+    }
+
+    /// The measured and the simulated row.
+    pub(super) fn rows(&self) -> [Row; 2] {
+        [("measured", &self.medians()), ("simulated", &self.simulated)].map(|(from, seen)| {
+            let mut row = Row::new(format!("{}, {from}", self.name));
+            row.put("load_percent", self.load_percent).put("p50_us", seen.p50_us).put("p99_us", seen.p99_us);
+            row.put("lc_utilisation_ratio", seen.lc_utilisation);
+            row.put("batch_utilisation_ratio", seen.batch_utilisation);
+            row
+        })
+    }
+
+    fn medians(&self) -> Seen {
+        let of = |figure: fn(&Seen) -> Option<f64>| self.median(figure).map(|median| median.measured);
+        Seen {
+            p50_us: of(|seen| Some(seen.p50_us)).unwrap_or(f64::NAN),
+            p99_us: of(|seen| Some(seen.p99_us)).unwrap_or(f64::NAN),
+            lc_utilisation: of(|seen| Some(seen.lc_utilisation)).unwrap_or(f64::NAN),
+            batch_utilisation: of(|seen| seen.batch_utilisation),
+        }
+    }
+}
+
+/// The larger number divided by the smaller one.
+fn factor(one: f64, other: f64) -> f64 {
+    (one / other).max(other / one)
+}
+
+/// A bound rounded to few digits.
+fn round(limit: f64) -> f64 {
+    (limit * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEN: Seen = Seen { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
+
+    fn failing(measured: Seen, simulated: Seen, client: f64) -> Vec<String> {
+        let name = "50 %, borrow-idle".to_owned();
+        let compared = Compared { name, load_percent: 50.0, measured: vec![measured; 6], simulated, client };
+        let checks = compared.checks().into_iter().filter(|check| !check.ok);
+        checks.map(|check| check.name.split(" at").next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn either_may_be_the_larger() {
+        assert_eq!(failing(SEEN, SEEN, 0.0), [""; 0]);
+        let other = Seen { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
+        assert_eq!(failing(other, SEEN, 0.0), ["p50", "p99"]);
+        assert_eq!(failing(SEEN, other, 0.0), ["p50", "p99"]);
+        let busier = Seen { lc_utilisation: 0.65, ..SEEN };
+        assert_eq!(failing(busier, SEEN, 0.0), ["request lane"]);
+        assert_eq!(failing(SEEN, busier, 0.0), ["request lane"]);
+    }
+
+    #[test]
+    fn what_the_client_takes_is_not_batchs_to_have() {
+        let less = Seen { batch_utilisation: Some(0.35), ..SEEN };
+        assert_eq!(failing(less, SEEN, 0.0), ["batch lane"]);
+        assert_eq!(failing(less, SEEN, 0.06), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_agree() {
+        let none = Seen { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
+        assert_eq!(failing(none, SEEN, 0.0), ["p99", "batch lane"]);
+        let alone = Seen { batch_utilisation: None, ..SEEN };
+        assert_eq!(failing(alone, alone, 0.0), [""; 0]);
+    }
+}

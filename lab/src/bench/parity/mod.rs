@@ -1,0 +1,216 @@
+//! `sidelane-lab bench parity SCENARIO`: runs one scenario on the machine and in simulation, and
+//! compares the two.
+//!
+//! The service is the lab's search service, batch the lab's kernel that the scenario names. First
+//! the service's requests are recorded; a scenario with `file = "requests.jsonl"` gets them as its
+//! demand. Then each setting runs on the machine at the model's rate, round by round, until it is
+//! decided whether the medians agree with the model.
+
+mod compare;
+mod model;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Map, Value, json};
+use sidelane_sim::{Choices, Experiment, Model};
+
+use crate::experiment::learn::Experience;
+use crate::experiment::load::{Load, Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::run::Task;
+use crate::experiment::sibling::{Carrier, Sibling};
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, run, search};
+use compare::Compared;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_host::service::Target;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_report::{Check, ResultFile};
+use sidelane_requests::watch;
+use sidelane_requests::watch::WatchOptions;
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+/// The options of `sidelane-lab bench parity`.
+#[derive(Clone, Debug)]
+pub struct ParityOptions {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// Whether to use short runs, as the scenario's `[quick]` says, and the limit of rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// The file name of the recorded requests in a scenario.
+const RECORDED: &str = "requests.jsonl";
+/// For some thousand requests: the model's p99 depends on 1 % of them.
+const RECORD: Duration = Duration::from_secs(22);
+/// Time until the recording starts.
+const RECORD_MARGIN: Duration = Duration::from_secs(1);
+/// Service times do not depend on this load; it is high enough that caches are as warm as in the
+/// runs.
+const RECORD_LOAD: f64 = 0.4;
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
+/// For how long batch is measured with the lane to itself.
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+
+/// Runs the scenario on the machine and in simulation.
+pub fn run(options: &ParityOptions) -> Result<ResultFile> {
+    let place = Place::choose(options.lanes.as_deref())?;
+    let mut stage = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
+    let recorded = record(&stage).context("cannot record the service's requests")?;
+    let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
+    let lanes = stage.beside()?.lanes;
+    let all = experiment.points.iter().flat_map(|point| &point.runs);
+    let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
+    let mut notes = words(&lanes, place, stage.sibling.is_some());
+    notes.extend(left_out.iter().filter_map(|model| Some(left_out_note(model, model::saturated(model)?))));
+    let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
+    let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
+    let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
+    let mut result =
+        ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, stage.sibling.as_ref(), rounds));
+    result.rows = both.compared.iter().flat_map(Compared::rows).collect();
+    result.checks = both.checks();
+    result.notes = written(&both.notes);
+    machine::note_stolen(&mut result.machine);
+    options.patience.advise(&mut result, rounds);
+    Ok(result)
+}
+
+/// The log of the service's requests under load.
+fn record(stage: &Stage) -> Result<String> {
+    let log = stage.scratch.path().join(RECORDED);
+    let watched = WatchOptions { target: Target::Pid(stage.pid), length: RECORD, log: Some(log.clone()) };
+    let run = RECORD - 2 * RECORD_MARGIN;
+    let rhythm = Rhythm {
+        rate_per_s: stage.rate_per_s(RECORD_LOAD),
+        run,
+        warm_up: Duration::ZERO,
+        seed: 1,
+        shape: Shape::Steady,
+    };
+    thread::scope(|scope| -> Result<()> {
+        let watch = scope.spawn(|| watch::run(&watched).map(drop));
+        thread::sleep(RECORD_MARGIN);
+        Load::start(stage, rhythm)?.finish()?;
+        watch.join().map_err(|_| anyhow!("the watch has panicked"))?
+    })?;
+    Ok(fs::read_to_string(log)?)
+}
+
+fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
+    let text = fs::read_to_string(scenario).with_context(|| format!("cannot read {}", scenario.display()))?;
+    let beside = scenario.parent().unwrap_or(Path::new(".")).to_owned();
+    let files = |file: &str| match file {
+        RECORDED => Ok(recorded.to_owned()),
+        file => fs::read_to_string(beside.join(file)).map_err(|why| why.to_string()),
+    };
+    Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
+}
+
+/// One setting at one load, without measurements yet.
+fn compared(model: &Model) -> Compared {
+    Compared {
+        name: name(model),
+        load_percent: 100.0 * model.service.load(),
+        measured: Vec::new(),
+        simulated: model::simulated(model),
+        client: 0.0,
+    }
+}
+
+/// The name, as in `60 %, borrow-idle`.
+fn name(model: &Model) -> String {
+    format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
+}
+
+fn left_out_note(model: &Model, busy: f64) -> Note {
+    let percent = |part: f64| (100.0 * part).round() as u64;
+    Note::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
+}
+
+/// The comparisons of all settings.
+struct Both {
+    compared: Vec<Compared>,
+    notes: BTreeSet<Note>,
+}
+
+impl Both {
+    fn checks(&self) -> Vec<Check> {
+        self.compared.iter().flat_map(Compared::checks).collect()
+    }
+
+    /// Runs each setting once on the machine.
+    fn take_round(&mut self, stage: &mut Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
+        for (model, compared) in models.iter().zip(&mut self.compared) {
+            turn.bar.set_message(compared.name.clone());
+            let real = model::real(model)?;
+            if let Some(sibling) = &mut stage.sibling {
+                sibling.begin(model::slowdown(model)?)?;
+                self.notes.insert(sibling.note());
+            }
+            let stage = &*stage;
+            let batch_alone_per_s = match real.setting.beside {
+                Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, turn.round)?,
+                None => 0.0,
+            };
+            let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
+            let task = Task {
+                stage,
+                rhythm,
+                batch: real.batch,
+                batch_alone_per_s,
+                draw: false,
+                experience: Experience::default(),
+            };
+            let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
+            self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
+            if stage.place.client_on_batch_lane() {
+                compared.client = compared.client.max(figures.latencies.cpu_percent / 100.0);
+            }
+            compared.measured.push(model::seen(&figures, lanes));
+        }
+        Ok(())
+    }
+}
+
+fn settings(
+    options: &ParityOptions,
+    experiment: &Experiment,
+    sibling: Option<&Sibling>,
+    rounds: u64,
+) -> Map<String, Value> {
+    let settings = json!({
+        "title": experiment.title,
+        "explanation": experiment.explanation,
+        "scenario": options.scenario.display().to_string(),
+        "sibling": sibling.map(Sibling::title),
+        "rounds_count": rounds,
+        "quick": options.patience.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+fn words(lanes: &Lanes, place: Place, emulated: bool) -> BTreeSet<Note> {
+    let mut notes = BTreeSet::from([Note::SimulatedRows]);
+    if lanes.kind == PairKind::Declared && !emulated {
+        notes.insert(Note::PairWithoutSlowdown);
+    }
+    if place.client_on_batch_lane() {
+        notes.insert(Note::ClientWidensBound);
+    }
+    notes
+}

@@ -1,0 +1,169 @@
+//! Converts a model to a real run, and both results to comparable figures.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::{self, PolicyKind};
+use sidelane_sim::arrivals::Arrivals;
+use sidelane_sim::model::{Beside, Budget, Decider, Job, Until};
+use sidelane_sim::smt::NAP;
+use sidelane_sim::{Model, sweep};
+
+use super::compare::Seen;
+use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::run;
+use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Slowdown;
+use sidelane_host::topology::Lanes;
+
+/// A simulated run is this many times as long as a measured one, so that its random error adds
+/// little to a comparison.
+const TIMES: u64 = 50;
+
+/// A queue at a lane that is busier than this takes longer to settle than a run lasts: its mean
+/// length is proportional to 1 ÷ (1 − busy)², and so is the effect of a few percent of the
+/// machine's speed.
+pub(super) const BUSY_MOST: f64 = 0.85;
+
+/// A model's settings for a run on the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Real<'m> {
+    pub(super) setting: Setting,
+    /// The lab's kernel.
+    pub(super) batch: &'m str,
+    pub(super) rhythm: Rhythm,
+}
+
+/// # Errors
+///
+/// If the model has parts that the lab cannot run.
+pub(super) fn real(model: &Model) -> Result<Real<'_>> {
+    let (Arrivals::Poisson { gap_ns }, Until::Time(run_ns)) = (&model.service.arrivals, model.until) else {
+        bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
+    };
+    if model.service.workers != 1 || model.machine.lanes_per_core != 2 {
+        bail!("for real there is only one worker on a pair of lanes: workers = 1, lanes_per_core = 2");
+    }
+    let rhythm = Rhythm {
+        rate_per_s: 1e9 / gap_ns,
+        run: Duration::from_nanos(run_ns),
+        warm_up: Duration::from_nanos(model.warm_up_ns),
+        seed: 1,
+        shape: Shape::Steady,
+    };
+    let batch = match &model.batch[..] {
+        [job] => job.name.as_str(),
+        _ => bail!("for real there is one batch job, the lab's kernel of that name: loop, matrix, flush or zstd"),
+    };
+    Ok(Real { setting: setting(model)?, batch, rhythm })
+}
+
+/// The lanes' slowdown in the model, for an emulated sibling with the same slowdown.
+pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
+    let (service, smt) = (model.service.class, &model.smt);
+    let batch = model.batch.first().and_then(Job::class).context("for real there is one batch job")?;
+    Ok(Slowdown {
+        service: smt.slowdown(service, batch),
+        batch: smt.slowdown(batch, service),
+        nap: smt.slowdown(service, NAP),
+    })
+}
+
+fn setting(model: &Model) -> Result<Setting> {
+    let name = &model.setting.name;
+    Ok(match model.setting.beside {
+        Beside::Nothing => Setting::ALONE,
+        Beside::Unmanaged => Setting::UNMANAGED,
+        Beside::Lent(lending) => match (lending.by, lending.budget) {
+            (Decider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
+            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, borrow::Budget::Given(ns)),
+            _ => bail!("for real {name} needs a budget_ms"),
+        },
+    })
+}
+
+/// The measured figures.
+pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
+    let books = figures.beside.as_ref().map(|beside| &beside.books);
+    Seen {
+        p50_us: figures.p50_us(),
+        p99_us: figures.p99_us(),
+        lc_utilisation: figures.lc_utilisation,
+        batch_utilisation: books.map(|books| books.batch_ns(lanes) as f64 / books.at_ns.max(1) as f64),
+    }
+}
+
+/// The request lane's utilisation in the model, if it is so high that there is no steady state to
+/// compare. It assumes batch beside every request, each of which takes that many times as long.
+pub(super) fn saturated(model: &Model) -> Option<f64> {
+    let unmanaged = matches!(model.setting.beside, Beside::Unmanaged);
+    let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
+    let busy = model.service.load() * model.smt.slowdown(model.service.class, batch);
+    (busy >= BUSY_MOST).then_some(busy)
+}
+
+/// The simulated figures.
+pub(super) fn simulated(model: &Model) -> Seen {
+    let until = match model.until {
+        Until::Time(ns) => Until::Time(ns * TIMES),
+        requests => requests,
+    };
+    let figures = sweep::run_machine(&Model { until, ..model.clone() });
+    Seen {
+        p50_us: figures.p50_ns as f64 / 1e3,
+        p99_us: figures.p99_ns as f64 / 1e3,
+        lc_utilisation: figures.lc_utilisation,
+        batch_utilisation: (model.batch_lanes() > 0).then_some(figures.batch_utilisation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::{Choices, Experiment};
+
+    use super::*;
+
+    const SCENARIO: &str = include_str!("../../../scenarios/parity.toml");
+
+    /// Requests of a millisecond, in the format of the recording.
+    fn recorded(_: &str) -> Result<String, String> {
+        Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
+    }
+
+    fn models(text: &str) -> Vec<Model> {
+        let experiment = Experiment::parse("parity.toml", text, Choices::default(), &recorded).unwrap();
+        experiment.points.into_iter().flat_map(|point| point.runs).collect()
+    }
+
+    #[test]
+    fn the_scenario_runs_for_real() {
+        let models = models(SCENARIO);
+        let names: Vec<_> = models.iter().map(|model| real(model).unwrap().setting.name).collect();
+        assert_eq!(names, [["alone", "unmanaged", "borrow_idle"]; 2].concat());
+        let first = real(&models[0]).unwrap();
+        assert_eq!((first.batch, first.rhythm.rate_per_s.round()), ("matrix", 300.0));
+        assert_eq!((first.rhythm.run, first.rhythm.warm_up), (Duration::from_secs(10), Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn the_scenarios_slowdown_is_emulated() {
+        let slowdown = slowdown(&models(SCENARIO)[0]).unwrap();
+        assert_eq!(slowdown, Slowdown { service: 1.67, batch: 1.4, nap: 1.0 });
+    }
+
+    #[test]
+    fn unmanaged_batch_beside_a_busy_service_has_no_steady_state() {
+        let models = models(SCENARIO);
+        let busy: Vec<_> = models.iter().map(saturated).collect();
+        assert!(busy.iter().enumerate().all(|(run, busy)| busy.is_some() == (run == 4)), "{busy:?}");
+        assert!((busy[4].unwrap() - 0.6 * 1.67).abs() < 0.01, "{busy:?}");
+    }
+
+    #[test]
+    fn what_the_lab_cannot_do_is_refused() {
+        let with = |from: &str, to: &str| real(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
+        assert!(with("run_s = 10", "requests = 10").contains("run_s"));
+        assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));
+        assert!(with("name = \"matrix\"", "name = \"matrix\"\n[[batch]]\nname = \"b\"").contains("one batch job"));
+    }
+}

@@ -1,0 +1,102 @@
+//! The cost of tracking for a request.
+//!
+//! A client on the service's own CPU sends one request at a time, so that each request is one
+//! receive, one send and two context switches, whatever else runs on the machine. The CPU time of
+//! both sides is compared with and without the kernel programs, in turns. Here the client pays for
+//! half of the arrival; over a network, the CPU that takes the interrupt does.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, ensure};
+
+use super::subject::{Place, RealServer, tracking};
+use sidelane_host::clock::thread_cpu_ns;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::service::Target;
+use sidelane_report::Check;
+use sidelane_requests::Requests;
+use sidelane_stats::rounds::{Limit, numbers_until_decided};
+use sidelane_tracker::tracking::ServiceTracking;
+
+const ROUND_TRIPS: u64 = 2_000;
+
+/// CPU time of a round trip, service and client together, in turns.
+pub(super) struct Cost {
+    pub(super) untracked_us: Vec<f64>,
+    /// What tracking lane words alone adds.
+    pub(super) lanes_us: Vec<f64>,
+    /// What tracking lane words and requests adds.
+    pub(super) requests_us: Vec<f64>,
+}
+
+/// Repeats the turns until `check` of the cost for requests is decided.
+pub(super) fn measure(
+    server: &RealServer,
+    place: Place,
+    limit: Limit,
+    check: impl Fn(&[f64]) -> Check,
+) -> Result<Cost> {
+    let (lanes, both) = (tracking(server.pid(), place, false)?, tracking(server.pid(), place, true)?);
+    let pids = Target::Pid(server.pid()).find()?.pids;
+    let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
+    std::thread::scope(|scope| {
+        // A thread of its own, since it stays pinned; the trackers must not run there.
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let (answer, answers) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            for () in asked {
+                let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
+                let spent = pinned.and_then(|()| round_trips_us(server));
+                // Fails only if the receiver has stopped waiting.
+                let _ = answer.send(spent);
+            }
+        });
+        let spent_us = || -> Result<f64> {
+            ask.send(()).context("the client has ended")?;
+            answers.recv().context("the client has ended")?
+        };
+        let (mut untracked_us, mut lanes_us) = (vec![], vec![]);
+        spent_us()?;
+        let turn = || {
+            let without = spent_us()?;
+            lanes_us.push(with(&lanes, &spent_us)? - without);
+            let added = with(&both, &spent_us)? - without;
+            untracked_us.push(without);
+            requests.drain(|_| ())?;
+            Ok(added)
+        };
+        let requests_us = numbers_until_decided("cost of tracking requests", limit, turn, check)?;
+        Ok(Cost { untracked_us, lanes_us, requests_us })
+    })
+}
+
+fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
+    tracking.tracker().attach()?;
+    let spent = spent_us();
+    tracking.tracker().detach();
+    spent
+}
+
+/// CPU time of a round trip.
+pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
+    let (stream, question, answer) = server.ask_on()?;
+    spent_us(stream, (question, answer), || server.cpu_ns())
+}
+
+/// CPU time of a round trip of that request and its answer, service and client together.
+pub(super) fn spent_us(
+    mut stream: TcpStream,
+    (question, answer): (&[u8], &[u8]),
+    service_cpu_ns: impl Fn() -> u64,
+) -> Result<f64> {
+    let mut got = vec![0; answer.len()];
+    let before_ns = thread_cpu_ns() + service_cpu_ns();
+    for _ in 0..ROUND_TRIPS {
+        stream.write_all(question)?;
+        stream.read_exact(&mut got)?;
+        ensure!(got == answer, "not the answer that was expected: {:?}", String::from_utf8_lossy(&got));
+    }
+    let spent_ns = thread_cpu_ns() + service_cpu_ns() - before_ns;
+    Ok(spent_ns as f64 / ROUND_TRIPS as f64 / 1e3)
+}

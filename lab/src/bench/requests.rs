@@ -1,0 +1,216 @@
+//! `sidelane-lab bench requests`: how exactly requests are observed at a service's sockets, and the
+//! cost of that for the service.
+//!
+//! The echo servers record each request themselves, and every observed request is compared with
+//! that record. For Redis and memcached the client's numbers are used: how many requests it sent,
+//! and their latencies, since a request cannot have taken longer in the server than for the client.
+//! Costs are measured in pairs: the same load runs alternately with and without the kernel
+//! programs, and the service's CPU time per request is compared.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use super::request_cost;
+use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use crate::programs::Lab;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_host::topology::{PairKind, Topology};
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_requests::{Times, Window, can_track};
+use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+const RATE_PER_S: f64 = 5_000.0;
+const NEAR_NS: u64 = 20_000;
+const NEAR_LIMIT_PERCENT: f64 = 99.0;
+const COST_LIMIT_US: f64 = 1.2;
+
+/// Rounds of a load, and the limit of further rounds.
+const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
+const LOADS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
+/// Pairs of a cost measurement.
+const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
+const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
+
+struct Bench {
+    lab: Lab,
+    place: Place,
+    seconds: f64,
+    loads: Limit,
+    pairs: Limit,
+}
+
+/// Measures everything.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    can_track()?;
+    let place = place(lanes)?;
+    let seconds = if patience.quick { 0.3 } else { 1.0 };
+    let (loads, pairs) = (patience.limit(LOADS_QUICK, LOADS), patience.limit(PAIRS_QUICK, PAIRS));
+    let bench = Bench { lab: Lab::find()?, place, seconds, loads, pairs };
+    let mut settings = Map::new();
+    settings.insert("server_cpu".into(), json!(place.server_cpu));
+    settings.insert("client_cpu".into(), json!(place.client_cpu));
+    settings.insert("requests_per_s".into(), json!(RATE_PER_S));
+    settings.insert("each_s".into(), json!(seconds));
+    let mut result = ResultFile::new(machine::describe(PairKind::Declared), settings);
+    for design in DESIGNS {
+        bench.design(design, &mut result).with_context(|| format!("echo server, {design}"))?;
+    }
+    for real in [Real::Redis, Real::Memcached] {
+        bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
+    }
+    machine::note_stolen(&mut result.machine);
+    patience.advise(&mut result, pairs.rounds);
+    Ok(result)
+}
+
+/// Places service and client on the CPUs of the lane pair.
+fn place(lanes: &str) -> Result<Place> {
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let server_cpu = pair.request_lanes.iter().next().context("no request lane")?;
+    let client_cpu = pair.batch.first().context("no batch lane")?.cpu;
+    Ok(Place { server_cpu, client_cpu })
+}
+
+/// The observed requests of an echo server in one round, beside its own record.
+struct EchoRound {
+    told: u64,
+    near: u64,
+    missed: u64,
+    invented: u64,
+    apart_p50_ns: Option<u64>,
+    window: Window,
+}
+
+/// The observed requests of a real server in one round, beside its client's count.
+struct LoadRound {
+    sent: f64,
+    off: f64,
+    client_p50_ns: Option<f64>,
+    window: Window,
+}
+
+impl Bench {
+    fn design(&self, design: &str, result: &mut ResultFile) -> Result<()> {
+        let mut rounds = Vec::new();
+        let round = |rounds: &mut Vec<EchoRound>, _: Turn<'_>| {
+            rounds.push(self.echo_round(design)?);
+            Ok(())
+        };
+        until_decided(design, self.loads, &mut rounds, round, |rounds| vec![near_check(design, rounds)])?;
+        let sum = |of: fn(&EchoRound) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
+        let (told, invented) = (sum(|round| round.told), sum(|round| round.invented));
+        let wrong = invented + sum(|round| round.missed);
+        let near = near_check(design, &rounds);
+        let mut row = Row::new(design.replace('-', "_"));
+        row.put("requests_count", told);
+        row.put("missed_count", sum(|round| round.missed));
+        row.put("invented_count", invented);
+        row.put("within_20_us_percent", near.measured);
+        row.put("apart_p50_ns", median(rounds.iter().filter_map(|round| round.apart_p50_ns).map(|ns| ns as f64)));
+        put_times(&mut row, rounds.iter().map(|round| &round.window));
+        result.rows.push(row);
+        result.checks.extend([
+            near,
+            Check::at_most(format!("{design}: requests invented"), invented, 0.0, Unit::Count),
+            Check::at_most(format!("{design}: requests missed or invented"), wrong, told / 100.0, Unit::Count),
+        ]);
+        Ok(())
+    }
+
+    fn echo_round(&self, design: &str) -> Result<EchoRound> {
+        let (agreement, window) = echo(&self.lab, design, "127.0.0.1", self.place, RATE_PER_S, self.seconds)?;
+        Ok(EchoRound {
+            told: agreement.told,
+            near: agreement.near(NEAR_NS),
+            missed: agreement.missed,
+            invented: agreement.invented,
+            apart_p50_ns: agreement.median_ns(),
+            window,
+        })
+    }
+
+    fn real(&self, kind: Real, result: &mut ResultFile) -> Result<()> {
+        if !kind.is_installed() {
+            result.notes.push(Note::NotInstalled { program: kind.program() }.to_string());
+            return Ok(());
+        }
+        let name = kind.program();
+        let server = RealServer::start(kind, self.place)?;
+        let mut rounds = Vec::new();
+        let round = |rounds: &mut Vec<LoadRound>, _: Turn<'_>| {
+            rounds.push(self.load_round(&server)?);
+            Ok(())
+        };
+        until_decided(name, self.loads, &mut rounds, round, |rounds| vec![part_check(name, rounds)])?;
+        let cost_check = |cost_us: &[f64]| {
+            let name = format!("{name}: CPU time that tracking adds to a request");
+            Check::interval_at_most(name, of_median(cost_us.iter().copied()), COST_LIMIT_US, Unit::Us)
+        };
+        let cost = request_cost::measure(&server, self.place, self.pairs, cost_check)?;
+        let off: f64 = rounds.iter().map(|round| round.off).sum();
+        let mut row = Row::new(name.replace('-', "_"));
+        row.put("requests_count", rounds.iter().map(|round| round.sent).sum::<f64>());
+        row.put("off_count", off);
+        put_times(&mut row, rounds.iter().map(|round| &round.window));
+        row.put("client_p50_ns", median(rounds.iter().filter_map(|round| round.client_p50_ns)));
+        row.put("round_trip_us", median(cost.untracked_us.iter().copied()));
+        row.put("lanes_cost_us", median(cost.lanes_us.iter().copied()));
+        row.put("requests_cost_us", median(cost.requests_us.iter().copied()));
+        row.put("pairs_count", cost.requests_us.len() as f64);
+        result.rows.push(row);
+        result.checks.extend([
+            Check::at_most(format!("{name}: requests more or fewer than the client sent"), off, 0.0, Unit::Count),
+            part_check(name, &rounds),
+            cost_check(&cost.requests_us),
+        ]);
+        Ok(())
+    }
+
+    fn load_round(&self, server: &RealServer) -> Result<LoadRound> {
+        let mut client = Value::Null;
+        let (seen, window) = seen_during(server.pid(), self.place, || {
+            client = server.load(&self.lab, self.place, RATE_PER_S, self.seconds)?;
+            Ok(())
+        })?;
+        let sent = client["requests"].as_f64().context("the client counted no requests")?;
+        let off = (server.of_load(&seen) as f64 - sent).abs();
+        Ok(LoadRound { sent, off, client_p50_ns: client["p50_us"].as_f64().map(|us| us * 1e3), window })
+    }
+}
+
+fn near_check(design: &str, rounds: &[EchoRound]) -> Check {
+    let percent = of_all(rounds, |drawn| {
+        let sum = |of: fn(&EchoRound) -> u64| drawn.iter().map(|round| of(round)).sum::<u64>() as f64;
+        let told = sum(|round| round.told);
+        (told > 0.0).then(|| sum(|round| round.near) * 100.0 / told)
+    });
+    let name = format!("{design}: requests seen within 20 µs");
+    Check::interval_at_least(name, percent, NEAR_LIMIT_PERCENT, Unit::Percent)
+}
+
+fn part_check(name: &str, rounds: &[LoadRound]) -> Check {
+    let part = |round: &LoadRound| Some(round.window.latency.percentile_ns(50.0)? as f64 / round.client_p50_ns?);
+    let name = format!("{name}: latency in the server over the client's");
+    Check::interval_at_most(name, of_median(rounds.iter().filter_map(part)), 1.0, Unit::Ratio)
+}
+
+/// Percentiles of all windows together.
+fn put_times<'a>(row: &mut Row, windows: impl Iterator<Item = &'a Window>) {
+    let (mut server, mut queueing) = (Times::default(), Times::default());
+    for window in windows {
+        server.join(&window.server);
+        queueing.join(&window.queueing);
+    }
+    for (name, times) in [("server", &server), ("queueing", &queueing)] {
+        for percentile in [50, 99] {
+            let value = times.percentile_ns(f64::from(percentile)).map(|ns| ns as f64);
+            row.put(&format!("{name}_p{percentile}_ns"), value);
+        }
+    }
+}

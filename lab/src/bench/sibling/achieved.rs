@@ -1,0 +1,293 @@
+//! The time that a worker loses beside a lane that works, and beside one that does not.
+//!
+//! Each lane has a worker, and the sibling is switched on and off in turns. A worker's share of
+//! work in a stretch with the sibling is compared with the mean share in the stretches before and
+//! after it. So the cost of the worker's own clock, and other programs on the lane, affect both
+//! sides alike. The worker's total loss, divided by the share of its time in which the other lane
+//! worked, is its loss for each moment of overlap.
+//!
+//! The cost of the sibling is the loss beside a lane without a worker, and the kernel program's
+//! time in context switches. Other programs run on such a lane too, at least this one; the loss
+//! that they should cause does not count as cost.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::worker::{Loss, Rest, Worker};
+use crate::experiment::place::Place;
+use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
+use crate::programs::Lab;
+use sidelane_host::median::median;
+use sidelane_report::{Check, Interval, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+/// The loss of each lane beside the other, as requested.
+pub(super) const ASKED_PERCENT: f64 = 40.0;
+const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
+/// Utilisation of the request lane during the measurements of the achieved loss.
+const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
+/// Utilisation during the measurement of the cost: a service that is never idle pays for all of it.
+const COST_LOAD_PERCENT: u64 = 90;
+/// The length of a worker's burst: some requests.
+const BURST_NS: f64 = 1_000_000.0;
+/// Long enough that the first slices are taken, and that wake-ups have become rare without overlap.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// A carrier, and its bounds.
+#[derive(Clone, Copy)]
+struct Wanted {
+    carrier: Carrier,
+    name: &'static str,
+    loss: Loss,
+    /// How close the achieved loss has to come to the requested one.
+    within_percent: f64,
+    /// The highest cost for a lane beside an idle one.
+    cost_percent: f64,
+}
+
+const CARRIERS: [Wanted; 2] = [
+    Wanted { carrier: Carrier::BuiltIn, name: "built in", loss: Loss::MadeUp, within_percent: 2.0, cost_percent: 0.5 },
+    Wanted { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
+];
+
+/// One carrier at one load.
+pub(super) struct Achieved {
+    wanted: Wanted,
+    load_percent: u64,
+    /// Whether the batch lane had a worker too.
+    beside: bool,
+    /// The loss of service and batch in each pair of stretches, for each moment of overlap. Without
+    /// a worker on the batch lane, the carrier's cost.
+    lost_percent: [Vec<f64>; 2],
+    /// The emulator's own report of the last stretch.
+    report: Option<[LaneReport; 2]>,
+}
+
+const STRETCH: Duration = Duration::from_millis(150);
+/// Pairs of stretches, and the limit of further pairs.
+pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
+const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
+
+pub(super) fn run(place: Place, patience: Patience) -> Result<Vec<Achieved>> {
+    let bench = Bench {
+        place,
+        lab: Lab::find()?,
+        scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
+        limit: patience.limit(PAIRS_QUICK, PAIRS),
+    };
+    let unit_ns = bench.unit_ns()?;
+    let mut achieved = Vec::new();
+    for wanted in CARRIERS {
+        for load_percent in LOADS_PERCENT {
+            achieved.push(bench.measure(wanted, load_percent, true, unit_ns)?);
+        }
+        achieved.push(bench.measure(wanted, COST_LOAD_PERCENT, false, unit_ns)?);
+    }
+    Ok(achieved)
+}
+
+struct Bench {
+    place: Place,
+    lab: Lab,
+    scratch: tempfile::TempDir,
+    limit: Limit,
+}
+
+impl Bench {
+    /// The time of a unit of work.
+    fn unit_ns(&self) -> Result<f64> {
+        let worker = self.worker(self.place.request, None, None)?;
+        let before = worker.done();
+        thread::sleep(STRETCH);
+        worker.done().unit_ns_since(before).context("a worker did nothing")
+    }
+
+    fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&Sibling>) -> Result<Worker> {
+        Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
+    }
+
+    /// Measures one carrier at one load, with a worker on the batch lane or without.
+    fn measure(&self, wanted: Wanted, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
+        let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
+        let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
+        if beside {
+            workers.push(self.worker(self.place.batch, None, Some(&sibling))?);
+        }
+        let mut achieved = Achieved { wanted, load_percent, beside, lost_percent: Default::default(), report: None };
+        let mut before = self.work_shares(wanted.loss, &workers);
+        let pair = |achieved: &mut Achieved, _: Turn<'_>| {
+            sibling.begin(ASKED)?;
+            thread::sleep(SETTLE);
+            let began = sibling.report()?;
+            let with = self.work_shares(wanted.loss, &workers);
+            let ended = sibling.report()?;
+            sibling.end()?;
+            thread::sleep(SETTLE);
+            let after = self.work_shares(wanted.loss, &workers);
+            achieved.note(&[&before, &with, &after], &began, ended);
+            before = after;
+            Ok(())
+        };
+        until_decided(&achieved.name(), self.limit, &mut achieved, pair, Achieved::checks)?;
+        Ok(achieved)
+    }
+
+    /// The share of a stretch in which each worker worked.
+    fn work_shares(&self, loss: Loss, workers: &[Worker]) -> Vec<Option<f64>> {
+        let before: Vec<_> = workers.iter().map(Worker::done).collect();
+        thread::sleep(STRETCH);
+        workers.iter().zip(before).map(|(worker, before)| worker.done().work_share_since(before, loss)).collect()
+    }
+}
+
+/// Bursts of a millisecond, with enough sleep between them that the lane is busy for `load_percent`
+/// of its time.
+fn rest(load_percent: u64, unit_ns: f64) -> Rest {
+    let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
+    Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
+}
+
+/// How much of the work share without the sibling is missing.
+fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
+    let without = (before? + after?) / 2.0;
+    Some(100.0 * (1.0 - with? / without))
+}
+
+/// A lane between two reports.
+struct Between {
+    /// The share of its work in which the other lane worked too.
+    beside: f64,
+    /// The kernel program's share of time in context switches.
+    switching: f64,
+}
+
+impl Between {
+    fn of(began: &LaneReport, ended: &LaneReport) -> Self {
+        let worked_ns = (ended.worked_ns - began.worked_ns).max(1) as f64;
+        let switches = (ended.switches - began.switches) as f64;
+        Self {
+            beside: (ended.both_ns - began.both_ns) as f64 / worked_ns,
+            switching: switches * ended.switch_ns.unwrap_or(0.0) / worked_ns,
+        }
+    }
+
+    /// The loss for each moment of overlap.
+    fn lost_beside(&self, percent: f64) -> f64 {
+        percent / self.beside
+    }
+
+    /// The loss that was not requested.
+    fn cost(&self, percent: f64) -> f64 {
+        percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
+    }
+}
+
+impl Achieved {
+    fn name(&self) -> String {
+        let beside = if self.beside { "beside batch" } else { "beside an idle lane" };
+        format!("{}, {beside}", self.wanted.name)
+    }
+
+    /// Adds a pair: the work shares before, with and after the sibling.
+    fn note(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
+        let [before, with, after] = shares;
+        for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {
+            let between = Between::of(&began[lane], &ended[lane]);
+            let percent = loss_percent(before[lane], with[lane], after[lane]);
+            lost.extend(percent.map(|percent| match self.beside {
+                true => between.lost_beside(percent),
+                false => between.cost(percent),
+            }));
+        }
+        self.report = Some(ended);
+    }
+
+    pub(super) fn row(&self) -> Row {
+        let lost = |lane: usize| median(self.lost_percent[lane].iter().copied());
+        let report = |figure: &dyn Fn(&[LaneReport; 2]) -> Option<f64>| self.report.as_ref().and_then(figure);
+        let mut row = Row::new(self.name());
+        row.put("load_percent", self.load_percent as f64);
+        row.put("service_lost_percent", lost(0).filter(|_| self.beside)).put("batch_lost_percent", lost(1));
+        row.put("cost_percent", lost(0).filter(|_| !self.beside));
+        row.put("service_slowdown_ratio", report(&|lanes| lanes[0].slowdown));
+        row.put("batch_slowdown_ratio", report(&|lanes| lanes[1].slowdown));
+        row.put("wake_ups_count", report(&|lanes| Some((lanes[0].wake_ups + lanes[1].wake_ups) as f64)));
+        row.put("per_switch_ns", report(&|lanes| lanes[0].switch_ns));
+        row
+    }
+
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let lost = |lane: usize| of_median(self.lost_percent[lane].iter().copied());
+        if !self.beside {
+            let name = format!("{}: what it costs the service beside an idle lane", self.wanted.name);
+            return vec![Check::interval_at_most(name, lost(0), self.wanted.cost_percent, Unit::Percent)];
+        }
+        let check = |who: &str, lost: Option<Interval>| {
+            let (carrier, load) = (self.wanted.name, self.load_percent);
+            let name = format!(
+                "{carrier}, request lane {load} % busy: what {who} loses is off the {ASKED_PERCENT} % asked by"
+            );
+            Check::interval_at_most(name, lost.map(off_asked), self.wanted.within_percent, Unit::Percent)
+        };
+        vec![check("the service", lost(0)), check("batch", lost(1))]
+    }
+}
+
+/// The distance of a loss from the requested one, in either direction.
+fn off_asked(lost_percent: Interval) -> Interval {
+    let above = lost_percent.map(|percent| percent - ASKED_PERCENT);
+    above.max(lost_percent.map_falling(|percent| ASKED_PERCENT - percent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_bursts_and_rests() {
+        let half = rest(50, 5_000.0);
+        assert_eq!((half.after_units, half.length), (200, Duration::from_millis(1)));
+        assert_eq!(rest(80, 5_000.0).length, Duration::from_micros(250));
+    }
+
+    #[test]
+    fn what_is_lost_without_the_sibling_is_no_loss() {
+        assert_eq!(loss_percent(Some(0.75), Some(0.5), Some(1.25)), Some(50.0));
+        assert_eq!(loss_percent(Some(1.0), None, Some(1.0)), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_no_cost() {
+        let report = |worked_ns, both_ns, switches| LaneReport {
+            worked_ns,
+            both_ns,
+            slowdown: None,
+            spun_ns: 0,
+            taken_ns: 0,
+            wake_ups: 0,
+            switches,
+            switch_ns: Some(200.0),
+        };
+        let between = Between::of(&report(1_000, 500, 10), &report(101_000, 25_500, 15));
+        assert_eq!((between.beside, between.switching), (0.25, 0.01));
+        assert_eq!((between.lost_beside(10.0), between.cost(10.5)), (40.0, 1.5));
+    }
+
+    #[test]
+    fn too_much_is_as_bad_as_too_little() {
+        for lost_percent in [37.0, 43.0] {
+            assert_eq!(off_asked(Interval::exact(lost_percent)).measured, 3.0);
+        }
+        let both_sides = of_median([36.0, 39.0, 39.5, 40.5, 41.0, 43.0]).map(off_asked).unwrap();
+        assert_eq!((both_sides.measured, both_sides.high), (0.0, Some(4.0)));
+    }
+
+    #[test]
+    fn what_is_asked_is_a_slowdown() {
+        assert!((ASKED.service_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
+        assert!((ASKED.batch_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,66 @@
+//! `sidelane-lab bench sibling`: whether two CPUs that are emulated as one core slow each other as much
+//! as requested.
+//!
+//! - `worker`: a program on each lane that counts its work, in stretches with and without the
+//!   sibling in turns
+//! - `achieved`: the loss in a stretch beside a busy lane, and beside an idle lane
+//! - `search`: the effect on a real service's p99
+//!
+//! The loss is computed from the workers' clocks; only the time in which both lanes worked is taken
+//! from the emulator's own report. The measure is the share of a worker's time in which it did not
+//! work, not its amount of work per time: on a virtual machine a CPU is 10 to 20 % slower or faster
+//! from one stretch to the next, whatever the sibling does.
+
+mod achieved;
+mod search;
+mod worker;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, json};
+
+use crate::experiment::place::Place;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::written;
+use sidelane_host::topology::PairKind;
+use sidelane_report::ResultFile;
+use sidelane_stats::rounds::Patience;
+
+/// The options of `sidelane-lab bench sibling`.
+#[derive(Clone, Debug)]
+pub struct SiblingOptions {
+    /// The limit of stretches and rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// Measures everything.
+pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
+    let place = Place::choose(options.lanes.as_deref())?;
+    if place.kind == PairKind::Smt {
+        bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
+    }
+    let mut result = ResultFile::new(machine::describe(place.kind), settings(options, place));
+    let achieved = achieved::run(place, options.patience)?;
+    let search = search::run(place, options)?;
+    result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
+    result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
+    result.notes = written(&search.notes(place));
+    machine::note_stolen(&mut result.machine);
+    options.patience.advise(&mut result, achieved::PAIRS.rounds);
+    Ok(result)
+}
+
+fn settings(options: &SiblingOptions, place: Place) -> Map<String, serde_json::Value> {
+    let settings = json!({
+        "title": "Sidelane bench: emulated sibling",
+        "lanes": place.lanes(),
+        "asked_percent": achieved::ASKED_PERCENT,
+        "quick": options.patience.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}

@@ -1,0 +1,111 @@
+//! The effect of the emulated sibling on the search service's p99: batch has to harm it, and
+//! Sidelane has to prevent the harm.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::SiblingOptions;
+use crate::experiment::learn::Experience;
+use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::run::{Figures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, run, search};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_report::{Check, Interval, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+const LOAD: f64 = 0.5;
+const BATCH: &str = "matrix";
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(600) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(80) };
+/// The ratio that unmanaged batch must reach.
+const UNMANAGED_OVER_ALONE: f64 = 1.4;
+const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
+
+/// Settings in turns, each with the same requests within a round.
+pub(super) struct SearchRuns {
+    rounds: Vec<[Figures; 3]>,
+    note: Option<Note>,
+}
+
+fn settings() -> [Setting; 3] {
+    [Setting::ALONE, Setting::UNMANAGED, Setting::borrow_idle()]
+}
+
+pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
+    let stage = search::stage(place, None, &options.cache).context("cannot start the search service")?;
+    let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
+    let mut runs = SearchRuns { rounds: Vec::new(), note: stage.sibling.as_ref().map(|sibling| sibling.note()) };
+    let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
+        runs.rounds.push(one_round(&stage, turn.round, length)?);
+        Ok(())
+    };
+    until_decided("search", options.patience.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
+    Ok(runs)
+}
+
+fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]> {
+    let rhythm = Rhythm {
+        rate_per_s: stage.rate_per_s(LOAD),
+        run: length,
+        warm_up: Duration::from_millis(400),
+        seed: round + 1,
+        shape: Shape::Steady,
+    };
+    let batch_alone_per_s = batch::alone_per_s(stage, BATCH, BATCH_ALONE, round)?;
+    let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };
+    let [alone, unmanaged, borrow_idle] = settings();
+    Ok([run::run(task, &alone)?, run::run(task, &unmanaged)?, run::run(task, &borrow_idle)?])
+}
+
+impl SearchRuns {
+    fn over_alone(&self, setting: usize) -> Option<Interval> {
+        of_median(self.rounds.iter().map(|round| round[setting].p99_us() / round[0].p99_us()))
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let row = |(number, setting): (usize, Setting)| {
+            let of = |figure: fn(&Figures) -> f64| median(self.rounds.iter().map(|round| figure(&round[number])));
+            let mut row = Row::new(format!("search, {}", setting.title));
+            row.put("load_percent", LOAD * 100.0);
+            row.put("p50_us", of(Figures::p50_us)).put("p99_us", of(Figures::p99_us));
+            row.put("p99_over_alone", self.over_alone(number).map(|over| over.measured));
+            row.put(
+                "batch_work_ratio",
+                median(self.rounds.iter().filter_map(|round| Some(round[number].beside.as_ref()?.batch_work_ratio))),
+            );
+            row
+        };
+        settings().into_iter().enumerate().map(row).collect()
+    }
+
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let name = |what| format!("search at 50 % load, {what}: p99 over alone, median of pairs");
+        vec![
+            Check::interval_at_least(
+                name("batch unmanaged"),
+                self.over_alone(1),
+                UNMANAGED_OVER_ALONE,
+                Unit::OverAlone,
+            ),
+            Check::interval_at_most(name("borrow idle"), self.over_alone(2), BORROW_IDLE_OVER_ALONE, Unit::OverAlone),
+        ]
+    }
+
+    pub(super) fn notes(&self, place: Place) -> BTreeSet<Note> {
+        let mut notes: BTreeSet<Note> = self.note.iter().cloned().collect();
+        let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
+        notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));
+        if place.client_on_batch_lane() {
+            notes.insert(Note::ClientOnBatchLaneAsleep);
+        }
+        notes
+    }
+}

@@ -1,0 +1,141 @@
+//! A program on a lane that counts its work and the time in which it does not work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::experiment::sibling::Sibling;
+use crate::experiment::stage::cpu_ns;
+use crate::programs::Lab;
+use sidelane_host::priority::with_this_thread_on;
+
+/// The worker's kernel: only arithmetic, so only the lane's own time limits it.
+const KERNEL: &str = "matrix";
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The utilisation of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rest {
+    /// Units of work before each sleep.
+    pub(super) after_units: u64,
+    /// Length of the sleep.
+    pub(super) length: Duration,
+}
+
+/// A worker. Ended when dropped.
+pub(super) struct Worker {
+    child: Child,
+    counter: PathBuf,
+}
+
+/// The worker's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Done {
+    units: u64,
+    /// Total length of its bursts.
+    busy_ns: u64,
+    /// The part of it in which it checked its overlap and made up for it.
+    made_up_ns: u64,
+    /// CPU time on its lane.
+    cpu_ns: u64,
+}
+
+/// How a worker loses the time in a burst in which it does not work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Loss {
+    /// The worker spins.
+    MadeUp,
+    /// Another program has its lane.
+    Taken,
+}
+
+impl Worker {
+    /// Starts a worker on `cpu`. It makes up for its own overlap if it is given the sibling.
+    pub(super) fn start(
+        lab: &Lab,
+        cpu: u32,
+        counter: PathBuf,
+        rest: Option<Rest>,
+        sibling: Option<&Sibling>,
+    ) -> Result<Self> {
+        let _ = fs::remove_file(&counter);
+        let mut command = lab.command(["batch", KERNEL]);
+        command.arg("--counter").arg(&counter);
+        if let Some(rest) = rest {
+            command.args(["--rest", &format!("{}:{}", rest.after_units, rest.length.as_micros())]);
+        }
+        sibling.into_iter().for_each(|sibling| sibling.add_options(&mut command));
+        let child = with_this_thread_on(&[cpu], || command.spawn())?.context("cannot start a worker")?;
+        let worker = Self { child, counter };
+        worker.wait_until_it_works()?;
+        Ok(worker)
+    }
+
+    fn wait_until_it_works(&self) -> Result<()> {
+        let began = Instant::now();
+        while self.done().busy_ns == 0 {
+            ensure!(
+                began.elapsed() < START_TIMEOUT,
+                "a worker did nothing for 5 s: is something else busy on its lane?"
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The worker's counters now.
+    pub(super) fn done(&self) -> Done {
+        let (units, busy_ns, made_up_ns) = read(&self.counter).unwrap_or_default();
+        Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(counter: &Path) -> Option<(u64, u64, u64)> {
+    let bytes = fs::read(counter).ok()?;
+    let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some((word(0)?, word(8)?, word(16)?))
+}
+
+impl Done {
+    /// CPU time on its lane for each unit of work since `before`.
+    pub(super) fn unit_ns_since(self, before: Self) -> Option<f64> {
+        let units = self.units - before.units;
+        (units > 0).then(|| (self.cpu_ns - before.cpu_ns) as f64 / units as f64)
+    }
+
+    /// The share of its bursts since `before` in which it worked.
+    pub(super) fn work_share_since(self, before: Self, loss: Loss) -> Option<f64> {
+        let busy_ns = self.busy_ns.checked_sub(before.busy_ns).filter(|busy_ns| *busy_ns > 0)?;
+        let worked_ns = match loss {
+            Loss::MadeUp => busy_ns.saturating_sub(self.made_up_ns - before.made_up_ns),
+            Loss::Taken => self.cpu_ns - before.cpu_ns,
+        };
+        Some(worked_ns as f64 / busy_ns as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spun_or_taken_is_no_work() {
+        let before = Done { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
+        let after = Done { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
+        assert_eq!(after.work_share_since(before, Loss::MadeUp), Some(0.6));
+        assert_eq!(after.work_share_since(before, Loss::Taken), Some(0.5));
+        assert_eq!(before.work_share_since(before, Loss::Taken), None);
+        assert_eq!((after.unit_ns_since(before), before.unit_ns_since(before)), (Some(2.0), None));
+    }
+}

@@ -1,0 +1,205 @@
+//! Services whose requests are known, to compare with the observed requests.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::programs::{Lab, Service, dying_with_us};
+use sidelane_host::service::{Service as Tracked, Target};
+use sidelane_host::topology::Lanes;
+use sidelane_requests::truth::{Agreement, compare, read_journal};
+use sidelane_requests::{Request, Requests, Window};
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+/// Above all other threads on its CPU, so that the echo server reads its clock on time.
+const SERVER_PRIORITY: &str = "10";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The designs of the echo server.
+pub const DESIGNS: [&str; 3] = ["event-loop", "thread-per-connection", "pool"];
+
+/// Where service and client run.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The service's CPU.
+    pub server_cpu: u32,
+    /// The client's CPU.
+    pub client_cpu: u32,
+}
+
+/// Observes a service's requests while `load` runs. Records stay in the kernel until then: no more
+/// than 40 000 requests.
+pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
+    let tracking = tracking(pid, place, true)?;
+    let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
+    tracking.tracker().attach()?;
+    load()?;
+    tracking.tracker().detach();
+    let mut seen = Vec::new();
+    requests.finish(|request| seen.push(*request))?;
+    Ok((seen, requests.take_window()))
+}
+
+/// A tracker for the service `pid`, beside which no batch runs.
+pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
+    let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
+    let service: Tracked = Target::Pid(pid).find()?;
+    Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
+}
+
+/// Runs an echo server under its client's load, and compares the observed requests with the
+/// server's record.
+pub fn echo(lab: &Lab, design: &str, ip: &str, place: Place, rate: f64, seconds: f64) -> Result<(Agreement, Window)> {
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let journal = scratch.path().join("journal");
+    let mut server = start_echo(lab, design, ip, place, &journal)?;
+    let target = SocketAddr::new(ip.parse()?, server.ready("port")? as u16);
+    let client_log = scratch.path().join("client");
+    let (seen, window) = seen_during(server.pid(), place, || {
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+        let options = ["--cpu", &cpu, "--rate", &rate, "--seconds", &seconds, "--target", &target.to_string()];
+        let options = ["echo-client"].into_iter().chain(options).map(AsRef::as_ref);
+        lab.run(options.chain(["--log".as_ref(), client_log.as_os_str()]))
+    })?;
+    server.ask("write the journal")?;
+    Ok((compare(&read_journal(&journal)?, &seen), window))
+}
+
+fn start_echo(lab: &Lab, design: &str, ip: &str, place: Place, journal: &Path) -> Result<Service> {
+    let cpu = place.server_cpu.to_string();
+    let options = ["echo-server", "--design", design, "--ip", ip, "--cpu", &cpu, "--fifo", SERVER_PRIORITY, "--log"];
+    lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
+}
+
+/// Real servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Real {
+    /// `redis-server`: one thread.
+    Redis,
+    /// `memcached`: a thread that accepts, and two that serve.
+    Memcached,
+}
+
+impl Real {
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Real::Redis => "redis-server",
+            Real::Memcached => "memcached",
+        }
+    }
+
+    fn protocol(self) -> &'static str {
+        match self {
+            Real::Redis => "redis",
+            Real::Memcached => "memcached",
+        }
+    }
+
+    /// Whether it can be started here.
+    pub fn is_installed(self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join(self.program()).is_file())
+    }
+
+    fn arguments(self, port: u16) -> Vec<String> {
+        let port = port.to_string();
+        let words: Vec<&str> = match self {
+            Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
+            // As another user than ours it would not die with this process.
+            Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
+        };
+        words.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// A running server. Ended when dropped.
+pub struct RealServer {
+    kind: Real,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl RealServer {
+    /// Starts the server on its CPU and waits until it listens.
+    pub fn start(kind: Real, place: Place) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &place.server_cpu.to_string(), kind.program()]).args(kind.arguments(port));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", kind.program()))?;
+        let server = Self { kind, child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let began = Instant::now();
+        while TcpStream::connect(server.address).is_err() {
+            if began.elapsed() > START_TIMEOUT {
+                bail!("{} does not listen on {} after {START_TIMEOUT:?}", kind.program(), server.address);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends the server a whole load; returns the client's measurements.
+    pub fn load(&self, lab: &Lab, place: Place, rate: f64, seconds: f64) -> Result<Value> {
+        let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+        let json: PathBuf = scratch.path().join("load.json");
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+        let target = self.address.to_string();
+        let options = ["--protocol", self.kind.protocol(), "--target", &target, "--rate", &rate, "--seconds", &seconds];
+        // Memcached answers, too, where it has no record; so each request it sees is one of the load.
+        let unprepared = ["--filled"].into_iter().filter(|_| self.kind == Real::Memcached);
+        let options = ["load"].into_iter().chain(options).chain(unprepared);
+        let options = options.chain(["--warmup-seconds", "0", "--cpu", &cpu, "--json"]);
+        lab.run(options.map(AsRef::as_ref).chain([json.as_os_str()]))?;
+        serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")
+    }
+
+    /// CPU time that its threads have used, as the scheduler counts it.
+    pub fn cpu_ns(&self) -> u64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let used = |path: PathBuf| -> Option<u64> {
+            fs::read_to_string(path.join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+        };
+        threads.filter_map(|thread| used(thread.path())).sum::<u64>()
+    }
+
+    /// A connection, and the smallest request and reply.
+    pub fn ask_on(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
+        let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
+        stream.set_nodelay(true)?;
+        match self.kind {
+            Real::Redis => Ok((stream, b"PING\r\n", b"+PONG\r\n")),
+            Real::Memcached => Ok((stream, b"get none\r\n", b"END\r\n")),
+        }
+    }
+
+    /// The number of requests that its client's `load` sent: those of the first connection prepared
+    /// the data.
+    pub fn of_load(&self, seen: &[Request]) -> u64 {
+        let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == Real::Redis);
+        seen.iter().filter(|request| Some(request.connection) != first).count() as u64
+    }
+}
+
+impl Drop for RealServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

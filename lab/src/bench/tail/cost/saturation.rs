@@ -1,0 +1,167 @@
+//! Requests a second of a service that has no idle time, and its p99 at a rate that it can serve.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::peer::{Peer, RunningPeer};
+use super::setting::{Setting, Watchers};
+use crate::bench::subject::{Place, RealServer};
+use crate::bench::tail::stage::Stage;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+const CLIENT: &str = "redis-benchmark";
+const CONNECTIONS: &str = "20";
+const REQUESTS: &str = "40000";
+const REQUESTS_QUICK: &str = "10000";
+const RATE_PER_S: f64 = 20_000.0;
+const OF_UNTRACED_MIN: f64 = 0.85;
+const LIGHT_OF_UNTRACED_MIN: f64 = 0.93;
+/// A trace does not slow the service more than a peer.
+const OF_PEER_MIN: f64 = 1.0;
+
+const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(300) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(9) };
+
+/// One turn of one setting.
+#[derive(Clone, Copy)]
+struct Measured {
+    setting: Setting,
+    requests_per_s: f64,
+    p99_us: Option<f64>,
+}
+
+/// All settings, each once.
+type Round = Vec<Measured>;
+
+/// A row for each setting, and the checks of a trace.
+pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, result: &mut ResultFile) -> Result<()> {
+    let mut watchers = Watchers::load(server)?;
+    let peers = peers(stage.options.patience, result);
+    let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
+    let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
+    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let mut rounds: Vec<Round> = Vec::new();
+    let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
+        let mut round = Round::new();
+        for index in 0..settings.len() {
+            // Who comes first finds another machine than who comes last.
+            let setting = settings[(index + turn.round as usize) % settings.len()];
+            round.push(one(stage, server, place, &mut watchers, setting)?);
+        }
+        rounds.push(round);
+        Ok(())
+    };
+    until_decided("saturation", limit, &mut rounds, round, |rounds| checks(rounds, &settings))?;
+    result.rows.extend(settings.iter().map(|setting| row(&rounds, *setting)));
+    result.checks.extend(checks(&rounds, &settings));
+    result.checks.push(Check::at_most("cost: records lost", watchers.lost() as f64, 0.0, Unit::Count));
+    Ok(())
+}
+
+/// Those that can be compared here, in the time that there is. The result says which cannot.
+fn peers(patience: Patience, result: &mut ResultFile) -> Vec<Peer> {
+    if patience.quick {
+        result.notes.push(Note::TracedWithoutPeers.to_string());
+        return Vec::new();
+    }
+    let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
+    let absent = missing.iter().map(|peer| Note::NotInstalled { program: peer.program() }.to_string());
+    result.notes.extend(absent);
+    peers
+}
+
+/// Whether a peer can record anything here.
+fn works(peer: Peer) -> bool {
+    let began = RunningPeer::start(peer).ok();
+    began.is_some_and(|mut peer| {
+        std::thread::sleep(Duration::from_millis(500));
+        peer.works()
+    })
+}
+
+fn one(
+    stage: &Stage<'_>,
+    server: &RealServer,
+    place: Place,
+    watchers: &mut Watchers,
+    setting: Setting,
+) -> Result<Measured> {
+    let quick = stage.options.patience.quick;
+    let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
+    watchers.under(setting, || {
+        // What has just been started, or moved, is at work by then.
+        saturate(server, place, REQUESTS_QUICK)?;
+        let requests_per_s = saturate(server, place, requests)?;
+        let load = server.load(&stage.lab, place, RATE_PER_S, seconds)?;
+        Ok(Measured { setting, requests_per_s, p99_us: load["p99_us"].as_f64() })
+    })
+}
+
+/// Requests a second of a client that waits for every answer, on a number of connections.
+fn saturate(server: &RealServer, place: Place, requests: &str) -> Result<f64> {
+    let (cpu, port) = (place.client_cpu.to_string(), server.address().port().to_string());
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu, CLIENT, "-p", &port, "-c", CONNECTIONS, "-n", requests, "-t", "get", "--csv"]);
+    let output = command.output().with_context(|| format!("cannot start {CLIENT}"))?;
+    ensure!(output.status.success(), "{CLIENT}: {}", String::from_utf8_lossy(&output.stderr));
+    per_s(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("{CLIENT} has not said how many it sent"))
+}
+
+/// From lines such as `"GET","71942.45","0.150",…`.
+fn per_s(csv: &str) -> Option<f64> {
+    let line = csv.lines().find(|line| line.starts_with("\"GET\""))?;
+    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+}
+
+fn figure(round: &Round, setting: Setting) -> Option<Measured> {
+    round.iter().find(|measured| measured.setting == setting).copied()
+}
+
+/// A trace's requests a second as a share of those of another setting in the same round.
+fn share(rounds: &[Round], of: Setting, to: Setting) -> impl Iterator<Item = f64> {
+    let one = move |round: &Round| Some(figure(round, of)?.requests_per_s / figure(round, to)?.requests_per_s);
+    rounds.iter().filter_map(one)
+}
+
+fn checks(rounds: &[Round], settings: &[Setting]) -> Vec<Check> {
+    let at_least = |name: String, of, to, least| {
+        Check::interval_at_least(name, of_median(share(rounds, of, to)), least, Unit::Ratio)
+    };
+    let own = [(Setting::Traced, OF_UNTRACED_MIN), (Setting::Light, LIGHT_OF_UNTRACED_MIN)];
+    let own = own.map(|(of, least)| {
+        at_least(format!("requests/s at saturation, {} / untraced", of.name()), of, Setting::Untraced, least)
+    });
+    let peers = settings.iter().filter(|setting| matches!(setting, Setting::Peer(_))).map(|peer| {
+        let name = format!("requests/s at saturation, traced / {}", peer.name());
+        at_least(name, Setting::Traced, *peer, OF_PEER_MIN)
+    });
+    own.into_iter().chain(peers).collect()
+}
+
+fn row(rounds: &[Round], setting: Setting) -> Row {
+    let all = || rounds.iter().filter_map(move |round| figure(round, setting));
+    let mut row = Row::new(format!("cost/saturation/{}", setting.name()));
+    row.put("requests_per_s", median(all().map(|measured| measured.requests_per_s)));
+    row.put("of_untraced_ratio", median(share(rounds, setting, Setting::Untraced)));
+    row.put("p99_us", median(all().filter_map(|measured| measured.p99_us)));
+    row.put("rounds_count", rounds.len() as f64);
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_line_is_found() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"71942.45\",\"0.150\"\n";
+        assert_eq!(per_s(csv), Some(71_942.45));
+        assert_eq!(per_s("\"test\",\"rps\"\n"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! What looks at the service while it works.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::peer::{Peer, RunningPeer};
+use crate::bench::subject::RealServer;
+use sidelane_host::service::Target;
+use sidelane_tracker::tale::{Recorder, TaleFloor, TraceOptions};
+
+/// What looks at the service while it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// Nobody.
+    Untraced,
+    /// Programs that do nothing, where those of a trace are.
+    Empty,
+    /// A trace.
+    Traced,
+    /// The same two of `--light`.
+    EmptyLight,
+    Light,
+    /// Another tool that records the same events.
+    Peer(Peer),
+}
+
+impl Setting {
+    /// Its name in a row.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Untraced => "untraced",
+            Self::Empty => "empty_programs",
+            Self::Traced => "traced",
+            Self::EmptyLight => "light/empty_programs",
+            Self::Light => "light/traced",
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+}
+
+/// Everything that can be attached, loaded once.
+pub(super) struct Watchers {
+    traces: [Recorder; 2],
+    floors: [TaleFloor; 2],
+    lost: u64,
+}
+
+impl Watchers {
+    /// Loads them; nothing is attached.
+    pub(super) fn load(server: &RealServer) -> Result<Self> {
+        let service = Target::Pid(server.pid()).find()?;
+        let trace = |options: TraceOptions| -> Result<Recorder> {
+            let recorder = Recorder::start(&options, std::slice::from_ref(&service)).context("cannot trace")?;
+            recorder.tracker().detach();
+            Ok(recorder)
+        };
+        let (full, light) = (TraceOptions::default(), TraceOptions { light: true, ..TraceOptions::default() });
+        let floors = [TaleFloor::load(&full)?, TaleFloor::load(&light)?];
+        Ok(Self { traces: [trace(full)?, trace(light)?], floors, lost: 0 })
+    }
+
+    /// Does `work` in a thread of its own while `setting` looks.
+    pub(super) fn under<T: Send>(&mut self, setting: Setting, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        match setting {
+            Setting::Untraced => alone(work),
+            Setting::Empty | Setting::EmptyLight => {
+                let _links = self.floors[usize::from(setting == Setting::EmptyLight)].attach()?;
+                alone(work)
+            }
+            Setting::Traced | Setting::Light => self.traced(usize::from(setting == Setting::Light), work),
+            Setting::Peer(peer) => {
+                let _running = RunningPeer::start(peer)?;
+                alone(work)
+            }
+        }
+    }
+
+    fn traced<T: Send>(&mut self, which: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let recorder = &mut self.traces[which];
+        recorder.tracker().attach()?;
+        let (lost, mut records) = (recorder.lost(), Vec::new());
+        let period = recorder.period().min(Duration::from_millis(10));
+        let done = thread::scope(|scope| {
+            let work = scope.spawn(work);
+            while !work.is_finished() {
+                thread::sleep(period);
+                recorder.read(&mut records);
+                records.clear();
+            }
+            work.join().expect("the work does not panic")
+        });
+        recorder.finish(&mut records);
+        self.lost += recorder.lost() - lost;
+        done
+    }
+
+    /// Records that were lost in all turns.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// In a thread of its own, as the others.
+fn alone<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| scope.spawn(work).join().expect("the work does not panic"))
+}

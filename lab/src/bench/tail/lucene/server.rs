@@ -1,0 +1,63 @@
+//! A running server.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::jar::Lucene;
+use super::way::Way;
+use crate::programs::{Service, dying_with_us};
+use sidelane_host::priority::with_this_thread_on;
+
+/// Never to begin marking.
+const NO_MARKING: [&str; 2] = ["-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100"];
+/// The thesis has six, on six cores.
+const WORKERS: &str = "2";
+
+/// A server's heap.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    pub heap_mib: u32,
+    /// Live objects beside those of the search.
+    pub live_mib: u32,
+    /// How many of those each search renews.
+    pub renewed: u32,
+    /// Whether it marks what is dead while requests are served. If not, it stops for all that it collects.
+    pub marks: bool,
+}
+
+impl Memory {
+    /// Small enough that a run of some seconds collects garbage.
+    pub const SMALL: Memory = Memory { heap_mib: 128, live_mib: 0, renewed: 0, marks: true };
+}
+
+/// Ended when dropped.
+pub struct Server(Service);
+
+impl Server {
+    /// Starts it on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
+    pub fn start(lucene: &Lucene, way: Way, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
+        let mut java = Command::new("java");
+        let heap = memory.heap_mib;
+        java.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);
+        java.args(["-XX:+AlwaysPreTouch"].into_iter().filter(|_| way.has_pretouch()));
+        java.args(NO_MARKING.into_iter().filter(|_| !memory.marks));
+        java.arg("-jar").arg(&lucene.jar).arg("serve").arg(&lucene.index);
+        java.args([
+            WORKERS,
+            if way.has_nodelay() { "nodelay" } else { "nagle" },
+            &memory.live_mib.to_string(),
+            &memory.renewed.to_string(),
+            &port.to_string(),
+        ]);
+        Ok(Self(with_this_thread_on(&[cpu], || Service::start(dying_with_us(java)))??))
+    }
+
+    pub fn port(&self) -> Result<u32> {
+        self.0.ready("port")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+}

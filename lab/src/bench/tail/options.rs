@@ -1,0 +1,59 @@
+//! The options of `sidelane-lab bench tail`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use sidelane_stats::rounds::Patience;
+
+/// The options of a run of `sidelane-lab bench tail`.
+#[derive(Clone, Debug)]
+pub struct TailOptions {
+    /// Whether to measure less, and the limit of rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// `--part`; all by default.
+    pub parts: Option<Vec<Part>>,
+    /// Where indexes and built servers are kept between runs.
+    pub cache: PathBuf,
+}
+
+impl TailOptions {
+    /// The parts to measure, in their order.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let is_wanted = |part: &Part| self.parts.as_ref().is_none_or(|wanted| wanted.contains(part));
+        Part::value_variants().iter().copied().filter(is_wanted).collect()
+    }
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Causes that are planted, and what a trace names
+    Planted,
+    /// Redis at 20 000 requests a second: whether each is rebuilt
+    Redis,
+    /// What a trace costs Redis, beside empty programs, perf and bpftrace
+    Cost,
+    /// A Lucene search server: plain, and with one remedy after the other
+    Lucene,
+    /// The proxy beside haproxy and nginx
+    Proxy,
+    /// A server that collects garbage: hedged at hazards, and by a timer
+    Hazard,
+}
+
+impl Part {
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Part::Planted => "planted",
+            Part::Redis => "redis",
+            Part::Cost => "cost",
+            Part::Lucene => "lucene",
+            Part::Proxy => "proxy",
+            Part::Hazard => "hazard",
+        }
+    }
+}

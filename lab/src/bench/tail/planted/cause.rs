@@ -1,0 +1,143 @@
+//! What is planted, and what it should be called.
+
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::record::Kinds;
+
+use crate::bench::tail::traced::Batch;
+use sidelane_stats::rounds::Patience;
+
+/// How long a planted request is disturbed, in milliseconds; twice as long as what counts as slow.
+pub(super) const DELAY_MS: &str = "20";
+pub(super) const SLOW_NS: u64 = 10_000_000;
+
+/// What a trace says of a slow request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// Most of its time above the normal went to this
+    Cause(Cause),
+    /// Its client left before there was a response
+    Abandoned,
+}
+
+impl Claim {
+    /// What it is called where people read.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Claim::Cause(cause) => cause.words(),
+            Claim::Abandoned => "abandoned by the client",
+        }
+    }
+
+    /// Whether it can be told where only `recorded` can be recorded.
+    pub(super) fn can_be_told(self, recorded: Kinds) -> bool {
+        match self {
+            Claim::Cause(cause) => cause.can_be_told(recorded),
+            Claim::Abandoned => true,
+        }
+    }
+}
+
+/// A cause that is planted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Planted {
+    /// The lab's name of it.
+    pub(super) name: &'static str,
+    /// What a trace should say.
+    pub(super) claim: Claim,
+    /// Where it is planted.
+    pub(super) place: Place,
+}
+
+/// Where a cause is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the lab's service of that name
+    Service,
+    /// There, and each takes a second
+    Seldom,
+    /// There, beside batch of that name
+    Beside(Batch),
+    /// There, with these options of the client
+    Client(&'static [&'static str]),
+    /// There, for a client that is far and asks at that address
+    Far(&'static str),
+    /// In the search server over Lucene, by requests of that path
+    Lucene(&'static str),
+}
+
+const fn planted(name: &'static str, cause: Cause, place: Place) -> Planted {
+    Planted { name, claim: Claim::Cause(cause), place }
+}
+
+impl Planted {
+    /// All of them.
+    ///
+    /// A thief of SCHED_FIFO is not called stolen time: the kernel sees which thread it is.
+    pub(super) const ALL: &[Planted] = &[
+        planted("nagle", Cause::Nagle, Place::Service),
+        planted("faults", Cause::PageFault, Place::Service),
+        planted("hog", Cause::RunQueue, Place::Service),
+        planted("thief", Cause::RunQueue, Place::Service),
+        planted("sibling", Cause::Sibling, Place::Beside(Batch("plant-batch"))),
+        planted("throttle", Cause::Throttled, Place::Service),
+        planted("lock", Cause::Lock, Place::Service),
+        planted("file-lock", Cause::Lock, Place::Service),
+        planted("disk", Cause::Disk, Place::Service),
+        planted("migrate", Cause::Migration, Place::Service),
+        planted("stop", Cause::Frozen, Place::Service),
+        planted("freeze", Cause::Frozen, Place::Service),
+        planted("hand-over", Cause::HandOver, Place::Service),
+        planted("condition", Cause::HandOver, Place::Service),
+        planted("sleep", Cause::Timer, Place::Service),
+        planted("event-loop", Cause::Inside, Place::Client(&["--twin"])),
+        planted("downstream", Cause::Downstream, Place::Service),
+        planted("downstream-http", Cause::Downstream, Place::Service),
+        planted("downstream-grpc", Cause::Downstream, Place::Service),
+        planted("unix-socket", Cause::Downstream, Place::Service),
+        planted("late-answer", Cause::Downstream, Place::Service),
+        planted("no-answer", Cause::NoAnswer, Place::Service),
+        planted("connect", Cause::Connect, Place::Seldom),
+        planted("full-pipe", Cause::Full, Place::Service),
+        // What comes in the first milliseconds is sent again.
+        planted("retransmit", Cause::Retransmission, Place::Client(&["--lose-ms", "10"])),
+        // A buffer smaller than the response.
+        planted(
+            "slow-reader",
+            Cause::SlowReader,
+            Place::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "131072"]),
+        ),
+        planted(
+            "small-window",
+            Cause::SlowReader,
+            Place::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "4096"]),
+        ),
+        planted("congestion-window", Cause::CongestionWindow, Place::Far("198.18.77.2")),
+        Planted { name: "abandoned", claim: Claim::Abandoned, place: Place::Client(&["--leave-after-ms", DELAY_MS]) },
+        planted("jvm-gc", Cause::Collection, Place::Lucene("/gc")),
+    ];
+
+    /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself, of other processes and
+    /// services, of the client.
+    const QUICK: [&str; 14] = [
+        "nagle",
+        "hog",
+        "throttle",
+        "lock",
+        "file-lock",
+        "condition",
+        "event-loop",
+        "unix-socket",
+        "no-answer",
+        "connect",
+        "full-pipe",
+        "slow-reader",
+        "small-window",
+        "abandoned",
+    ];
+
+    /// Those that are planted: in a hurry a few.
+    pub(super) fn chosen(patience: Patience) -> Vec<&'static Planted> {
+        let is_chosen = |planted: &&Planted| !patience.quick || Self::QUICK.contains(&planted.name);
+        Self::ALL.iter().filter(is_chosen).collect()
+    }
+}

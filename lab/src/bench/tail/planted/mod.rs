@@ -1,0 +1,175 @@
+//! Planted causes: is each slow request explained by what made it slow?
+//!
+//! A service of the lab is slow for some of its requests, each for one cause that is known (`sidelane-lab plant`). Its
+//! client writes down which they were. The service is traced meanwhile, and what the trace names is compared.
+
+mod cause;
+mod checks;
+mod named;
+mod rows;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::lucene::{Lucene, Memory, Server, Way};
+use super::stage::Stage;
+use super::traced::{Subject, while_running};
+use crate::programs::Service;
+pub use cause::Claim;
+use cause::{DELAY_MS, Place, Planted};
+use named::Named;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::service::Target;
+use sidelane_report::ResultFile;
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_timeline::cause::Cause;
+
+/// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
+const MEMORY: Memory = Memory { live_mib: 48, ..Memory::SMALL };
+const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
+/// One round of a few causes is all there is time for; its requests are judged one by one.
+const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(12) };
+
+/// Requests of a run, and which of them are planted ones.
+#[derive(Clone, Copy)]
+struct Size {
+    requests: u64,
+    every: u64,
+}
+
+const SIZE: Size = Size { requests: 1_000, every: 50 };
+const SIZE_QUICK: Size = Size { requests: 75, every: 15 };
+
+impl Size {
+    fn of(planted: &Planted, patience: Patience) -> Size {
+        let size = if patience.quick { SIZE_QUICK } else { SIZE };
+        match planted.place {
+            Place::Seldom => Size { every: size.every * 5, ..size },
+            // Each of the others takes as long as a planted one does elsewhere.
+            Place::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
+            _ => size,
+        }
+    }
+}
+
+/// Plants the causes in turn.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    let mut seen: Vec<Named> = Vec::new();
+    let mut notes = Vec::new();
+    let chosen = Planted::chosen(stage.options.patience);
+    if chosen.len() < Planted::ALL.len() {
+        notes.push(Note::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
+    }
+    let round = |seen: &mut Vec<Named>, turn: Turn<'_>| {
+        for planted in chosen.iter().copied() {
+            turn.bar.set_message(planted.name);
+            match run(stage, planted) {
+                Ok(named) => seen.push(named),
+                Err(why) => notes.push(Note::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string()),
+            }
+        }
+        Ok(())
+    };
+    until_decided("planted causes", rounds(stage.options.patience), &mut seen, round, |seen| checks::of(seen))?;
+    result.rows.extend(rows::of(&seen));
+    result.checks.extend(checks::of(&seen));
+    result.bars.extend(rows::confusion(&seen));
+    notes.dedup();
+    result.notes.extend(notes);
+    Ok(())
+}
+
+/// Plants one cause once. Returns what should be claimed for its slow requests, and how often what was claimed.
+pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
+    let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
+    Ok((planted.claim, run(stage, planted)?.of_planted))
+}
+
+fn rounds(patience: Patience) -> Limit {
+    patience.limit(ROUNDS_QUICK, ROUNDS)
+}
+
+/// Plants one cause, and compares.
+fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
+    let is_moved_to_the_client = planted.claim == Claim::Cause(Cause::Migration) && stage.place.client_on_batch_lane();
+    ensure!(!is_moved_to_the_client, "there are two CPUs: a thread that moves waits for the client there");
+    let service = Running::start(stage, planted)?;
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let file = scratch.path().join("truth");
+    let size = Size::of(planted, stage.options.patience);
+    let warm_up = Size { every: size.requests + 1, ..size };
+    stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
+    let words = question(stage, planted, &service, size, &file)?;
+    let batch = match planted.place {
+        Place::Beside(batch) => Some(batch),
+        _ => None,
+    };
+    let of = Subject { service: Target::Pid(service.pid()), place: stage.place, batch };
+    let (traced, ()) = while_running(&of, || stage.lab.run(words))?;
+    ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.words());
+    Ok(Named::of(planted, &truth::read(&file)?, &traced))
+}
+
+/// The client's command.
+fn question(
+    stage: &Stage<'_>,
+    planted: &Planted,
+    service: &Running,
+    size: Size,
+    truth: &Path,
+) -> Result<Vec<OsString>> {
+    let host = match planted.place {
+        Place::Far(host) => host,
+        _ => "127.0.0.1",
+    };
+    let address = format!("{host}:{}", service.port()?);
+    let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
+    let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
+    let of_place: &[&str] = match planted.place {
+        Place::Service | Place::Seldom | Place::Beside(_) => &[],
+        Place::Client(options) => options,
+        Place::Far(_) => &["--afresh"],
+        Place::Lucene(path) => &["--planted", path, "--plain", PLAIN_SEARCH],
+    };
+    let words = words.into_iter().chain(of_place.iter().copied()).map(OsString::from);
+    Ok(words.chain(["--truth".into(), truth.into()]).collect())
+}
+
+/// The service in which a cause is planted.
+enum Running {
+    Lab(Service),
+    Lucene(Server),
+}
+
+impl Running {
+    fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
+        if let Place::Lucene(_) = planted.place {
+            let lucene = Lucene::prepare(&stage.options.cache)?;
+            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, MEMORY, 0)?));
+        }
+        let (cpu, other) = (stage.place.request.to_string(), stage.place.batch.to_string());
+        let words = ["plant", planted.name, "--delay-ms", DELAY_MS, "--cpu", &cpu, "--other-cpu", &other, "--dir"];
+        let words = words.into_iter().map(OsString::from).chain([stage.options.cache.clone().into()]);
+        Ok(Self::Lab(stage.lab.start(words)?))
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Running::Lab(service) => service.pid(),
+            Running::Lucene(server) => server.pid(),
+        }
+    }
+
+    fn port(&self) -> Result<u32> {
+        match self {
+            Running::Lab(service) => service.ready("port"),
+            Running::Lucene(server) => server.port(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A running `sidelane proxy` in front of two servers.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::stage::Stage;
+use crate::programs::dying_with_us;
+use crate::programs::sidelane;
+use sidelane_host::priority::{make_this_thread_fifo, with_this_thread_on};
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a proxy is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// `--hazard`
+    pub(super) hazards: &'a str,
+    /// `--hedge`
+    pub(super) hedge: &'a str,
+    /// `--clients`
+    pub(super) clients: &'a str,
+    /// In SCHED_FIFO, if at all: then it stands in for another machine, which no server delays.
+    pub(super) priority: Option<i32>,
+}
+
+/// Ended when dropped.
+pub(super) struct Proxied {
+    child: Child,
+    port: u32,
+    scratch: TempDir,
+}
+
+/// What a proxy did, of what it says at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Done {
+    pub(super) requests: u64,
+    /// Requests that were sent to the other server, too.
+    pub(super) hedges: u64,
+    /// Of those, the ones that answered first.
+    pub(super) wins: u64,
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    counts: Done,
+}
+
+impl Proxied {
+    /// Starts it beside the client, in front of the servers at these ports: the active one, then the backup.
+    pub(super) fn start(stage: &Stage<'_>, (active, backup): (u32, u32), wanted: Wanted<'_>) -> Result<Self> {
+        let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+        let wanted_priority = wanted.priority;
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = Command::new(sidelane()?);
+        let address = |port: u32| format!("127.0.0.1:{port}");
+        command.args(["proxy", "--listen", &address(port.into()), "--clients", wanted.clients]);
+        command.args(["--active", &address(active), "--backup", &address(backup)]);
+        command.args(["--hazard", wanted.hazards, "--hedge", wanted.hedge]);
+        command.arg("--json").arg(scratch.path().join("proxy.json"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = dying_with_us(command);
+        // SAFETY: one async-signal-safe system call between fork and exec.
+        unsafe { command.pre_exec(move || wanted_priority.map_or(Ok(()), make_this_thread_fifo)) };
+        let child =
+            with_this_thread_on(&[stage.place.client], || command.spawn())?.context("cannot start the proxy")?;
+        let proxy = Self { child, port: port.into(), scratch };
+        let began = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            ensure!(began.elapsed() < START_TIMEOUT, "the proxy does not listen after {START_TIMEOUT:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(proxy)
+    }
+
+    /// Where clients go.
+    pub(super) fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Ends it, and returns what it did.
+    pub(super) fn end(mut self) -> Result<Done> {
+        let process = Pid::from_raw(self.child.id() as i32).context("a process has a number")?;
+        kill_process(process, Signal::TERM).context("cannot end the proxy")?;
+        let status = self.child.wait().context("cannot wait for the proxy")?;
+        ensure!(status.success(), "the proxy failed ({status})");
+        let text = fs::read(self.scratch.path().join("proxy.json")).context("the proxy said nothing at its end")?;
+        let summary: Summary = serde_json::from_slice(&text).context("what the proxy says is not JSON")?;
+        Ok(summary.counts)
+    }
+}
+
+impl Drop for Proxied {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

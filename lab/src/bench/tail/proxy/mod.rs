@@ -1,0 +1,173 @@
+//! The proxy beside haproxy and nginx, one thread each, in turns: requests at saturation, and what each adds to
+//! latencies at half of it.
+
+mod client;
+mod peers;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::stage::Stage;
+use client::{as_fast_as_possible, on_time, percentile};
+use peers::{Peer, Running, start_server};
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
+/// Too few to decide anything: a first look.
+const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(9) };
+/// Of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole seconds.
+const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
+const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
+/// At half of it they take turns so often in a round: what the host does for a second makes the p99 of whose turn it is.
+const TURNS: u32 = 10;
+/// Of the requests of the better peer.
+const SPEED_RATIO: f64 = 0.9;
+/// Of the better peer's p99.
+const P99_RATIO: f64 = 1.0;
+
+/// What was seen of one proxy in one round.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    per_s: f64,
+    cpu_us: f64,
+    p50_ns: Option<f64>,
+    p99_ns: Option<f64>,
+    /// Lines of the access log over requests.
+    logged: Option<f64>,
+}
+
+/// All proxies in one round, in the order of [`Peer::ALL`], and the server without one.
+struct Round {
+    seen: [Seen; 3],
+    direct_p50_ns: Option<f64>,
+    direct_p99_ns: Option<f64>,
+}
+
+/// Compares them until that is decided.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    if let Some(program) = Peer::missing() {
+        result.notes.push(Note::NotInstalled { program }.to_string());
+        return Ok(());
+    }
+    let scratch = tempfile::tempdir()?;
+    let server = start_server(stage.place.client, scratch.path())?;
+    let start = |peer: Peer| peer.start(stage.place.request, server.address, scratch.path());
+    let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
+    let (time, time_at_half) = if stage.options.patience.quick { TIME_QUICK } else { TIME };
+    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let field = Field { client_cpu: stage.place.client, proxies: &proxies, server: &server, time, time_at_half };
+    let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
+        rounds.push(field.round(turn.round)?);
+        Ok(())
+    };
+    let mut rounds = Vec::new();
+    until_decided("proxy", limit, &mut rounds, round, |rounds| checks(rounds))?;
+    result.rows.extend(rows(&rounds));
+    result.checks.extend(checks(&rounds));
+    Ok(())
+}
+
+struct Field<'a> {
+    client_cpu: u32,
+    proxies: &'a [Running; 3],
+    server: &'a Running,
+    time: Duration,
+    time_at_half: Duration,
+}
+
+impl Field<'_> {
+    /// Each proxy at saturation, then each and the server itself at half of what the slowest did. Whose turn is first
+    /// changes from round to round.
+    fn round(&self, round: u64) -> Result<Round> {
+        let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
+        for place in (0..3).map(|place| (place + round as usize) % 3) {
+            (seen[place].per_s, seen[place].cpu_us) = self.saturate(&self.proxies[place])?;
+        }
+        let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
+        let latencies = self.at_half(slowest / 2.0, round as usize)?;
+        let percentiles = |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent));
+        for (place, seen) in seen.iter_mut().enumerate() {
+            [seen.p50_ns, seen.p99_ns] = percentiles(place);
+            let requests = seen.per_s * self.time.as_secs_f64() + latencies[place].len() as f64;
+            seen.logged = Some(self.proxies[place].take_log_lines()? as f64 / requests);
+        }
+        let [direct_p50_ns, direct_p99_ns] = percentiles(seen.len());
+        Ok(Round { seen, direct_p50_ns, direct_p99_ns })
+    }
+
+    /// Latencies of each proxy and of the server itself, sorted.
+    fn at_half(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
+        let [first, second, third] = self.proxies.each_ref().map(|proxy| proxy.address);
+        let places = [first, second, third, self.server.address];
+        let mut latencies = [const { Vec::new() }; 4];
+        for turn in 0..TURNS as usize {
+            for place in (0..places.len()).map(|place| (place + turn + round) % places.len()) {
+                latencies[place].extend(on_time(self.client_cpu, places[place], per_s, self.time_at_half / TURNS)?);
+            }
+        }
+        latencies.iter_mut().for_each(|of_one| of_one.sort_unstable());
+        Ok(latencies)
+    }
+
+    /// Requests a second, and the proxy's CPU time for one in microseconds.
+    fn saturate(&self, proxy: &Running) -> Result<(f64, f64)> {
+        let before_ns = proxy.cpu_ns();
+        let requests = as_fast_as_possible(self.client_cpu, proxy.address, self.time)?;
+        let used_us = (proxy.cpu_ns() - before_ns) as f64 / 1e3;
+        Ok((requests / self.time.as_secs_f64(), used_us / requests))
+    }
+}
+
+/// Ours, then the peers'.
+fn of(rounds: &[Round], place: usize, number: impl Fn(&Seen) -> Option<f64>) -> Vec<Option<f64>> {
+    rounds.iter().map(|round| number(&round.seen[place])).collect()
+}
+
+/// The place of the peer with the best median: of the highest number, or of the lowest.
+fn best(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> usize {
+    let median_of = |place: usize| median(of(rounds, place, number).into_iter().flatten()).unwrap_or(f64::NAN);
+    let (haproxy, nginx) = (median_of(1), median_of(2));
+    if (nginx > haproxy) == is_high_good { 2 } else { 1 }
+}
+
+/// Ours over the better peer's, round by round.
+fn ratios(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
+    let peer = best(rounds, number, is_high_good);
+    let pairs = of(rounds, 0, number).into_iter().zip(of(rounds, peer, number));
+    pairs.filter_map(|(own, peers)| Some(own? / peers?)).collect()
+}
+
+fn checks(rounds: &[Round]) -> Vec<Check> {
+    let per_s = of_median(ratios(rounds, |seen| Some(seen.per_s), true));
+    let p99 = of_median(ratios(rounds, |seen| seen.p99_ns, false));
+    let speed = "proxy: requests at saturation over those of the better of haproxy and nginx";
+    let late = "proxy: p99 at half of it over that of the better of haproxy and nginx";
+    vec![
+        Check::interval_at_least(speed, per_s, SPEED_RATIO, Unit::Ratio),
+        Check::interval_at_most(late, p99, P99_RATIO, Unit::Ratio),
+    ]
+}
+
+fn rows(rounds: &[Round]) -> Vec<Row> {
+    let added = |place: usize, own: fn(&Seen) -> Option<f64>, direct: fn(&Round) -> Option<f64>| {
+        median(rounds.iter().filter_map(|round| Some((own(&round.seen[place])? - direct(round)?) / 1e3)))
+    };
+    let row = |(place, peer): (usize, Peer)| {
+        let mut row = Row::new(peer.name());
+        row.put("requests_per_s", median(rounds.iter().map(|round| round.seen[place].per_s)));
+        row.put("cpu_of_a_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
+        row.put("added_p50_us", added(place, |seen| seen.p50_ns, |round| round.direct_p50_ns));
+        row.put(
+            "logged_percent",
+            median(of(rounds, place, |seen| seen.logged).into_iter().flatten()).map(|part| 100.0 * part),
+        );
+        row.put("added_p99_us", added(place, |seen| seen.p99_ns, |round| round.direct_p99_ns));
+        row
+    };
+    Peer::ALL.into_iter().enumerate().map(row).collect()
+}

@@ -1,0 +1,184 @@
+//! The proxies that are compared, on one CPU and one thread each, in front of the same server.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::programs::dying_with_us;
+use crate::programs::sidelane;
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the server answers: as long as a small object.
+const BODY_BYTES: usize = 100;
+
+/// Who passes requests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Sidelane,
+    Haproxy,
+    Nginx,
+}
+
+impl Peer {
+    pub(super) const ALL: [Self; 3] = [Self::Sidelane, Self::Haproxy, Self::Nginx];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sidelane => "sidelane proxy",
+            Self::Haproxy => "haproxy",
+            Self::Nginx => "nginx",
+        }
+    }
+
+    /// The program that is missing here, if one is.
+    pub(super) fn missing() -> Option<&'static str> {
+        ["haproxy", "nginx", "wrk"].into_iter().find(|program| find(program).is_none())
+    }
+
+    /// Starts it on a CPU in front of a server. Each writes an access log to a file, tells the server of the client, and
+    /// keeps connections on both sides.
+    pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<Running> {
+        let at = free_address()?;
+        let log = scratch.join(format!("{}.log", self.name()));
+        let log_text = log.to_string_lossy();
+        match self {
+            Self::Sidelane => {
+                let own = sidelane()?;
+                let (at_text, server) = (at.to_string(), server.to_string());
+                let addresses = ["proxy", "--listen", &at_text, "--active", &server, "--hazard", "none"];
+                let told = ["--access-log", &log_text, "--forwarded", "add"];
+                Running::start(cpu, &own, &[&addresses[..], &told].concat(), at, Some(Log::OfProgram(log.clone())))
+            }
+            Self::Haproxy => {
+                let file = scratch.join("haproxy.cfg");
+                fs::write(&file, haproxy(at, server))?;
+                let options = ["-db", "-f", &file.to_string_lossy()];
+                Running::start(cpu, &program("haproxy")?, &options, at, Some(Log::OnStdout(log.clone())))
+            }
+            Self::Nginx => nginx(cpu, at, &passing(server), Some(log), scratch),
+        }
+    }
+}
+
+/// The server behind them.
+pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<Running> {
+    let body = "x".repeat(BODY_BYTES);
+    nginx(cpu, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
+}
+
+fn nginx(cpu: u32, at: SocketAddr, location: &str, log: Option<PathBuf>, scratch: &Path) -> Result<Running> {
+    let dir = scratch.join(format!("nginx-{}", at.port()));
+    fs::create_dir(&dir)?;
+    let (upstream, location) = location.split_once('|').unwrap_or(("", location));
+    // It gathers lines, as the other logs here need not be written at once either.
+    let access_log =
+        log.as_ref().map_or("off".to_owned(), |log| format!("\"{}\" combined buffer=64k flush=1s", log.display()));
+    let config = format!(
+        "daemon off; master_process off; pid pid; error_log stderr crit; events {{ worker_connections 4096; }}\n\
+         http {{ access_log {access_log}; keepalive_requests 1000000000; keepalive_timeout 600s; client_body_temp_path b;\n\
+         proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; {upstream}\n\
+         server {{ listen {at}; {location} }} }}\n"
+    );
+    fs::write(dir.join("conf"), config)?;
+    let options = ["-c", "conf", "-p", &dir.to_string_lossy()];
+    Running::start(cpu, &program("nginx")?, &options, at, log.map(Log::OfProgram))
+}
+
+/// How nginx passes requests on over connections that it keeps: what is around the server, then what is in it.
+fn passing(server: SocketAddr) -> String {
+    format!(
+        "upstream u {{ server {server}; keepalive 256; keepalive_requests 1000000000; }}|location / {{ \
+         proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; \
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }}"
+    )
+}
+
+fn haproxy(at: SocketAddr, server: SocketAddr) -> String {
+    format!(
+        "global\n  nbthread 1\n  maxconn 4096\n  log stdout format raw local0 info\ndefaults\n  mode http\n  log global\n  \
+         option httplog\n  option forwardfor\n  timeout connect 5s\n  timeout client 60s\n  \
+         timeout server 60s\n  http-reuse always\nfrontend f\n  bind {at}\n  default_backend b\nbackend b\n  \
+         server s {server}\n"
+    )
+}
+
+/// A process that listens. Ended when dropped.
+pub(super) struct Running {
+    child: Child,
+    pub(super) address: SocketAddr,
+    log: Option<PathBuf>,
+}
+
+/// An access log's file, and how lines come to it.
+enum Log {
+    /// The program opens it.
+    OfProgram(PathBuf),
+    /// It is the standard output.
+    OnStdout(PathBuf),
+}
+
+impl Running {
+    fn start(cpu: u32, program: &Path, options: &[&str], address: SocketAddr, log: Option<Log>) -> Result<Self> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string()]).arg(program).args(options);
+        let stdout = match &log {
+            Some(Log::OnStdout(file)) => File::options().create(true).append(true).open(file)?.into(),
+            _ => Stdio::null(),
+        };
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
+        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let log = log.map(|(Log::OfProgram(file) | Log::OnStdout(file))| file);
+        let running = Self { child, address, log };
+        let began = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            let is_time = began.elapsed() < START_TIMEOUT;
+            ensure!(is_time, "{} does not listen at {address} after {START_TIMEOUT:?}", program.display());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(running)
+    }
+
+    /// Lines that came to its access log since the last call. The file is emptied, so that the disk need not write it.
+    pub(super) fn take_log_lines(&self) -> Result<u64> {
+        let Some(log) = &self.log else { return Ok(0) };
+        let text = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
+        File::options().write(true).open(log)?.set_len(0)?;
+        Ok(text.iter().filter(|byte| **byte == b'\n').count() as u64)
+    }
+
+    /// CPU time that it has used, as the scheduler counts it.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let used = |path: PathBuf| -> Option<u64> {
+            fs::read_to_string(path.join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+        };
+        threads.filter_map(|thread| used(thread.path())).sum()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    Ok((Ipv4Addr::LOCALHOST, port).into())
+}
+
+pub(super) fn program(name: &str) -> Result<PathBuf> {
+    find(name).with_context(|| format!("{name} is not installed"))
+}
+
+/// In the folders for programs, and those for administrators.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
+}

@@ -1,0 +1,85 @@
+//! Redis at 20 000 requests a second: is every request rebuilt, and nothing lost?
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::stage::Stage;
+use super::traced::{Subject, Traced, while_running};
+use sidelane_host::median::median;
+use sidelane_host::service::Target;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Turn, until_decided};
+
+const RATE_PER_S: f64 = 20_000.0;
+const REBUILT_PERCENT: f64 = 99.9;
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(120) };
+/// Too few to decide what is the median; a record that is lost is seen.
+const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(3) };
+
+/// One trace.
+struct Run {
+    sent: f64,
+    whole: f64,
+    lost: f64,
+    records: f64,
+}
+
+/// Traces it again and again.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
+    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let seconds = if stage.options.patience.quick { 0.5 } else { 5.0 };
+    let mut runs: Vec<Run> = Vec::new();
+    let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
+        let load = || server.load(&stage.lab, place, RATE_PER_S, seconds);
+        let subject = Subject { service: Target::Pid(server.pid()), place: stage.place, batch: None };
+        let (traced, client) = while_running(&subject, load)?;
+        runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
+        Ok(())
+    };
+    until_decided("redis", limit, &mut runs, round, |runs| checks(runs))?;
+    result.rows.push(row(&runs));
+    result.checks.extend(checks(&runs));
+    Ok(())
+}
+
+impl Run {
+    /// Requests of the client's first connection prepared the data; they are not of the load.
+    fn of(traced: &Traced, sent: f64) -> Self {
+        let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
+        let first = earliest.map(|timeline| timeline.socket);
+        let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);
+        Self {
+            sent,
+            whole: of_load.filter(|timeline| timeline.incomplete.is_none()).count() as f64,
+            lost: (traced.lost.max(traced.counts.lost)) as f64,
+            records: traced.counts.records as f64,
+        }
+    }
+
+    fn rebuilt_percent(&self) -> f64 {
+        self.whole.min(self.sent) * 100.0 / self.sent
+    }
+}
+
+fn checks(runs: &[Run]) -> Vec<Check> {
+    let rebuilt = of_median(runs.iter().map(Run::rebuilt_percent));
+    vec![
+        Check::interval_at_least("redis: requests that are rebuilt", rebuilt, REBUILT_PERCENT, Unit::Percent),
+        Check::at_most("redis: records lost", runs.iter().map(|run| run.lost).sum::<f64>(), 0.0, Unit::Count),
+    ]
+}
+
+fn row(runs: &[Run]) -> Row {
+    let sum = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>();
+    let mut row = Row::new("redis/20000_per_s");
+    row.put("requests_count", sum(|run| run.sent));
+    row.put("rebuilt_percent", median(runs.iter().map(Run::rebuilt_percent)));
+    row.put("lost_count", sum(|run| run.lost));
+    row.put("records_a_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
+    row.put("rounds_count", runs.len() as f64);
+    row
+}

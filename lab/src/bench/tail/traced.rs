@@ -1,0 +1,103 @@
+//! What a trace told of a service while somebody asked it: recorded, built and named by the parts of `sidelane trace`.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::experiment::place::Place;
+use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Topology;
+use sidelane_timeline::builder::{Builder, Counts, Settings};
+use sidelane_timeline::ending::Unanswered;
+use sidelane_timeline::record::{Kinds, Record};
+use sidelane_timeline::timeline::Timeline;
+use sidelane_trace::pauses::Pauses;
+use sidelane_tracker::tale::{Recorder, TraceOptions};
+use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
+
+/// A trace that has ended.
+pub(super) struct Traced {
+    /// Requests, those with a whole timeline and those without.
+    pub(super) timelines: Vec<Timeline>,
+    /// Requests that their connection's end cut off.
+    pub(super) unanswered: Vec<Unanswered>,
+    pub(super) counts: Counts,
+    /// Records that nobody read in time.
+    pub(super) lost: u64,
+    /// The kinds of records that there are here.
+    pub(super) recorded: Kinds,
+}
+
+/// What is traced.
+pub(super) struct Subject {
+    pub(super) service: Target,
+    pub(super) place: Place,
+    /// What works beside it, if its lanes are looked at.
+    pub(super) batch: Option<Batch>,
+}
+
+/// Batch, by the name of its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Batch(pub(super) &'static str);
+
+/// Traces it while `load` runs, in a thread of its own. Both are kept on the client's CPU, so that neither is in the way of
+/// the service.
+pub(super) fn while_running<T: Send>(
+    subject: &Subject,
+    load: impl FnOnce() -> Result<T> + Send,
+) -> Result<(Traced, T)> {
+    with_this_thread_on(&[subject.place.client], || trace(subject, load)).context("cannot choose a CPU")?
+}
+
+impl Subject {
+    /// Batch is known as such for as long as what is returned with the recorder lives.
+    fn record(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
+        let Some(Batch(name)) = self.batch else {
+            return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));
+        };
+        let trace = Some(TraceOptions::default());
+        let tracker = Rc::new(Tracker::load(Features { requests: true, trace, ..Features::default() })?);
+        let lanes = Topology::read(Path::new("/sys"))?.declared_pairs(&self.place.lanes())?;
+        let batch = BatchTracking::start(&tracker, None)?;
+        Target::Comm(name.to_owned()).find()?.pids.into_iter().for_each(|pid| batch.take_in(pid));
+        let mut recorder = Recorder::on(&tracker)?;
+        recorder.trace(ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default())?, &service)?;
+        tracker.attach()?;
+        Ok((recorder, Some(batch)))
+    }
+}
+
+fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
+    let service = subject.service.find()?;
+    let mut pauses = Pauses::watch(&service.pids);
+    let (mut recorder, _batch) = subject.record(service).context("cannot trace")?;
+    let recorded = pauses.kinds_beside(recorder.recorded());
+    let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
+    let (mut timelines, mut unanswered, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    let mut take = |records: &mut Vec<Record>, builder: &mut Builder| {
+        records.drain(..).for_each(|record| builder.push(record, &mut |timeline| timelines.push(timeline)));
+        unanswered.extend(builder.take_unanswered());
+    };
+    let period = recorder.period() / 4;
+    let loaded = thread::scope(|scope| {
+        let load = scope.spawn(load);
+        while !load.is_finished() {
+            thread::sleep(period);
+            recorder.read(&mut records);
+            pauses.merge(&mut records);
+            take(&mut records, &mut builder);
+        }
+        load.join().expect("the load does not panic")
+    })?;
+    recorder.finish(&mut records);
+    pauses.finish(&mut records);
+    take(&mut records, &mut builder);
+    builder.finish(&mut |timeline| timelines.push(timeline));
+    unanswered.extend(builder.take_unanswered());
+    let counts = builder.counts();
+    Ok((Traced { timelines, unanswered, counts, lost: recorder.lost(), recorded }, loaded))
+}

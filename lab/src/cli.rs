@@ -1,0 +1,340 @@
+//! The command line: the demo, the benches, and the programs that they start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use sidelane::cli::{EXIT_CODES, Internal, JsonFile, PatienceArgs, ResultFiles, TableArgs};
+use sidelane_host::units::parse_time;
+use sidelane_policy::borrow::Objective;
+use sidelane_requests::objective::parse_objective;
+
+use crate::bench::guard::{Source, Way};
+use crate::bench::hurry::LITTLE_SPEED;
+use crate::bench::tail::Part;
+use crate::experiment::sibling::Carrier;
+use crate::experiment::store::Store;
+
+/// Sidelane's laboratory: what it costs, leaks and gains, measured on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "sidelane-lab", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a search service and a batch job on one core, with and without Sidelane, and compare
+    Demo(DemoArgs),
+    /// Measure what Sidelane itself costs, leaks and gains on this machine
+    #[command(subcommand)]
+    Bench(Bench),
+    /// The programs that experiments run
+    #[command(flatten)]
+    Program(sidelane_programs::Command),
+    /// What Sidelane starts of its own program
+    #[command(flatten)]
+    Internal(Internal),
+}
+
+/// The core on which is measured, and what makes it one.
+#[derive(Debug, Args)]
+pub struct CoreArgs {
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
+}
+
+/// Where the search index is.
+#[derive(Debug, Args)]
+pub struct CacheDir {
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(id = "cache", long = "cache", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane-lab demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code: 0 if it ran, 125 if nothing could be measured. With --check: 0 if all checks hold, 1 if one is missed, 3 if none \
+is missed but some are undecided.")]
+pub struct DemoArgs {
+    /// Exit with the verdict of the checks
+    #[arg(long)]
+    pub check: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// How busy the load keeps the request lane, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub load: u8,
+    /// The batch job: a kernel, or a real compression
+    #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush", "zstd"])]
+    pub batch: String,
+    /// Directory for result.json and index.html
+    #[arg(long, value_name = "DIR", default_value = "sidelane-demo")]
+    pub out: PathBuf,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// The cost of tracking and of holds to the service, and the leak of a long hold
+    Hold(PairArgs),
+    /// The cost of checks in batch programs, and how fast they nap
+    Gate(PairArgs),
+    /// How well requests are seen at a service's sockets, and what that costs it
+    Requests(PairArgs),
+    /// How finely signals are observed, how truly, and what that costs the target
+    Observe(ObserveBenchArgs),
+    /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
+    Lanes(LanesArgs),
+    /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
+    Guard(GuardArgs),
+    /// Why requests are slow, whether that is told rightly, and what helps
+    Tail(TailArgs),
+    /// What moving long requests to big cores gains, beside leaving threads where they are: Hurry-up
+    Hurry(HurryBenchArgs),
+    /// Check on a simulated machine what papers draw from their figures
+    Papers(PapersArgs),
+    /// Run a scenario for real and simulated, and compare
+    Parity(ParityArgs),
+    /// How truly two CPUs that are made one core slow each other, and what that costs
+    Sibling(SiblingArgs),
+}
+
+/// Arguments of the benches that need a pair of lanes, and no more.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct PairArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The lane pair to measure on
+    #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
+    pub lanes: String,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
+}
+
+/// Arguments of `sidelane-lab bench observe`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ObserveBenchArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The target's lane and the observer's
+    #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
+    pub lanes: String,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane-lab bench lanes`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct LanesArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// How busy the load keeps the request lane, in percent [default: 10,30,50,70,90]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub loads: Option<Vec<u8>>,
+    /// The batch jobs [default: loop,matrix,flush,zstd]
+    #[arg(long, value_name = "JOB", value_delimiter = ',', value_parser = ["loop", "matrix", "flush", "zstd"])]
+    pub batches: Option<Vec<String>>,
+    /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
+    pub slo: Option<Objective>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane-lab bench guard`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct GuardArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// The ways of sharing to measure, besides the stores alone [default: all]
+    #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
+    pub ways: Option<Vec<Way>>,
+    /// The stores to ask [default: all, or Redis and memcached with --quick]
+    #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
+    pub stores: Option<Vec<Store>>,
+    /// YCSB's mixes to ask for [default: all, or a with --quick]
+    #[arg(long, value_name = "MIX", value_delimiter = ',', value_parser = ["a", "b", "e"])]
+    pub mixes: Option<Vec<String>>,
+    /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
+    /// harm]
+    #[arg(long, value_name = "FROM", value_enum)]
+    pub interference: Option<Source>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane-lab bench tail`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TailArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The service's lane and the other one [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The parts to measure [default: all]
+    #[arg(long = "part", value_name = "PART", value_enum, value_delimiter = ',')]
+    pub parts: Option<Vec<Part>>,
+    /// What was built
+    #[command(flatten)]
+    pub cache: CacheDir,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane-lab bench hurry`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct HurryBenchArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The big core and the little one
+    #[arg(long, value_name = "BIG:LITTLE", default_value = "0:1")]
+    pub cores: String,
+    /// Who makes the little core slow; none if it is little by itself
+    #[arg(long, value_name = "HOW", value_enum, default_value = "built-in")]
+    pub slow_cpu: Carrier,
+    /// How fast the little core is, of 1
+    #[arg(long, value_name = "SPEED", default_value_t = LITTLE_SPEED, value_parser = parse_speed)]
+    pub speed: f64,
+    /// The mean search on the big core, as in 70ms; runs are longer by as much [default: 12ms, 4ms with --quick]
+    #[arg(long, value_name = "TIME", value_parser = parse_mean)]
+    pub mean: Option<Duration>,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane-lab bench papers`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct PapersArgs {
+    /// Shorter runs, as the scenarios' [quick] says
+    #[arg(long)]
+    pub quick: bool,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane-lab bench parity`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ParityArgs {
+    /// The experiment, such as lab/scenarios/parity.toml
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane-lab bench sibling`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct SiblingArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// Two CPUs that share no core [default: CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// The time of a mean search. Beyond a second the bench takes days.
+fn parse_mean(text: &str) -> Result<Duration, String> {
+    let mean = parse_time(text).map_err(|error| error.to_string())?;
+    let possible = Duration::from_millis(1)..=Duration::from_secs(1);
+    if possible.contains(&mean) { Ok(mean) } else { Err("a mean search takes 1ms to 1s".into()) }
+}
+
+/// A speed, of 1; `sidelane-lab slow-cpu` makes a CPU no slower than a tenth of what it is.
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.1..=1.0).contains(&speed) { Ok(speed) } else { Err("a speed lies between 0.1 and 1".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

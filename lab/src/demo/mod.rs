@@ -1,0 +1,141 @@
+//! `sidelane-lab demo`: a real search service and a batch job on one core, with and without Sidelane.
+//!
+//! Four settings run in turns for several rounds: the service *alone*, batch beside it *unmanaged*,
+//! batch in the kernel's own *SCHED_IDLE* class, and Sidelane's *borrow idle*. In each round every
+//! setting gets the same requests at the same intended times. So latencies are compared in pairs,
+//! and a slow period of the machine affects all settings. SCHED_IDLE, which no check and no finding
+//! uses, takes part in every second round, the others in each: a median of pairs becomes more exact
+//! with each pair. Rounds go on until every check is decided, up to a limit.
+
+mod settings;
+mod verdict;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::experiment::learn::Experience;
+use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::run::{Figures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Carrier;
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, run, search};
+use sidelane_diagnostics::machine;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::{ResultFile, html};
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+/// The options of `sidelane-lab demo`.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// Whether rounds are fewer and shorter, and the limit of rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// Share of the request lane that the load keeps busy.
+    pub load: f64,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
+    /// The lab's batch kernel: loop, matrix or flush.
+    pub batch: String,
+    /// The directory of the results.
+    pub out: PathBuf,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// The columns of the demo's table on a terminal; the page shows all.
+pub const COLUMNS: [&str; 10] = [
+    "p50_us",
+    "p99_us",
+    "socket_p99_us",
+    "max_us",
+    "p99_over_alone",
+    "batch_work_ratio",
+    "batch_share_of_idle_percent",
+    "overlap_percent",
+    "reaction_off_p50_ns",
+    "reaction_off_p99_ns",
+];
+
+/// Length and number of the measurements.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    limit: Limit,
+    run: Duration,
+    warm_up: Duration,
+    batch_alone: Duration,
+}
+
+impl Pace {
+    fn of(patience: Patience) -> Self {
+        let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
+        let (run_ms, batch_alone_ms) = if patience.quick { (1_500, 300) } else { (4_000, 500) };
+        Self {
+            limit: patience.limit(limit(6, 9, 75), limit(10, 40, 600)),
+            run: Duration::from_millis(run_ms),
+            warm_up: Duration::from_millis(500),
+            batch_alone: Duration::from_millis(batch_alone_ms),
+        }
+    }
+}
+
+/// The measurements of one run.
+struct Run {
+    round: u64,
+    setting: Setting,
+    figures: Figures,
+}
+
+/// Runs the demo and writes `result.json` and `index.html`.
+pub fn run(options: &DemoOptions) -> Result<ResultFile> {
+    let pace = Pace::of(options.patience);
+    eprint_fitted("sidelane: building the search index, if it is not there yet");
+    let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
+    let lanes = stage.beside()?.lanes;
+    let mut runs = Vec::new();
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);
+    let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
+    let mut result = verdict::judge(options, &stage, pace, &runs, &lanes);
+    machine::note_stolen(&mut result.machine);
+    options.patience.advise(&mut result, rounds);
+    write(options, &result)?;
+    Ok(result)
+}
+
+fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
+    turn.bar.set_message("batch alone");
+    let task = task(options, stage, pace, turn.round)?;
+    for setting in settings::in_order_of(turn.round) {
+        turn.bar.set_message(setting.title);
+        runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
+    }
+    Ok(())
+}
+
+/// The task of all settings of a round: the same requests at the same times.
+fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, round: u64) -> Result<Task<'stage>> {
+    let rate_per_s = stage.rate_per_s(options.load);
+    let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
+    let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
+    Ok(Task {
+        stage,
+        rhythm,
+        batch: &options.batch,
+        batch_alone_per_s,
+        draw: round == 0,
+        experience: Experience::default(),
+    })
+}
+
+fn write(options: &DemoOptions, result: &ResultFile) -> Result<()> {
+    let dir = &options.out;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    result.write_json(&dir.join("result.json"))?;
+    html::write_page(result, &dir.join("index.html"))?;
+    Ok(())
+}

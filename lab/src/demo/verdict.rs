@@ -1,0 +1,225 @@
+//! The result of the runs: a row for each setting, the checks, and what is real and what is not.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, json};
+
+use super::{DemoOptions, Pace, Run, settings};
+use crate::experiment::run::BesideFigures;
+use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Sibling;
+use crate::experiment::stage::Stage;
+use sidelane_diagnostics::machine;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_host::median::median;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
+use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::can_track;
+use sidelane_stats::interval::{of_all, of_median};
+use sidelane_tracker::books::reaction_figures;
+use sidelane_tracker::histogram::Histogram;
+
+const SERVICE: &str = "search";
+/// A client that is later than this is too busy itself.
+const SEND_LAG_LIMIT_US: u64 = 1_000;
+const OVERLAP_LIMIT_PERCENT: f64 = 1.0;
+const OFF_P50_LIMIT_NS: f64 = 5_000.0;
+const OFF_P99_LIMIT_NS: f64 = 20_000.0;
+const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
+const P99_OVER_ALONE_LIMIT: f64 = 1.05;
+
+/// Makes the result.
+pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
+    let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, stage, pace, runs, lanes));
+    let settings = settings::all();
+    result.rows = settings.iter().map(|setting| row(*setting, runs, lanes)).collect();
+    result.checks = checks(runs, lanes);
+    result.notes = written(&notes(stage, runs, lanes));
+    result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
+    result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
+    result.settings.insert("finding".into(), finding::of_sharing(&result, "search").into());
+    result.timelines.sort_by_key(|timeline| settings.iter().position(|setting| setting.name == timeline.setting));
+    result
+}
+
+fn describe(
+    options: &DemoOptions,
+    stage: &Stage,
+    pace: Pace,
+    runs: &[Run],
+    lanes: &Lanes,
+) -> Map<String, serde_json::Value> {
+    let settings = json!({
+        "title": "Sidelane demo: full-text search beside batch work",
+        "explanation": explanation(stage, lanes),
+        "lanes": stage.place.lanes(),
+        "sibling": stage.sibling.as_ref().map(Sibling::title),
+        "load_percent": options.load * 100.0,
+        "rate_per_s": stage.rate_per_s(options.load),
+        "mean_service_us": stage.mean_service_us,
+        "batch": options.batch,
+        "rounds_count": of(runs, Setting::ALONE).count(),
+        "rounds_limit_count": pace.limit.rounds,
+        "run_s": pace.run.as_secs_f64(),
+        "quick": options.patience.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+fn explanation(stage: &Stage, lanes: &Lanes) -> Vec<String> {
+    let what = "One thread serves full-text searches over real English text on the request lane; a batch job wants \
+                the other lane of the pair. An open-loop client sends requests at random times, and counts each \
+                latency from the moment it should have been sent."
+        .to_owned();
+    let pair = match (lanes.kind, &stage.sibling) {
+        (_, Some(sibling)) => sibling.explanation(&stage.place.lanes()),
+        (PairKind::Smt, None) => format!(
+            "CPUs {} are two lanes of one core (SMT siblings): whatever batch does beside a request takes execution \
+             resources from it.",
+            stage.place.lanes()
+        ),
+        (PairKind::Declared, None) => format!(
+            "CPUs {} are declared to be a pair: they are not known to share a core. Real here are the service, \
+             the load, the batch job, the kernel's accounting, the reactions, the overlap and batch's share of the \
+             idle time. Not real is the harm: batch on another core slows a request little, so unmanaged batch \
+             looks better in latency than it would on SMT lanes. Its overlap shows what it would do there.",
+            stage.place.lanes()
+        ),
+    };
+    [what, pair].into_iter().chain(judged_from(stage)).collect()
+}
+
+/// A note if the judged latencies are not the client's.
+fn judged_from(stage: &Stage) -> Option<String> {
+    let words = "The client has no CPU of its own here and is in the way of what it measures. So p99 over alone and \
+                 the curves are of the time from a request's arrival at the service's socket to its response (socket \
+                 p50 and p99), which all settings, the service alone too, are watched for alike; p50, p99 and max are \
+                 the client's.";
+    (stage.place.client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
+}
+
+fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
+    let most = |figure: fn(&Run) -> f64| runs.iter().map(figure).fold(0.0, f64::max).round() as u64;
+    let mut notes = BTreeSet::new();
+    if lanes.kind == PairKind::Declared {
+        notes.insert(Note::DeclaredPair);
+    }
+    notes.extend(stage.sibling.as_ref().map(Sibling::note));
+    if stage.place.client_on_batch_lane() {
+        let percent = most(|run| run.figures.latencies.cpu_percent);
+        notes.insert(Note::ClientOnBatchLane { service: SERVICE, percent });
+    }
+    if stage.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
+        notes.insert(Note::SocketsUnseen);
+    }
+    notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
+    let lag_us = most(|run| run.figures.latencies.send_lag_p99_us);
+    if lag_us > SEND_LAG_LIMIT_US {
+        notes.insert(Note::ClientLate { service: SERVICE, lag_us });
+    }
+    notes
+}
+
+fn of(runs: &[Run], setting: Setting) -> impl Iterator<Item = &Run> + Clone {
+    runs.iter().filter(move |run| run.setting == setting)
+}
+
+fn beside(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures> + Clone {
+    of(runs, setting).filter_map(|run| run.figures.beside.as_ref())
+}
+
+/// Medians over the rounds; ratios are computed within a round first.
+fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
+    let mut row = Row::new(setting.name);
+    let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
+    row.put("p50_us", latency(|run| run.figures.latencies.p50_us));
+    row.put("p99_us", latency(|run| run.figures.latencies.p99_us));
+    let at_socket = |figure: fn(&AtSocket) -> f64| {
+        median(of(runs, setting).filter_map(|run| run.figures.at_socket.as_ref()).map(figure))
+    };
+    row.put("socket_p50_us", at_socket(|seen| seen.p50_us));
+    row.put("socket_p99_us", at_socket(|seen| seen.p99_us));
+    row.put("max_us", of(runs, setting).map(|run| run.figures.latencies.max_us).reduce(f64::max));
+    let over_alone = of_median(p99_over_alone(setting, runs));
+    row.put("p99_over_alone", over_alone.map(|ratio| ratio.measured));
+    row.put("p99_low_over_alone", over_alone.and_then(|ratio| ratio.low));
+    row.put("p99_high_over_alone", over_alone.and_then(|ratio| ratio.high));
+    row.put("requests_count", Some(of(runs, setting).map(|run| run.figures.latencies.requests).sum::<u64>() as f64));
+    if setting == Setting::ALONE {
+        return row;
+    }
+    let figures = beside(runs, setting);
+    row.put("batch_work_ratio", median(figures.clone().map(|figures| figures.batch_work_ratio)));
+    let share = |figures: &BesideFigures| figures.books.batch_share_of_idle_percent(lanes);
+    row.put("batch_share_of_idle_percent", median(figures.clone().filter_map(share)));
+    row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.books.overlap_percent(lanes))));
+    let busy = |figures: &BesideFigures| figures.books.lc_ns(lanes) as f64 * 100.0 / figures.books.at_ns as f64;
+    row.put("lc_busy_percent", median(figures.clone().map(busy)));
+    row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.books.stolen_percent(lanes))));
+    let gaps = figures.clone().filter_map(|figures| figures.books.stolen_gap_max_us(lanes));
+    row.put("stolen_gap_max_us", gaps.reduce(f64::max));
+    if setting == Setting::borrow_idle() {
+        put_reactions(&mut row, figures);
+    }
+    row
+}
+
+fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigures> + Clone) {
+    let (mut off, mut on) = (Histogram::default(), Histogram::default());
+    for figures in figures.clone() {
+        off.add(figures.books.reaction_off());
+        on.add(figures.books.reaction_on());
+    }
+    for (key, value) in reaction_figures(&off, &on) {
+        row.put(key, value);
+    }
+    let per_s = |summons: fn(&sidelane_tracker::books::LaneBooks) -> u64| {
+        median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))
+    };
+    row.put("holds_per_s", per_s(|lane| lane.summons));
+    row.put("lc_paid_holds_per_s", per_s(|lane| lane.lc_summons));
+    row.put("lc_cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
+}
+
+/// The ratio of each round in which the setting took part.
+fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
+    of(runs, setting).filter_map(|run| {
+        let alone = of(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
+        Some(run.figures.p99_us() / alone.figures.p99_us())
+    })
+}
+
+/// Sidelane's promises, checked under borrow idle. Reaction percentiles are over all rounds
+/// together.
+pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
+    let figures: Vec<&BesideFigures> = beside(runs, Setting::borrow_idle()).collect();
+    let each = |figure: &dyn Fn(&BesideFigures) -> Option<f64>| of_median(figures.iter().filter_map(|run| figure(run)));
+    let off = |percentile| of_all(&figures, |drawn| off_ns(drawn, percentile));
+    let overlap = each(&|run| run.books.overlap_percent(lanes));
+    let share = each(&|run| run.books.batch_share_of_idle_percent(lanes));
+    let p99 = of_median(p99_over_alone(Setting::borrow_idle(), runs));
+    let most = Check::interval_at_most;
+    vec![
+        most("overlap, of the service's time", overlap, OVERLAP_LIMIT_PERCENT, Unit::Percent),
+        most("service on to batch off, p50", off(50.0), OFF_P50_LIMIT_NS, Unit::Ns),
+        most("service on to batch off, p99", off(99.0), OFF_P99_LIMIT_NS, Unit::Ns),
+        Check::interval_at_least("batch's share of the idle time", share, SHARE_OF_IDLE_LIMIT_PERCENT, Unit::Percent),
+        most("p99 over alone, median of pairs", p99, P99_OVER_ALONE_LIMIT, Unit::OverAlone),
+    ]
+}
+
+/// A percentile of the reactions of these runs.
+fn off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
+    let mut all = Histogram::default();
+    runs.iter().for_each(|run| all.add(run.books.reaction_off()));
+    all.percentile_ns(percentile).map(|ns| ns as f64)
+}
+
+/// The curve of the setting's median round by p99: a real run, not an average of several.
+fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
+    let mut sorted: Vec<&Run> = of(runs, setting).collect();
+    sorted.sort_by(|one, other| one.figures.p99_us().total_cmp(&other.figures.p99_us()));
+    let middle = sorted.get(sorted.len() / 2)?;
+    Some(Curve { setting: setting.name.to_owned(), points: middle.figures.curve().to_vec() })
+}

@@ -1,0 +1,55 @@
+//! The batch job: one of the lab's kernels, and how far it has got.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::sibling::Sibling;
+use super::stage::Stage;
+use sidelane_host::priority::with_this_thread_on;
+use sidelane_rollback::own_threads::keep_off_cpus;
+
+/// The command of the batch kernel `kernel`.
+pub(super) fn command(stage: &Stage, kernel: &str, counter: &Path) -> Vec<OsString> {
+    let words = [stage.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
+    let sibling = stage.sibling.iter().flat_map(Sibling::options).map(OsString::from);
+    words.map(OsString::from).into_iter().chain(sibling).collect()
+}
+
+/// How fast batch is with the lane to itself and the service idle, in units of work a second.
+pub fn alone_per_s(stage: &Stage, kernel: &str, length: Duration, round: u64) -> Result<f64> {
+    let counter = stage.counter(&format!("{kernel}-alone-{round}"));
+    let command = command(stage, kernel, &counter);
+    let mut pinned = stage.lab.command(&command[1..]);
+    keep_off_cpus(&stage.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
+    let mut child = with_this_thread_on(&[stage.place.batch], || pinned.spawn())?.context("cannot start batch")?;
+    wait_for_work(&counter)?;
+    let (began, done) = (Instant::now(), work_done(&counter));
+    thread::sleep(length);
+    let work_per_s = (work_done(&counter) - done) as f64 / began.elapsed().as_secs_f64();
+    child.kill().and_then(|()| child.wait()).context("cannot end batch")?;
+    ensure!(work_per_s > 0.0, "the batch kernel {kernel} did no work");
+    Ok(work_per_s)
+}
+
+/// Waits until batch has done its first unit of work.
+pub(super) fn wait_for_work(counter: &Path) -> Result<()> {
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    let began = Instant::now();
+    while work_done(counter) == 0 {
+        ensure!(began.elapsed() < TIMEOUT, "the batch job did no work for 5 s: is something else busy on its lane?");
+        // Not a spin: batch has the lowest claim to the CPU that this thread is on.
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The batch kernel's count: the first word of its file.
+pub(super) fn work_done(counter: &Path) -> u64 {
+    let bytes = fs::read(counter).unwrap_or_default();
+    bytes.first_chunk().map_or(0, |count| u64::from_ne_bytes(*count))
+}

@@ -1,0 +1,125 @@
+//! One container: its groups, and a command that is started again in them whenever it ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::work::{Prepared, Work, Workshop};
+use crate::experiment::batch;
+use sidelane_host::cgroup::Leaf;
+use sidelane_rollback::groups::kill_all;
+
+/// A process of the container may just have been born outside the groups, on its way into them.
+const KILL_AGAIN: Duration = Duration::from_millis(1);
+
+pub(super) struct Container {
+    name: String,
+    leaves: Vec<Leaf>,
+    /// The lab's kernels count their units there.
+    counter: Option<PathBuf>,
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ends: AtomicBool,
+    /// Commands that ended by themselves.
+    runs: AtomicU64,
+}
+
+impl Container {
+    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, workshop: &Workshop) -> Result<Self> {
+        let prepared = work.prepare(workshop, name)?;
+        let (counter, shared) = (prepared.counter.clone(), Arc::<Shared>::default());
+        let (doors, for_thread) = (doors(&leaves)?, Arc::clone(&shared));
+        let thread = thread::Builder::new()
+            .name(format!("container-{name}"))
+            .spawn(move || run_again_and_again(&prepared, &doors, &for_thread))
+            .context("cannot start the thread of a container")?;
+        Ok(Self { name: name.to_owned(), leaves, counter, shared, thread })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Units of the lab's kernels; else, how often its command has ended.
+    pub(super) fn work_done(&self) -> u64 {
+        self.counter.as_deref().map_or_else(|| self.shared.runs.load(Ordering::Relaxed), batch::work_done)
+    }
+
+    /// The last time that it stored.
+    pub(super) fn last_at_work_ns(&self) -> Option<u64> {
+        const STAMP: std::ops::Range<usize> = 24..32;
+        let bytes = fs::read(self.counter.as_deref()?).ok()?;
+        let stamp_ns = u64::from_ne_bytes(bytes.get(STAMP)?.try_into().ok()?);
+        (stamp_ns > 0).then_some(stamp_ns)
+    }
+
+    /// Ends all that is in it, and returns how much work it has done.
+    pub(super) fn stop(self) -> Result<u64> {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        while !self.thread.is_finished() {
+            self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
+            thread::sleep(KILL_AGAIN);
+        }
+        let done = self.work_done();
+        let Ok(ended) = self.thread.join() else { bail!("the thread of container {} has panicked", self.name) };
+        for leaf in &self.leaves {
+            // Whoever it has left behind.
+            kill_all(&leaf.dir);
+            leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
+        }
+        ended.with_context(|| format!("container {}", self.name)).map(|()| done)
+    }
+}
+
+/// The files through which a process goes into the groups.
+fn doors(leaves: &[Leaf]) -> Result<Arc<[File]>> {
+    let open = |leaf: &Leaf| {
+        let file = leaf.dir.join("cgroup.procs");
+        OpenOptions::new().write(true).open(&file).with_context(|| format!("cannot open {}", file.display()))
+    };
+    leaves.iter().map(open).collect()
+}
+
+fn run_again_and_again(prepared: &Prepared, doors: &Arc<[File]>, shared: &Shared) -> Result<()> {
+    loop {
+        let mut command = prepared.command();
+        let doors = Arc::clone(doors);
+        // SAFETY: between fork and exec, async-signal-safe system calls only.
+        unsafe { command.pre_exec(move || enter(&doors)) };
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        let status = child.wait()?;
+        if shared.ends.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        ensure!(status.success(), "{command:?} failed ({status})");
+        shared.runs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Puts the calling process into the groups; it dies with its parent.
+fn enter(doors: &[File]) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    doors.iter().try_for_each(|mut door| door.write_all(b"0"))
+}

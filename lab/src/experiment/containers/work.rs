@@ -1,0 +1,162 @@
+//! What runs in a container.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::experiment::sibling::Sibling;
+use crate::programs::Lab;
+
+/// Functions of the source file: a compilation of about a tenth of a second.
+const FUNCTIONS: usize = 20;
+/// Bytes of the file that is compressed: about a tenth of a second, too.
+const TEXT_BYTES: usize = 6 << 20;
+/// The Spark job.
+const SPARK: &str = include_str!("spark.py");
+
+/// A kind of batch work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A kernel of the lab's, which counts its units of work.
+    Kernel(&'static str),
+    /// GCC compiles a file.
+    Compile,
+    /// Zstd compresses a file.
+    Compress,
+    /// A job of Apache Spark on one thread.
+    Spark,
+    /// A kernel that also stores the time after each unit.
+    Stamps,
+    /// Nothing: a process that waits.
+    Wait,
+}
+
+impl Work {
+    /// Its name in results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Work::Kernel(name) => name,
+            Work::Compile => "compile",
+            Work::Compress => "zstd",
+            Work::Spark => "spark",
+            Work::Stamps => "stamps",
+            Work::Wait => "wait",
+        }
+    }
+
+    /// Why it cannot be done here, and what to do.
+    pub fn missing(&self) -> Option<&'static str> {
+        match self {
+            Work::Kernel(_) | Work::Stamps | Work::Wait => None,
+            Work::Compile => on_path("gcc").is_none().then_some("gcc is missing: `apt-get install gcc`"),
+            Work::Compress => on_path("zstd").is_none().then_some("zstd is missing: `apt-get install zstd`"),
+            Work::Spark => (!has_spark()).then_some("PySpark or Java is missing: `pip install pyspark`, and a JRE"),
+        }
+    }
+
+    pub(super) fn prepare(&self, workshop: &Workshop, container: &str) -> Result<Prepared> {
+        let counter = workshop.folder.join(format!("counter-{container}"));
+        let _ = fs::remove_file(&counter);
+        let file = |name: &str| workshop.folder.join(name).into_os_string();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let kernel = |name: &str| {
+            let words = [workshop.lab.path().to_owned(), "batch".into(), name.into(), "--counter".into()];
+            let more = workshop.sibling_options.iter().map(OsString::from);
+            words.into_iter().chain([counter.clone().into_os_string()]).chain(more).collect::<Vec<_>>()
+        };
+        let words = match self {
+            Work::Kernel(name) => kernel(name),
+            Work::Stamps => [kernel("loop"), words(&["--stamps"])].concat(),
+            Work::Compile => [words(&["gcc", "-O2", "-c", "-o", "/dev/null"]), vec![file("source.c")]].concat(),
+            Work::Compress => [words(&["zstd", "-q", "-6", "-c", "--single-thread"]), vec![file("text")]].concat(),
+            Work::Spark => [words(&["python3"]), vec![file("spark.py")]].concat(),
+            Work::Wait => words(&["sleep", "infinity"]),
+        };
+        Ok(Prepared { words, counter: matches!(self, Work::Kernel(_) | Work::Stamps).then_some(counter) })
+    }
+}
+
+/// A command that can be started again and again.
+pub(super) struct Prepared {
+    words: Vec<OsString>,
+    pub(super) counter: Option<PathBuf>,
+}
+
+impl Prepared {
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command
+    }
+}
+
+/// What work needs: the lab, and files to work on.
+pub struct Workshop {
+    lab: Lab,
+    sibling_options: Vec<String>,
+    folder: PathBuf,
+}
+
+impl Workshop {
+    /// Makes the files in `folder`. The lab's kernels make up themselves for what `sibling` takes, if that is so.
+    pub fn make(lab: &Lab, sibling: Option<&Sibling>, folder: &Path) -> Result<Self> {
+        let sibling_options = sibling.map(Sibling::options).unwrap_or_default();
+        let workshop = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
+        for (name, text) in [("source.c", source()), ("text", text()?), ("spark.py", SPARK.to_owned().into_bytes())] {
+            fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
+        }
+        Ok(workshop)
+    }
+}
+
+/// A source file with something to optimise.
+fn source() -> Vec<u8> {
+    let function = |number: usize| {
+        format!(
+            "int f{number}(int n, int *a) {{\n  int s = {number};\n  for (int i = 0; i < n; i++)\n    \
+             for (int j = i; j < n; j++) s += a[i] * a[j] % (i + j + {number} + 1);\n  \
+             switch (s & 7) {{ case 0: s *= 3; break; case 3: s ^= n; break; case 5: s -= a[0]; break; }}\n  \
+             return s;\n}}\n"
+        )
+    };
+    (0..FUNCTIONS).map(function).collect::<String>().into_bytes()
+}
+
+/// Something real to compress: this program's own file.
+fn text() -> Result<Vec<u8>> {
+    let own = fs::read("/proc/self/exe").context("cannot read this program's own file")?;
+    ensure!(!own.is_empty(), "this program's own file is empty");
+    Ok(own.into_iter().cycle().take(TEXT_BYTES).collect())
+}
+
+fn has_spark() -> bool {
+    let mut python = Command::new("python3");
+    python.args(["-c", "import pyspark"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
+}
+
+/// Where a program is on the PATH.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_count_their_units_and_other_work_its_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = Lab::at("/lab".into());
+        let workshop = Workshop::make(&lab, None, folder.path()).unwrap();
+        let kernel = Work::Kernel("matrix").prepare(&workshop, "c1").unwrap();
+        assert_eq!(kernel.counter, Some(folder.path().join("counter-c1")));
+        assert!(kernel.words.starts_with(&["/lab".into(), "batch".into(), "matrix".into()]), "{:?}", kernel.words);
+        assert_eq!(Work::Compile.prepare(&workshop, "c1").unwrap().counter, None);
+        assert_eq!(fs::read(folder.path().join("text")).unwrap().len(), TEXT_BYTES);
+    }
+}

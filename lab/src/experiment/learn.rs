@@ -1,0 +1,106 @@
+//! Before a run: load until the session knows its service.
+//!
+//! A session learns from requests what batch costs them, and what one in the queue does. A service runs for hours, so
+//! what a policy is worth is what it does when it knows that. A run of a second does not get there; so sessions of one
+//! experiment take over from each other, and the first of them is given time, until an event: the terms are learned.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
+
+use super::load::{Load, Rhythm};
+use super::run::{SUPERVISE_EVERY, Task};
+use super::setting::Setting;
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::session::Session;
+use sidelane_lanes::terms::Learned;
+
+/// What a session knows of the service at its start, and what it may take to learn more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Experience {
+    /// From another session with the same service and batch.
+    pub taken_over: Option<Learned>,
+    /// Load before the run goes on for so long at most.
+    pub learning: Duration,
+}
+
+/// Harm counts as learned when it is raised by no more than this to be on the safe side.
+const MARGIN: f64 = 0.2;
+/// What a request in the queue costs is a mean, too.
+const REQUESTS_MIN: u64 = 100;
+/// Load comes in pieces, and the session is asked between them.
+const PIECE: Duration = Duration::from_secs(2);
+/// Other requests than those of any run.
+const SEED: u64 = 1_000_000;
+
+/// Load until the terms of `session` are learned, if its policy learns any. Returns a note if they were not.
+pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<Note>> {
+    let Some(lending) = setting.beside.and_then(|terms| terms.hold).filter(is_learning) else { return Ok(None) };
+    let Experience { taken_over, learning } = task.experience;
+    taken_over.iter().for_each(|learned| session.take_over(learned));
+    let began = Instant::now();
+    let mut piece = 0;
+    while !session.learned().is_some_and(|learned| has_learned(lending.policy, &learned)) {
+        if began.elapsed() + PIECE > learning {
+            return Ok((!learning.is_zero()).then(|| unlearned(setting, learning, session.learned())));
+        }
+        let rhythm = Rhythm { run: PIECE, warm_up: Duration::ZERO, seed: SEED + piece, ..task.rhythm };
+        let load = Load::start(task.stage, rhythm)?;
+        while !load.wait(SUPERVISE_EVERY)? {
+            session.supervise()?;
+        }
+        load.finish()?;
+        piece += 1;
+    }
+    Ok(None)
+}
+
+/// Whether the policy learns, and spends anything that it could learn from.
+fn is_learning(lending: &Lending) -> bool {
+    let learns = lending.policy.needs_harm() || lending.policy.is_by_age();
+    learns && lending.budget != Budget::Given(0)
+}
+
+fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
+    match policy.needs_harm() {
+        true => learned.harm().is_some_and(|harm| harm.margin() <= MARGIN),
+        false => learned.requests >= REQUESTS_MIN,
+    }
+}
+
+fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> Note {
+    let (setting, load_s) = (setting.title, learning.as_secs());
+    let percent = |part: f64| (100.0 * part).round() as i64;
+    match learned.and_then(|learned| learned.harm()) {
+        Some(HarmEstimate { mean, error }) => {
+            Note::TermsVague { setting, load_s, harm: percent(mean), error: percent(2.0 * error) }
+        }
+        None => Note::TermsUnknown { setting, load_s },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lending(policy: PolicyKind, budget_ns: u64) -> Lending {
+        Setting::on_budget(policy, Budget::Given(budget_ns)).beside.unwrap().hold.unwrap()
+    }
+
+    #[test]
+    fn policies_learn_that_have_something_to_spend_and_ask_what_it_is_worth() {
+        let learns = |policy| is_learning(&lending(policy, 5));
+        assert!(learns(PolicyKind::DynamicRefresh) && learns(PolicyKind::Deadline));
+        assert!(!learns(PolicyKind::BorrowIdle) && !learns(PolicyKind::FixedBudget));
+        assert!(!is_learning(&lending(PolicyKind::DynamicRefresh, 0)), "batch is beside no request");
+    }
+
+    #[test]
+    fn a_session_that_knows_nothing_is_noted() {
+        let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
+        let note = unlearned(&setting, Duration::from_secs(30), None);
+        assert_eq!(note, Note::TermsUnknown { setting: "dynamic refresh", load_s: 30 });
+    }
+}

@@ -1,0 +1,185 @@
+//! The client: an open-loop load, and the latencies it saw.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Deserialize;
+
+use super::stage::Stage;
+use sidelane_report::Percentile;
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rhythm {
+    /// How many, on average.
+    pub rate_per_s: f64,
+    /// For how long they are measured.
+    pub run: Duration,
+    /// Load before that.
+    pub warm_up: Duration,
+    /// The same requests at the same times for the same seed.
+    pub seed: u64,
+    /// How the rate changes on the way.
+    pub shape: Shape,
+}
+
+/// How the rate of a load changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Not at all.
+    Steady,
+    /// Once.
+    Step(Step),
+    /// Requests come in bursts (Holmes §6.1), 60 to 90 s with 5 to 10 s between, each times this.
+    Bursts(f64),
+}
+
+/// A change of the rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The rate from then on.
+    pub then_per_s: f64,
+    /// When, after the warm-up.
+    pub at: Duration,
+    /// The time for which the p99 of a second is above this is wanted.
+    pub limit: Duration,
+}
+
+/// What the client saw, as `sidelane-lab load` reports it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Latencies {
+    /// Requests measured.
+    pub requests: u64,
+    /// Mean of the latencies, which count from the intended start of a request.
+    pub mean_us: f64,
+    /// Half of them took at most this.
+    pub p50_us: f64,
+    /// Nine in ten took at most this.
+    pub p90_us: f64,
+    /// The same, of 5 % more than this.
+    pub p95_us: f64,
+    /// The same, of 1 % more than this.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// How late requests were sent.
+    pub send_lag_p99_us: f64,
+    /// CPU that the client used itself.
+    pub cpu_percent: f64,
+    /// The whole distribution.
+    pub curve: Vec<Percentile>,
+    /// Latencies by time.
+    #[serde(default)]
+    pub windows: Vec<Window>,
+    /// The longest time that the p99 of a second was above a step's limit.
+    pub longest_above_s: Option<f64>,
+}
+
+/// The share of requests that took longer than `us`, in percent, between the points of a curve.
+pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
+    let Some(after) = curve.iter().position(|point| point.us > us) else {
+        return curve.last().map(|_| 0.0);
+    };
+    let next = &curve[after];
+    let Some(before) = after.checked_sub(1).map(|before| &curve[before]) else { return Some(100.0) };
+    let part = (us - before.us) / (next.us - before.us);
+    Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
+}
+
+/// A stretch of half a second.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Window {
+    /// Its beginning, after the warm-up.
+    pub from_s: f64,
+    /// Of the requests meant to be sent in it; nothing if there were none.
+    pub p99_us: Option<f64>,
+}
+
+/// A client at work.
+pub struct Load {
+    child: Child,
+    ended: OwnedFd,
+    json: PathBuf,
+}
+
+impl Load {
+    /// Starts asking.
+    pub fn start(stage: &Stage, rhythm: Rhythm) -> Result<Self> {
+        let json = stage.scratch.path().join("latencies.json");
+        let target = format!("127.0.0.1:{}", stage.port);
+        let mut command = stage.lab.command(["load", "--target", &target]);
+        command.args(rhythm.options()).args(&stage.questions).args(stage.place.client_options());
+        command.arg("--json").arg(&json).stderr(Stdio::piped());
+        let child = command.spawn().context("cannot start the client")?;
+        let pid = Pid::from_child(&child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the client")?;
+        Ok(Self { child, ended, json })
+    }
+
+    /// Waits for its end, but not for longer than `timeout`. Returns whether it has ended.
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        let timeout = Timespec::try_from(timeout).context("a timeout too long")?;
+        let mut ended = [PollFd::new(&self.ended, PollFlags::IN)];
+        Ok(rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? > 0)
+    }
+
+    /// Waits for its end and takes what it saw.
+    pub fn finish(self) -> Result<Latencies> {
+        let output = self.child.wait_with_output().context("cannot wait for the client")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the client failed ({}): {}", output.status, said.trim());
+        serde_json::from_slice(&fs::read(&self.json)?).context("the client's report is not as expected")
+    }
+}
+
+impl Rhythm {
+    /// As options of `load`.
+    fn options(&self) -> Vec<String> {
+        let mut options = vec![
+            ("--rate", self.rate_per_s.to_string()),
+            ("--seconds", self.run.as_secs_f64().to_string()),
+            ("--warmup-seconds", self.warm_up.as_secs_f64().to_string()),
+            ("--seed", self.seed.to_string()),
+        ];
+        options.extend(self.shape.options());
+        options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+}
+
+impl Shape {
+    fn options(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Shape::Steady => Vec::new(),
+            Shape::Step(step) => step.options().to_vec(),
+            Shape::Bursts(scale) => vec![("--burst-scale", scale.to_string())],
+        }
+    }
+}
+
+impl Step {
+    fn options(&self) -> [(&'static str, String); 3] {
+        [
+            ("--then-rate", self.then_per_s.to_string()),
+            ("--step-at-seconds", self.at.as_secs_f64().to_string()),
+            ("--limit-us", (self.limit.as_secs_f64() * 1e6).to_string()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_read_between_its_points() {
+        let curve = [(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)].map(|(percentile, us)| Percentile { percentile, us });
+        assert_eq!((above_percent(&curve, 30.0), above_percent(&curve, 40.0)), (Some(25.0), Some(0.0)));
+        assert_eq!((above_percent(&curve, 5.0), above_percent(&[], 5.0)), (Some(100.0), None));
+    }
+}

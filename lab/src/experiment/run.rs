@@ -1,0 +1,186 @@
+//! One run: the service under load in one setting, watched from the client and the kernel.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::batch::{command, wait_for_work, work_done};
+use super::learn::{self, Experience};
+use super::load::{Latencies, Load, Rhythm};
+use super::setting::{BatchTerms, Setting};
+use super::stage::Stage;
+use super::timeline;
+use sidelane_diagnostics::note::Note;
+use sidelane_lanes::gate::Gate;
+use sidelane_lanes::session::{Session, SessionOptions};
+use sidelane_lanes::terms::Learned;
+use sidelane_report::{Percentile, Timeline};
+use sidelane_requests::at_socket::AtSocket;
+use sidelane_tracker::books::Books;
+
+/// How much of a run the timeline shows.
+const TIMELINE: Duration = Duration::from_millis(60);
+/// How often a session is looked after, as in `sidelane run`.
+pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
+
+/// What is run.
+#[derive(Clone, Copy)]
+pub struct Task<'stage> {
+    /// The service.
+    pub stage: &'stage Stage,
+    /// When it is asked.
+    pub rhythm: Rhythm,
+    /// The batch kernel.
+    pub batch: &'stage str,
+    /// How fast batch is with the lane to itself.
+    pub batch_alone_per_s: f64,
+    /// Record a timeline too.
+    pub draw: bool,
+    /// What the session knows of the service, and may learn before the run.
+    pub experience: Experience,
+}
+
+/// What was measured in one run.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// What the client saw.
+    pub latencies: Latencies,
+    /// What was seen at the service's sockets, where the client has no CPU of its own.
+    pub at_socket: Option<AtSocket>,
+    /// CPU time of the service ÷ the length of the run.
+    pub lc_utilisation: f64,
+    /// Nothing of these where batch did not run.
+    pub beside: Option<BesideFigures>,
+}
+
+impl Figures {
+    /// The 50th percentile by which the run is judged: from the socket on, where that was seen.
+    pub fn p50_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p50_us, |seen| seen.p50_us)
+    }
+
+    /// The 95th percentile by which the run is judged.
+    pub fn p95_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p95_us, |seen| seen.p95_us)
+    }
+
+    /// The 99th percentile by which the run is judged.
+    pub fn p99_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p99_us, |seen| seen.p99_us)
+    }
+
+    /// The distribution by which the run is judged.
+    pub fn curve(&self) -> &[Percentile] {
+        self.at_socket.as_ref().map_or(&self.latencies.curve, |seen| &seen.curve)
+    }
+}
+
+/// What the kernel counted while batch ran beside the service.
+#[derive(Clone, Debug)]
+pub struct BesideFigures {
+    /// The books of the time in which the load ran.
+    pub books: Books,
+    /// Batch's work a second ÷ the same with the lane to itself.
+    pub batch_work_ratio: f64,
+    /// Who ran on the lanes, if that was wanted.
+    pub timeline: Option<Timeline>,
+    /// What the session knew of the service at the end, if lanes were lent.
+    pub learned: Option<Learned>,
+    /// What was degraded.
+    pub notes: Vec<Note>,
+}
+
+/// Measures one setting.
+pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
+    match setting.beside {
+        None => run_alone(task),
+        Some(terms) => run_beside(task, setting, terms),
+    }
+}
+
+fn run_alone(task: Task<'_>) -> Result<Figures> {
+    task.stage.begin_at_sockets()?;
+    let watch = Watch::start(task.stage)?;
+    let load = Load::start(task.stage, task.rhythm)?;
+    while !load.wait(SUPERVISE_EVERY)? {
+        task.stage.drain_sockets()?;
+    }
+    let lc_utilisation = watch.utilisation()?;
+    let at_socket = task.stage.at_socket(task.rhythm)?;
+    Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: None })
+}
+
+fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Figures> {
+    let stage = task.stage;
+    let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
+    let _ = std::fs::remove_file(&counter);
+    let options = SessionOptions {
+        class: terms.class,
+        hold: terms.hold,
+        gate: Gate::Holder,
+        audit: None,
+        max_slowdown: None,
+        quiet: false,
+        allow_realtime: false,
+    };
+    let mut session = Session::start(vec![stage.beside()?], &command(stage, task.batch, &counter), options)?;
+    let measured = measure(task, setting, &mut session, &counter);
+    session.kill();
+    let outcome = session.end()?;
+    let mut figures = measured?;
+    if let Some(beside) = &mut figures.beside {
+        beside.notes.extend(outcome.notes);
+    }
+    Ok(figures)
+}
+
+fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
+    wait_for_work(counter)?;
+    let unlearned = learn::learn(task, setting, session)?;
+    task.stage.begin_at_sockets()?;
+    let load = Load::start(task.stage, task.rhythm)?;
+    let watch = Watch::start(task.stage)?;
+    let (before, done) = (session.memory().books(), work_done(counter));
+    let timeline = draw(task, setting, session)?;
+    while !load.wait(SUPERVISE_EVERY)? {
+        session.supervise()?;
+        task.stage.drain_sockets()?;
+    }
+    let books = session.memory().books().since(&before);
+    let lc_utilisation = watch.utilisation()?;
+    let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
+    let batch_work_ratio = work_per_s / task.batch_alone_per_s;
+    let (learned, notes) = (session.learned(), unlearned.into_iter().collect());
+    let beside = BesideFigures { books, batch_work_ratio, timeline, learned, notes };
+    let at_socket = task.stage.at_socket(task.rhythm)?;
+    Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
+}
+
+fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {
+    if !task.draw {
+        return Ok(None);
+    }
+    // Past the warm-up, where the run is like the rest of it.
+    thread::sleep(task.rhythm.warm_up * 2);
+    timeline::record(session, setting.name, TIMELINE).map(Some)
+}
+
+/// What the service used since a moment.
+struct Watch<'stage> {
+    stage: &'stage Stage,
+    began: Instant,
+    cpu_ns: u64,
+}
+
+impl<'stage> Watch<'stage> {
+    fn start(stage: &'stage Stage) -> Result<Self> {
+        Ok(Self { stage, began: Instant::now(), cpu_ns: stage.service_cpu_ns()? })
+    }
+
+    fn utilisation(&self) -> Result<f64> {
+        let used_ns = self.stage.service_cpu_ns()? - self.cpu_ns;
+        Ok(used_ns as f64 / self.began.elapsed().as_nanos() as f64)
+    }
+}

@@ -1,0 +1,122 @@
+//! A full-text search service over real English text: one thread and requests of very different length, or a thread for
+//! each core.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::place::Place;
+use super::sibling::{Carrier, Sibling};
+use super::slow_cpu::SlowCpu;
+use super::socket::SocketView;
+use super::stage::Stage;
+use crate::programs::Lab;
+
+/// What the service is asked.
+struct Mix {
+    name: &'static str,
+    file: &'static str,
+    count: &'static str,
+}
+
+/// Searches of very different length. Enough that a run of some seconds hardly repeats itself, few enough to time each
+/// one.
+const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
+/// Searches as long as they have keywords.
+const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400" };
+
+/// Puts it up at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache`
+/// between runs.
+pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Stage> {
+    let lab = Lab::find()?;
+    // First, since it may be refused.
+    let sibling = Sibling::choose(sibling, place, &lab)?;
+    let library = Library::open(&lab, cache, &TERMS)?;
+    let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
+    words.extend(sibling.iter().flat_map(Sibling::options).map(OsString::from));
+    let mean_service_us = library.mean_service_us(&lab, place.request)?;
+    let stage = put_up(place, lab, &library, mean_service_us, &words)?;
+    let sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
+    Ok(Stage { sockets, sibling, ..stage })
+}
+
+/// A service on several cores.
+pub struct OnCores<'a> {
+    /// Its CPUs, a thread for each; nothing keeps threads on theirs.
+    pub place: Place,
+    /// The one of them that is made slow.
+    pub slow: Option<&'a SlowCpu>,
+    /// So long the mean search is to take: each is done several times for that.
+    pub mean: Duration,
+}
+
+/// Puts such a service up. Searches are as long as they have keywords.
+pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Stage> {
+    let library = Library::open(&lab, cache, &KEYWORDS)?;
+    let once_us = library.mean_service_us(&lab, on.place.request)?;
+    let repeats = (on.mean.as_secs_f64() * 1e6 / once_us).round().clamp(1.0, f64::from(u16::MAX));
+    let mut words: Vec<OsString> = ["--workers", "2", "--repeats"].map(OsString::from).to_vec();
+    words.push(repeats.to_string().into());
+    words.extend(on.slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
+    put_up(on.place, lab, &library, once_us * repeats, &words)
+}
+
+/// An index and what is asked of it.
+struct Library {
+    index: PathBuf,
+    queries: PathBuf,
+}
+
+impl Library {
+    /// Both are made unless they are there.
+    fn open(lab: &Lab, cache: &Path, mix: &Mix) -> Result<Self> {
+        fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
+        let (index, queries) = (cache.join("index"), cache.join(mix.file));
+        lab.run(["index".as_ref(), "--out".as_ref(), index.as_os_str()])?;
+        let mut draw: Vec<&OsStr> = ["queries", "--mix", mix.name, "--count", mix.count].map(OsStr::new).to_vec();
+        draw.extend(["--index".as_ref(), index.as_os_str(), "--out".as_ref(), queries.as_os_str()]);
+        lab.run(draw)?;
+        Ok(Self { index, queries })
+    }
+
+    /// What a search takes on a CPU, done once.
+    fn mean_service_us(&self, lab: &Lab, cpu: u32) -> Result<f64> {
+        let (scratch, cpu) = (scratch()?, cpu.to_string());
+        let json = scratch.path().join("service-times.json");
+        let mut measure: Vec<&OsStr> = ["service-times", "--cpu", &cpu].map(OsStr::new).to_vec();
+        measure.extend(["--index".as_ref(), self.index.as_os_str(), "--queries".as_ref(), self.queries.as_os_str()]);
+        measure.extend(["--json".as_ref(), json.as_os_str()]);
+        lab.run(measure)?;
+        let times: Value = serde_json::from_slice(&fs::read(&json)?)?;
+        times["mean_us"].as_f64().context("no mean_us among the service times")
+    }
+}
+
+/// The service, on nobody's stage yet; `words` are further options of it.
+fn put_up(place: Place, lab: Lab, library: &Library, mean_service_us: f64, words: &[OsString]) -> Result<Stage> {
+    let Library { index, queries } = library;
+    let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
+    let service = lab.start(first.into_iter().chain(words.iter().map(OsString::as_os_str)))?;
+    Ok(Stage {
+        place,
+        pid: service.pid(),
+        port: service.ready("port")?,
+        questions: ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(queries)].to_vec(),
+        mean_service_us,
+        sibling: None,
+        sockets: None,
+        _service: Box::new(service),
+        scratch: scratch()?,
+        lab,
+    })
+}
+
+fn scratch() -> Result<TempDir> {
+    tempfile::tempdir().context("cannot make a directory for scratch files")
+}

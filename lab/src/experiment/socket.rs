@@ -1,0 +1,166 @@
+//! What the service's requests took, seen at its sockets: from their arrival there to the response.
+//!
+//! Where the client has no CPU of its own it is in the way of what it measures: its turns take a lane
+//! from batch, and its own wake-ups are late when that lane is busy. From the socket on a request has
+//! nothing to do with it. All settings are watched by the same tracker, the service alone too, so what
+//! the watching costs is in all of them. The tracker is loaded once, for all runs of a stage.
+
+use anyhow::{Context, Result};
+
+use super::load::Rhythm;
+use super::place::Place;
+use sidelane_host::clock::now_ns;
+use sidelane_host::service::Service;
+use sidelane_host::topology::Lanes;
+use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::{Requests, can_track};
+use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+
+/// A service whose requests are watched.
+pub(super) struct SocketView {
+    /// Attached for as long as this lives.
+    tracking: ServiceTracking,
+    requests: Requests,
+    /// Of the run that is watched.
+    began_ns: u64,
+    /// Arrival and latency of each of this run.
+    seen: Vec<(u64, u64)>,
+    request_lane: u32,
+    host: HostWatch,
+}
+
+/// When the host took the lane away, to the length of a stretch between two looks.
+#[derive(Default)]
+struct HostWatch {
+    looked_ns: u64,
+    taken_ns: u64,
+    /// Stretches in which it took more than [`TAKEN_MOST_NS`]: beginning and end.
+    disturbed: Vec<(u64, u64)>,
+}
+
+/// As long as some requests; each turn of the host's own scheduler is longer.
+const TAKEN_MOST_NS: u64 = 100_000;
+
+impl HostWatch {
+    fn look(&mut self, now_ns: u64, taken_ns: u64) {
+        if self.looked_ns > 0 && taken_ns.saturating_sub(self.taken_ns) > TAKEN_MOST_NS {
+            self.disturbed.push((self.looked_ns, now_ns));
+        }
+        (self.looked_ns, self.taken_ns) = (now_ns, taken_ns);
+    }
+
+    /// Whether a request that was there in this time may have waited for the host.
+    fn disturbed(&self, arrived_ns: u64, latency_ns: u64) -> bool {
+        self.disturbed.iter().any(|(from_ns, to_ns)| arrived_ns < *to_ns && arrived_ns + latency_ns > *from_ns)
+    }
+}
+
+impl SocketView {
+    /// Watches the process `pid` where the client has no CPU of its own, and the kernel shows requests.
+    pub(super) fn open(place: Place, pid: u32) -> Result<Option<Self>> {
+        if !place.client_on_batch_lane() || can_track().is_err() {
+            return Ok(None);
+        }
+        let lanes = Lanes::only_watched([place.request].into_iter().collect());
+        let service = Service::of_process(pid);
+        let tracking = ServiceTracking::alone(
+            &service,
+            &lanes,
+            LaneUse::default(),
+            Features { requests: true, ..Features::default() },
+        )?;
+        let requests = Requests::track(&tracking, "of the experiment", &service.pids)?;
+        tracking.tracker().attach().context("cannot watch the service's sockets")?;
+        Ok(Some(Self {
+            tracking,
+            requests,
+            began_ns: 0,
+            seen: Vec::new(),
+            request_lane: place.request,
+            host: HostWatch::default(),
+        }))
+    }
+
+    /// A run begins: what arrived before is not part of it.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.requests.finish(|_| ())?;
+        self.seen.clear();
+        self.began_ns = now_ns();
+        self.host = HostWatch::default();
+        self.look_at_host();
+        Ok(())
+    }
+
+    /// Takes what has finished; to be called some times a second.
+    pub(super) fn drain(&mut self) -> Result<()> {
+        self.look_at_host();
+        let seen = &mut self.seen;
+        Ok(self.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?)
+    }
+
+    fn look_at_host(&mut self) {
+        let books = self.tracking.tracker().memory().books();
+        self.host.look(now_ns(), books.lane(self.request_lane).stolen_ns);
+    }
+
+    /// As [`SocketView::end`], of those requests that did not wait for the host, and the share of the others, 0 to 1.
+    /// Who decides where batch runs has no part in what the host takes.
+    pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
+        self.look_at_host();
+        let Some(all) = self.end(rhythm)? else { return Ok(None) };
+        let first_ns = self.seen.iter().map(|(arrived_ns, _)| *arrived_ns).min().unwrap_or(0);
+        let host = &self.host;
+        self.seen.retain(|(arrived_ns, latency_ns)| !host.disturbed(*arrived_ns, *latency_ns));
+        let left = AtSocket::of(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
+        Ok(left.map(|left| {
+            let left_out = 1.0 - left.requests as f64 / all.requests as f64;
+            (left, left_out)
+        }))
+    }
+
+    /// What the requests of `rhythm` took, without its warm-up.
+    pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+        let seen = &mut self.seen;
+        self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
+        seen.retain(|(arrived_ns, _)| *arrived_ns >= self.began_ns);
+        Ok(of_requests(seen, rhythm.warm_up.as_nanos() as u64))
+    }
+}
+
+/// The warm-up begins with the first arrival, some microseconds after the client's own beginning.
+fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<AtSocket> {
+    AtSocket::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_report::Percentile;
+
+    use super::*;
+
+    #[test]
+    fn whoever_was_there_while_the_host_took_the_lane_was_disturbed() {
+        let mut host = HostWatch::default();
+        for (now_ns, taken_ns) in [(1_000, 700_000), (2_000, 700_000), (3_000, 900_000), (4_000, 950_000)] {
+            host.look(now_ns, taken_ns);
+        }
+        assert_eq!(host.disturbed, [(2_000, 3_000)], "the first look only finds what was taken before");
+        let disturbed =
+            [(1_500, 400), (1_500, 600), (2_999, 1), (3_000, 50)].map(|(at, took)| host.disturbed(at, took));
+        assert_eq!(disturbed, [false, true, true, false]);
+    }
+
+    #[test]
+    fn the_warm_up_is_left_out_and_ranks_are_counted_from_below() {
+        // One a millisecond; the latency is the place in the line, in microseconds.
+        let seen: Vec<(u64, u64)> = (0..300_u64).map(|number| (7 + number * 1_000_000, number * 1_000)).collect();
+        let figures = of_requests(&seen, 100_000_000).unwrap();
+        assert_eq!((figures.requests, figures.p50_us, figures.p99_us), (200, 199.0, 297.0));
+        assert_eq!(figures.curve[0], Percentile { percentile: 0.0, us: 100.0 });
+        let last = figures.curve.last().unwrap();
+        assert!(last.percentile > 99.0 && last.percentile < 100.0 && last.us == 298.0, "{last:?}");
+        assert_eq!(of_requests(&[], 0), None);
+        assert_eq!(of_requests(&seen[..50], 100_000_000), None, "nothing after the warm-up");
+    }
+}

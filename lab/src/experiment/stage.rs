@@ -1,0 +1,106 @@
+//! The stage: a service on its request lane, ready to be asked, and what one has to know of it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::load::Rhythm;
+use super::place::Place;
+use super::sibling::Sibling;
+use super::socket::SocketView;
+use crate::programs::Lab;
+use sidelane_host::service::Target;
+use sidelane_lanes::beside::Beside;
+use sidelane_requests::at_socket::AtSocket;
+
+/// A service that is ready to be asked. It ends when this is dropped.
+pub struct Stage {
+    /// Brings the client and the batch job.
+    pub lab: Lab,
+    /// Where everything runs.
+    pub place: Place,
+    /// The service's process.
+    pub pid: u32,
+    /// Where it listens on the loopback interface.
+    pub port: u32,
+    /// What the client has to know of it, as options of `load`.
+    pub questions: Vec<OsString>,
+    /// What a request takes on an idle lane: what rates are worked out from.
+    pub mean_service_us: f64,
+    /// What makes the lanes slow each other, where the machine does not.
+    pub sibling: Option<Sibling>,
+    /// Where the client is in its own way.
+    pub(super) sockets: Option<RefCell<SocketView>>,
+    pub(super) _service: Box<dyn Any>,
+    /// For files that nobody wants later.
+    pub scratch: tempfile::TempDir,
+}
+
+impl Stage {
+    /// The service and its lanes.
+    pub fn beside(&self) -> Result<Beside> {
+        Ok(Beside::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
+    }
+
+    /// The rate that keeps the request lane so busy; `load` is a share of 1.
+    pub fn rate_per_s(&self, load: f64) -> f64 {
+        load * 1e6 / self.mean_service_us
+    }
+
+    /// A file for the counter of one run's batch job, which is not there yet.
+    pub fn counter(&self, run: &str) -> PathBuf {
+        self.scratch.path().join(format!("counter-{run}"))
+    }
+
+    /// A run begins at the service's sockets, if they are watched.
+    pub fn begin_at_sockets(&self) -> Result<()> {
+        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
+    }
+
+    /// Takes what has finished there; to be called some times a second.
+    pub fn drain_sockets(&self) -> Result<()> {
+        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
+    }
+
+    /// What was seen there of `rhythm`.
+    pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
+    }
+
+    /// The same of those requests that did not wait for the host, and the share of the others, 0 to 1.
+    pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
+    }
+
+    /// CPU time of the service so far.
+    pub fn service_cpu_ns(&self) -> Result<u64> {
+        cpu_ns(self.pid).with_context(|| format!("the service (process {}) has ended", self.pid))
+    }
+}
+
+/// CPU time of a process so far, by the scheduler's own account; `None` if it is gone.
+pub fn cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: `clock` is valid for writes.
+    if unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes.
+    (unsafe { libc::clock_gettime(clock, &mut time) } == 0)
+        .then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_ns;
+
+    #[test]
+    fn a_process_that_is_gone_has_no_time() {
+        assert!(cpu_ns(std::process::id()) > Some(0));
+        assert_eq!(cpu_ns(4_194_304), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! A real key-value store on the request lane: Redis, memcached, or an engine behind the lab's server.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use super::load::{Load, Rhythm, Shape};
+use super::place::Place;
+use super::sibling::Sibling;
+use super::socket::SocketView;
+use super::stage::{Stage, cpu_ns};
+use crate::programs::{Lab, Service, dying_with_us};
+use sidelane_host::priority::with_this_thread_on;
+
+/// Low enough for any machine.
+const TRIAL_PER_S: f64 = 2_000.0;
+const TRIAL_LOAD: f64 = 0.5;
+const TRIAL: Duration = Duration::from_secs(1);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// To write some ten megabytes takes a tenth of a second.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+const SAVED: &[u8; 5] = b"+OK\r\n";
+
+/// The stores there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Store {
+    /// `redis-server`
+    Redis,
+    /// `memcached`, with one thread that serves
+    Memcached,
+    /// RocksDB, behind the lab's server
+    #[value(name = "rocksdb")]
+    RocksDb,
+    /// WiredTiger, behind the lab's server
+    #[value(name = "wiredtiger")]
+    WiredTiger,
+}
+
+impl Store {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Store::Redis => "redis",
+            Store::Memcached => "memcached",
+            Store::RocksDb => "rocksdb",
+            Store::WiredTiger => "wiredtiger",
+        }
+    }
+
+    /// Fails if it cannot be put up: to be found out before an experiment, not at its end.
+    pub fn ensure_installed(self, lab: &Lab) -> Result<()> {
+        match self {
+            Store::Redis => ensure_runs("redis-server"),
+            Store::Memcached => ensure_runs("memcached"),
+            Store::RocksDb | Store::WiredTiger => {
+                let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+                self.serve(lab, scratch.path(), None, None).map(drop)
+            }
+        }
+    }
+
+    /// Has one that listens on this port do now what it would do later, at some moment or other, for what was written
+    /// so far: an engine writes from memory to its files. The two servers keep nothing but memory.
+    pub fn settle(self, port: u32) -> Result<()> {
+        if matches!(self, Store::Redis | Store::Memcached) {
+            return Ok(());
+        }
+        let settled = || -> Result<bool> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, u16::try_from(port)?))?;
+            stream.set_read_timeout(Some(SETTLE_TIMEOUT))?;
+            stream.write_all(b"*1\r\n$4\r\nSAVE\r\n")?;
+            let mut answer = [0; SAVED.len()];
+            stream.read_exact(&mut answer)?;
+            Ok(&answer == SAVED)
+        };
+        let settled = settled().with_context(|| format!("cannot ask {} to save", self.name()))?;
+        ensure!(settled, "{} cannot save", self.name());
+        Ok(())
+    }
+
+    /// The load generator's name of what it speaks.
+    fn protocol(self) -> &'static str {
+        if self == Store::Memcached { "memcached" } else { "redis" }
+    }
+
+    /// The engine behind the lab's server.
+    fn serve(self, lab: &Lab, dir: &Path, cpu: Option<u32>, sibling: Option<&Sibling>) -> Result<Service> {
+        let words = ["kv", self.name(), "--port", "0", "--dir"].map(OsString::from);
+        let cpu = cpu.map(|cpu| ["--cpu".into(), cpu.to_string().into()]);
+        let sibling = sibling.into_iter().flat_map(Sibling::options).map(OsString::from);
+        let words = words.into_iter().chain([dir.join(self.name()).into()]);
+        lab.start(words.chain(cpu.into_iter().flatten()).chain(sibling))
+            .with_context(|| format!("cannot start {}", self.name()))
+    }
+}
+
+/// What a store holds, and is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// The load generator's name of it.
+    pub name: &'static str,
+    /// Records in the store.
+    pub records: u64,
+}
+
+impl Mix {
+    /// The lab's own: reads and some updates of small values, all equally likely.
+    pub const PLAIN: Self = Self { name: "plain", records: 20_000 };
+}
+
+/// Puts it up at `place`, fills it, and finds out roughly what a request takes. The lab's programs make up themselves
+/// for what the sibling takes, if that is so: the stage's own, or that of another stage.
+pub fn stage(
+    place: Place,
+    lab: Lab,
+    sibling: Option<Sibling>,
+    others: Option<&Sibling>,
+    store: Store,
+    mix: Mix,
+) -> Result<Stage> {
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref().or(others))?;
+    let records = mix.records.to_string();
+    let questions = ["--protocol", store.protocol(), "--mix", mix.name, "--records", &records].map(OsString::from);
+    let mut stage = Stage {
+        lab,
+        place,
+        pid: server.pid(),
+        port: server.port()?,
+        questions: questions.to_vec(),
+        mean_service_us: 0.0,
+        sibling,
+        sockets: None,
+        _service: Box::new(server),
+        scratch,
+    };
+    // Fills it, too.
+    stage.mean_service_us = mean_service_us(&stage, TRIAL_PER_S)?;
+    stage.questions.push("--filled".into());
+    stage.sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
+    Ok(stage)
+}
+
+/// As [`stage`], and finds out well what a request takes at half load: a server that is asked often takes several
+/// requests at a time.
+pub fn measured_stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix: Mix) -> Result<Stage> {
+    let mut stage = stage(place, lab, sibling, None, store, mix)?;
+    let watched = stage.sockets.take();
+    stage.mean_service_us = mean_service_us(&stage, stage.rate_per_s(TRIAL_LOAD))?;
+    stage.sockets = watched;
+    Ok(stage)
+}
+
+/// The server's CPU time for each request of a trial.
+fn mean_service_us(stage: &Stage, rate_per_s: f64) -> Result<f64> {
+    let rhythm = Rhythm { rate_per_s, run: TRIAL, warm_up: Duration::ZERO, seed: 1, shape: Shape::Steady };
+    let before_ns = stage.service_cpu_ns()?;
+    let seen = Load::start(stage, rhythm)?.finish()?;
+    Ok((stage.service_cpu_ns()? - before_ns) as f64 / 1e3 / seen.requests.max(1) as f64)
+}
+
+fn ensure_runs(server: &str) -> Result<()> {
+    let found = Command::new(server).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
+    ensure!(
+        found.is_ok_and(|status| status.success()),
+        "cannot run {server}: `apt-get install {server}`, or use --quick"
+    );
+    Ok(())
+}
+
+/// A server that ends with this process.
+enum Server {
+    Program { child: Child, port: u16 },
+    Lab(Service),
+}
+
+impl Server {
+    fn start(store: Store, lab: &Lab, cpu: u32, dir: &Path, sibling: Option<&Sibling>) -> Result<Self> {
+        let port = free_port()?;
+        let text = port.to_string();
+        let words: &[&str] = match store {
+            Store::Redis => {
+                &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+            }
+            // As another user than ours it would not die with this process.
+            Store::Memcached => {
+                &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
+            }
+            Store::RocksDb | Store::WiredTiger => return store.serve(lab, dir, Some(cpu), sibling).map(Server::Lab),
+        };
+        let server = Server::Program { child: start(words, cpu, sibling)?, port };
+        server.wait_until_ready(words[0], port)?;
+        Ok(server)
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Server::Program { child, .. } => child.id(),
+            Server::Lab(service) => service.pid(),
+        }
+    }
+
+    fn port(&self) -> Result<u32> {
+        match self {
+            Server::Program { port, .. } => Ok(u32::from(*port)),
+            Server::Lab(service) => service.ready("port"),
+        }
+    }
+
+    fn wait_until_ready(&self, name: &str, port: u16) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            ensure!(cpu_ns(self.pid()).is_some(), "{name} has ended: is port {port} taken?");
+            ensure!(Instant::now() < deadline, "{name} does not listen on port {port} after 5 s");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Server::Program { child, .. } = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(words: &[&str], cpu: u32, sibling: Option<&Sibling>) -> Result<Child> {
+    let mut command = Command::new(words[0]);
+    command.envs(sibling.into_iter().flat_map(Sibling::variables));
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let spawned = with_this_thread_on(&[cpu], || dying_with_us(command).spawn())?;
+    spawned.with_context(|| format!("cannot start {0}: `apt-get install {0}`", words[0]))
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback interface")?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,81 @@
+//! Who ran on the lanes of the pair in one short stretch of a run.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use sidelane_formats::LaneClass;
+
+use sidelane_host::clock::now_ns;
+use sidelane_lanes::session::Session;
+use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
+use sidelane_tracker::books::TraceEvent;
+
+/// A class change: when, and to what.
+type Change = (u64, Class);
+
+/// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of several
+/// settings are as long as each other.
+pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Result<Timeline> {
+    let memory = session.memory();
+    let batch = &session.lanes().batch[0];
+    let lanes = batch.request_lanes.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
+    let found: Vec<(u32, Role, Class)> = lanes
+        .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))
+        .collect();
+    let began_ns = now_ns();
+    session.tracker().trace(true);
+    thread::sleep(length);
+    session.tracker().trace(false);
+    // The sleep took longer.
+    let ended_ns = began_ns + length.as_nanos() as u64;
+    let recorded = memory.trace().take_while(|event| event.at_ns.load(Ordering::Acquire) >= began_ns);
+    let events: Vec<&TraceEvent> = recorded.filter(|event| event.at_ns.load(Ordering::Relaxed) < ended_ns).collect();
+    let track = |(cpu, role, first)| {
+        let of_cpu = events.iter().filter(|event| event.cpu.load(Ordering::Relaxed) == cpu);
+        let mut changes: Vec<Change> = vec![(began_ns, first)];
+        changes.extend(
+            of_cpu.map(|event| (event.at_ns.load(Ordering::Relaxed), of_lane(event.class.load(Ordering::Relaxed)))),
+        );
+        LaneTrack { cpu, role, spans: spans(&changes, began_ns, ended_ns) }
+    };
+    Ok(Timeline { setting: setting.to_owned(), lanes: found.into_iter().map(track).collect() })
+}
+
+fn of_lane(class: u32) -> Class {
+    match LaneClass::try_from(class) {
+        Ok(LaneClass::Idle) => Class::Idle,
+        Ok(LaneClass::Lc) => Class::Lc,
+        Ok(LaneClass::Batch) => Class::Batch,
+        Ok(LaneClass::Other) => Class::Other,
+        Err(_) if class == TraceEvent::HOLDER => Class::Holder,
+        Err(_) => Class::Other,
+    }
+}
+
+/// From changes in order of time to spans without gaps, neighbours of one class joined.
+fn spans(changes: &[Change], began_ns: u64, ended_ns: u64) -> Vec<Span> {
+    let mut joined: Vec<Change> = Vec::new();
+    for change in changes {
+        if joined.last().is_none_or(|last| last.1 != change.1) {
+            joined.push(*change);
+        }
+    }
+    let ends = joined.iter().skip(1).map(|change| change.0).chain([ended_ns]);
+    let both = joined.iter().zip(ends);
+    both.map(|((from, class), to)| Span::of_ns(from - began_ns, to.max(*from) - began_ns, *class)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_become_spans_without_gaps() {
+        let changes = [(100, Class::Batch), (150, Class::Holder), (160, Class::Holder), (180, Class::Batch)];
+        let spans = spans(&changes, 100, 200);
+        let seen: Vec<(f64, f64, Class)> = spans.iter().map(|span| (span.from_us, span.to_us, span.class)).collect();
+        assert_eq!(seen, [(0.0, 0.05, Class::Batch), (0.05, 0.08, Class::Holder), (0.08, 0.1, Class::Batch)]);
+    }
+}

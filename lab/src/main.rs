@@ -1,0 +1,26 @@
+//! The `sidelane-lab` command.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use sidelane_diagnostics::machine;
+use sidelane_lab::cli::{Cli, Verb};
+use sidelane_lab::verbs;
+use sidelane_report::terminal::eprint_fitted;
+
+/// The exit code of an error.
+const EXIT_FAILURE: u8 = 1;
+/// The exit code of an error where 1 means that a check was missed.
+const EXIT_OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    machine::begin();
+    let verb = Cli::parse().verb;
+    let failure = if matches!(verb, Verb::Demo(_) | Verb::Bench(_)) { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
+    verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
+        eprint_fitted(&format!("sidelane-lab: {error:#}"));
+        ExitCode::from(failure)
+    })
+}

@@ -1,0 +1,156 @@
+//! Starts the programs of experiments: services, load and batch work of `sidelane-lab`, and `sidelane` itself. They talk
+//! through pipes, and die with this process.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+const NAME: &str = "sidelane-lab";
+const SIDELANE: &str = "sidelane";
+
+/// The path of the program `name`: beside this one, or on the PATH.
+fn find(name: &str) -> Option<PathBuf> {
+    let beside = env::current_exe().ok().map(|own| own.with_file_name(name));
+    let on_path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&on_path).map(|dir| dir.join(name)).collect::<Vec<_>>();
+    beside.into_iter().chain(on_path).find(|path| path.is_file())
+}
+
+/// The path of `sidelane`, the program that is measured.
+///
+/// # Errors
+/// If it was not built.
+pub fn sidelane() -> Result<PathBuf> {
+    find(SIDELANE).context(
+        "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
+         `cargo build --release --workspace`",
+    )
+}
+
+/// The path of the lab's binary.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    path: PathBuf,
+}
+
+impl Lab {
+    /// Finds it beside this binary, or on the PATH.
+    pub fn find() -> Result<Self> {
+        let path = find(NAME).context(
+            "sidelane-lab, which brings the services and the load, is neither beside sidelane nor on the PATH: \
+             build it with `cargo build --release --workspace`",
+        )?;
+        Ok(Self { path })
+    }
+
+    /// A lab at a known path.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+
+    /// A command of the lab that dies with this process.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(args);
+        dying_with_us(command)
+    }
+
+    /// Runs a command of the lab and waits for its end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<()> {
+        let mut command = self.command(args);
+        let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed ({}): {}", output.status, said.trim());
+        Ok(())
+    }
+
+    /// Starts a command of the lab that prints a line `ready …` when it can serve.
+    pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Service> {
+        Service::start(self.command(args))
+    }
+}
+
+/// `command`, which dies with this process.
+pub fn dying_with_us(command: Command) -> Command {
+    signalled_with_us(command, Signal::KILL)
+}
+
+/// `command`, which gets the signal when this process ends.
+pub fn signalled_with_us(mut command: Command, signal: Signal) -> Command {
+    // SAFETY: one async-signal-safe system call between fork and exec.
+    unsafe { command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?)) };
+    command
+}
+
+/// A running command of the lab. Ended when dropped.
+pub struct Service {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    ready: String,
+}
+
+impl Service {
+    /// Starts a command that prints a line `ready …` when it can serve.
+    pub fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let input = child.stdin.take().context("no standard input")?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut service = Service { child, input, output, ready: String::new() };
+        service.ready = service.line().with_context(|| format!("{command:?} ended before it was ready"))?;
+        ensure!(service.ready.starts_with("ready"), "{command:?} said `{}` where `ready` was expected", service.ready);
+        Ok(service)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A number from its `ready` line, such as `port`.
+    pub fn ready(&self, key: &str) -> Result<u32> {
+        let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        let value = value.with_context(|| format!("no {key}= in `{}`", self.ready))?;
+        value.parse().with_context(|| format!("{key}={value} is not a number"))
+    }
+
+    /// Sends it a line and returns the line of its answer.
+    pub fn ask(&mut self, question: &str) -> Result<String> {
+        self.tell(question)?;
+        self.line()
+    }
+
+    /// Sends it a line.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        // In one write: the program is to wake up once.
+        Ok(self.input.write_all(format!("{line}\n").as_bytes())?)
+    }
+
+    /// The next line of its answers.
+    pub fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("it closed its standard output");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

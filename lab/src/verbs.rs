@@ -1,0 +1,173 @@
+//! The verbs: from options to experiments with checks, and what is shown of their results.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use sidelane::verbs::run_internal;
+use sidelane::verbs::show::{check_files, check_json, check_table, show, show_tables};
+use sidelane_report::{Column, ResultFile, terminal};
+use sidelane_stats::rounds::Patience;
+
+use crate::bench;
+use crate::bench::guard::GuardOptions;
+use crate::bench::hurry::HurryOptions;
+use crate::bench::lanes::LanesOptions;
+use crate::bench::parity::ParityOptions;
+use crate::bench::sibling::SiblingOptions;
+use crate::bench::tail::TailOptions;
+use crate::cli::{
+    Bench, DemoArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs, ParityArgs,
+    SiblingArgs, TailArgs, Verb,
+};
+use crate::demo::{self, DemoOptions};
+
+/// Carries out a verb; its exit code.
+///
+/// # Errors
+/// What could not be measured.
+pub fn dispatch(verb: Verb) -> Result<u8> {
+    match verb {
+        Verb::Demo(args) => demonstrate(args),
+        Verb::Bench(bench) => run_bench(bench),
+        Verb::Program(command) => sidelane_programs::run(command).map(|()| 0),
+        Verb::Internal(internal) => run_internal(internal),
+    }
+}
+
+fn run_bench(bench: Bench) -> Result<u8> {
+    match bench {
+        Bench::Hold(args) => bench_pair(args, bench::hold::run),
+        Bench::Gate(args) => bench_pair(args, bench::gate::run),
+        Bench::Requests(args) => bench_pair(args, bench::requests::run),
+        Bench::Observe(args) => bench_observe(args),
+        Bench::Lanes(args) => bench_lanes(args),
+        Bench::Guard(args) => bench_guard(args),
+        Bench::Tail(args) => bench_tail(args),
+        Bench::Hurry(args) => bench_hurry(args),
+        Bench::Papers(args) => bench_papers(args),
+        Bench::Parity(args) => bench_parity(args),
+        Bench::Sibling(args) => bench_sibling(args),
+    }
+}
+
+fn demonstrate(args: DemoArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let options = DemoOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        load: f64::from(args.load) / 100.0,
+        batch: args.batch,
+        out: args.out,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    };
+    let result = demo::run(&options)?;
+    let verdict = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
+    terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
+    // A machine that is noisy at this hour misses a bound; that is a finding of the demo, not a failure of it.
+    Ok(if args.check { verdict } else { 0 })
+}
+
+/// Runs a bench that needs a pair of lanes, and no more.
+fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let result = run(&args.lanes, args.patience.into())?;
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+}
+
+fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::observe::run(&args.lanes, args.patience.into())?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_lanes(args: LanesArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::lanes::run(&LanesOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        loads: args.loads,
+        batches: args.batches,
+        slo: args.slo,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_guard(args: GuardArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let options = GuardOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        ways: args.ways,
+        stores: args.stores,
+        mixes: args.mixes,
+        source: args.interference,
+    };
+    let result = bench::guard::run(&options)?;
+    show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_tail(args: TailArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::tail::run(&TailOptions {
+        patience: args.patience.into(),
+        lanes: args.lanes,
+        parts: args.parts,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::hurry::run(&HurryOptions {
+        patience: args.patience.into(),
+        cores: args.cores,
+        slow_cpu: args.slow_cpu,
+        speed: args.speed,
+        mean: args.mean,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_papers(args: PapersArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::papers::run(args.quick)?;
+    show_tables(&result, |column| bench::papers::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_parity(args: ParityArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let result = bench::parity::run(&ParityOptions {
+        scenario: args.scenario,
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+}
+
+fn bench_sibling(args: SiblingArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let cache = args.cache.dir.unwrap_or_else(default_cache);
+    let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
+    let result = bench::sibling::run(&options)?;
+    let all = Column::of_rows(&result.rows);
+    show(&result, &all, &args.json, &args.table)
+}
+
+/// Where the XDG base directory specification puts caches.
+fn default_cache() -> PathBuf {
+    let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
+    base.unwrap_or_else(std::env::temp_dir).join("sidelane")
+}

@@ -1,0 +1,115 @@
+//! CPUs that are made other than they are, and work on them. Needs root.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::lab;
+
+/// One test at a time: all use the same CPUs.
+static LANES: Mutex<()> = Mutex::new(());
+
+/// CPUs 0 and 1 for the calling test, if it can run here.
+pub fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
+    // SAFETY: plain system call.
+    let root = unsafe { libc::geteuid() } == 0;
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let reason = match (root, cpus) {
+        (false, _) => "it takes root to load a kernel program",
+        (_, 1) => "it takes two CPUs",
+        _ if !Path::new("/sys/kernel/btf/vmlinux").exists() => "the kernel has no BTF",
+        _ if are_siblings() => "CPUs 0 and 1 are real lanes of one core",
+        _ => return Some(LANES.lock().unwrap_or_else(PoisonError::into_inner)),
+    };
+    sidelane_testing::skip(reason);
+    None
+}
+
+fn are_siblings() -> bool {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+    list.is_ok_and(|list| list.trim() != "0")
+}
+
+/// An emulation that runs until dropped.
+pub struct Emulation {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// Where its memory is, for `--sibling`.
+    pub at: String,
+}
+
+impl Emulation {
+    /// Starts a command of the lab, and waits until it reports that it is ready.
+    pub fn start(args: &[&str]) -> Self {
+        let mut child = lab(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut emulation = Self { child, input, output, at: String::new() };
+        let ready = emulation.line();
+        let word =
+            |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
+        emulation.at = format!("{}:{}", word("pid="), word("fd="));
+        emulation
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Its answer to a line.
+    pub fn ask(&mut self, question: &str) -> String {
+        writeln!(self.input, "{question}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A batch job on one CPU that runs until dropped.
+pub struct Worker {
+    pub child: Child,
+    counter: PathBuf,
+}
+
+impl Worker {
+    /// Starts it, and waits until it works.
+    pub fn start(folder: &Path, cpu: &str, more: &[&str]) -> Self {
+        let counter = folder.join(cpu);
+        let mut command = Command::new("taskset");
+        command.args(["-c", cpu, env!("CARGO_BIN_EXE_sidelane-lab"), "batch", "loop", "--counter"]);
+        let worker = Self { child: command.arg(&counter).args(more).spawn().unwrap(), counter };
+        worker.wait_for_units(1);
+        worker
+    }
+
+    /// Units so far.
+    pub fn units(&self) -> u64 {
+        let bytes = std::fs::read(&self.counter).unwrap_or_default();
+        bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
+    }
+
+    /// Waits until `more` further units are done.
+    pub fn wait_for_units(&self, more: u64) {
+        let wanted = self.units() + more;
+        while self.units() < wanted {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,155 @@
+//! Planted causes: each planted request is as slow as was asked for. That others are faster is not asserted: the
+//! machine may slow them, too.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Service, lab, run_ok};
+use sidelane_testing::skip;
+
+const DELAY_NS: u64 = 10_000_000;
+const DELAY: [&str; 2] = ["--delay-ms", "10"];
+const REQUESTS: usize = 12;
+const EVERY: usize = 4;
+
+/// What the client wrote down.
+struct Truth {
+    number: u64,
+    planted: bool,
+    sent_ns: u64,
+    latency_ns: u64,
+}
+
+fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
+    let truth = folder.join("truth");
+    let mut command = lab(&["ask", "--target", address, "--requests", "12", "--every", "4"]);
+    command.args(options).arg("--truth").arg(&truth);
+    run_ok(command);
+    let read = |line: &str| {
+        let numbers: Vec<u64> = line.split(',').map(|number| number.parse().unwrap()).collect();
+        assert!(numbers[2] <= numbers[3], "{line}");
+        let (sent_ns, latency_ns) = (numbers[2], numbers[3] - numbers[2]);
+        Truth { number: numbers[0], planted: numbers[1] == 1, sent_ns, latency_ns }
+    };
+    fs::read_to_string(truth).unwrap().lines().map(read).collect()
+}
+
+/// Plants `cause`, and checks that exactly the planted requests were disturbed for so long.
+fn plant(cause: &str, least_ns: u64, options: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(&[&["plant", cause][..], &DELAY].concat());
+    must_be_slow(cause, least_ns, ask(&service.address(), folder.path(), options));
+}
+
+fn must_be_slow(cause: &str, least_ns: u64, truth: Vec<Truth>) {
+    assert_eq!(truth.len(), REQUESTS);
+    for request in truth {
+        assert_eq!(request.planted, (request.number as usize).is_multiple_of(EVERY));
+        assert!(!request.planted || request.latency_ns >= least_ns, "{cause}: {} ns", request.latency_ns);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root() || {
+        skip("real-time priorities and control groups need root");
+        false
+    }
+}
+
+#[test]
+fn causes_that_need_no_privileges_last_as_long_as_was_asked_for() {
+    for cause in ["faults", "lock", "condition", "migrate", "stop", "hand-over", "sleep"] {
+        plant(cause, DELAY_NS, &[]);
+    }
+}
+
+#[test]
+fn other_services_and_processes_take_as_long_as_was_asked_for() {
+    for cause in ["downstream", "unix-socket", "late-answer", "no-answer", "full-pipe"] {
+        plant(cause, DELAY_NS, &[]);
+    }
+}
+
+#[test]
+fn a_connection_that_has_no_room_takes_a_second() {
+    plant("connect", 1_000_000_000, &[]);
+}
+
+#[test]
+fn a_client_reads_late_or_leaves() {
+    let reads_late = |bytes| ["--read-after-ms", "10", "--receive-buffer", bytes];
+    plant("slow-reader", DELAY_NS, &reads_late("131072"));
+    plant("small-window", DELAY_NS, &reads_late("4096"));
+    plant("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
+}
+
+/// Two round trips more than that of a connection's first requests.
+#[test]
+fn a_long_response_takes_round_trips_to_a_far_client() {
+    if is_root() && Path::new("/dev/net/tun").exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = Service::start(&[&["plant", "congestion-window"][..], &DELAY].concat());
+        let address = format!("198.18.77.2:{}", service.port());
+        must_be_slow("congestion-window", 3 * DELAY_NS, ask(&address, folder.path(), &["--afresh"]));
+    }
+}
+
+#[test]
+fn twins_wait_for_a_timer_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(&["plant", "event-loop", "--delay-ms", "10"]);
+    let truth = ask(&service.address(), folder.path(), &["--twin"]);
+    assert_eq!(truth.len(), REQUESTS + REQUESTS / EVERY);
+    for pair in truth.windows(2).filter(|pair| pair[0].number == pair[1].number) {
+        let [first, second] = pair else { panic!("two") };
+        assert!(first.latency_ns >= DELAY_NS && second.latency_ns >= DELAY_NS);
+        assert!(first.sent_ns < second.sent_ns && second.sent_ns < first.sent_ns + first.latency_ns);
+    }
+}
+
+#[test]
+fn a_lost_response_is_sent_again() {
+    plant("retransmit", DELAY_NS, &["--lose-ms", "10"]);
+}
+
+#[test]
+fn others_on_the_cpu_take_as_long_as_was_asked_for() {
+    if is_root() {
+        plant("hog", DELAY_NS, &[]);
+        plant("thief", DELAY_NS, &[]);
+    }
+}
+
+/// The kernel decides how long the quota lasts: at least half of that is without CPU.
+#[test]
+fn groups_hold_the_service_up_and_are_gone_after_it() {
+    if is_root() {
+        plant("throttle", DELAY_NS / 2, &[]);
+        plant("freeze", DELAY_NS, &[]);
+    }
+}
+
+#[test]
+fn a_disk_and_a_lock_on_a_file_take_as_long_as_was_asked_for() {
+    for cause in ["disk", "file-lock"] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir: PathBuf = folder.path().to_owned();
+        plant_in(cause, &dir);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing but the truth is left");
+    }
+}
+
+fn plant_in(cause: &str, dir: &Path) {
+    let service = Service::start(&["plant", cause, "--delay-ms", "10", "--dir", dir.to_str().unwrap()]);
+    let truth = ask(&service.address(), dir, &[]);
+    assert!(truth.iter().all(|request| !request.planted || request.latency_ns >= DELAY_NS));
+}
+
+/// The client's kernel delays the acknowledgement only when it takes the connection for a dialogue, so only that
+/// planted requests are answered is asserted.
+#[test]
+fn a_response_in_two_writes_is_whole() {
+    plant("nagle", 0, &[]);
+}
