@@ -7,10 +7,10 @@ set -eu
 # Name, package, options of cargo-mutants that choose its files.
 CRATES="
 policy sidelane-policy --file=crates/policy/src/**
-trace sidelane-tale --file=crates/tale/src/**
+trace sidelane-timeline --file=crates/timeline/src/**
 proxy sidelane-proxy --file=crates/proxy/src/{access,desk,http,resp,edge}/** --exclude=**/edge/{clock,lack,listen,memory,mod,unacknowledged}.rs
-formats sidelane-signal --file=crates/signal/src/**
-sim sidelane-sim --file=crates/sim/src/**
+formats sidelane-formats --file=crates/formats/src/**
+sim sidelane-sim --file=crates/sim/src/** --exclude=crates/sim/src/run/**
 "
 SAMPLE=100
 # Cases of each property test.
