@@ -1,5 +1,16 @@
 //! Sidelane's laboratory: the demo, benches, the papers' figures and what they run on. It measures the product as users
 //! get it, and the product knows nothing of it.
+//!
+//! # Invariants
+//!
+//! - A policy that learns is measured after it has learned (`src/experiment/learn.rs`:
+//!   `a_session_that_knows_nothing_is_noted`).
+//! - Settings take turns within a round (`src/demo/settings.rs`:
+//!   `judged_settings_run_in_every_round_and_take_turns_to_be_first`).
+//! - A paper's statement is data that no result changes: *not guarded*.
+//! - The simulator agrees with the same scenario on the real machine, without saturated lanes
+//!   (`crates/sidelane/tests/parity.rs`: `a_scenario_comes_to_the_same_for_real`).
+//! - `lucene`: index and queries are the same on every machine: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

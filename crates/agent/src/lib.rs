@@ -1,4 +1,66 @@
 //! The agent: shares a whole machine between services and batch containers, by what a file says (Holmes).
+//!
+//! # Invariants
+//!
+//! - All problems of a file are reported at once, with lines (`src/config/tests/problems.rs`:
+//!   `all_problems_are_told_at_once`).
+//! - A CPU or a group has one role (`src/config/tests/problems.rs`: `a_cpu_has_one_role`, `a_group_has_one_role`).
+//! - A process is in one service (`src/discover/tests/real.rs`: `a_process_is_in_one_service`).
+//! - A group that is made again under its path is another group (`src/discover/tests/trees.rs`:
+//!   `a_group_that_is_made_again_is_another_one`).
+//! - A pod without a name, or of the system, is never batch (`src/discover/tests/kubernetes.rs`:
+//!   `a_pod_without_a_name_is_never_batch`).
+//! - A look at an unchanged machine reads no directory: *not guarded*.
+//! - A service is never stopped or signalled, and moves only if its file says so
+//!   (`crates/sidelane/tests/agent/shares.rs`: `a_service_is_placed_only_where_its_file_says_so`).
+//! - Everything is given back at the end and after `kill -9` (`crates/sidelane/tests/agent/faults.rs`:
+//!   `a_killed_agent_gives_back_the_lists_of_groups`, `a_killed_agent_gives_back_the_cpus_of_threads`,
+//!   `a_killed_agent_gives_a_placed_service_its_cpus_back`).
+//! - A bad file changes nothing; a container that the new file does not name is given back
+//!   (`crates/sidelane/tests/agent/faults.rs`: `a_bad_file_changes_nothing_and_a_good_one_is_taken_over`).
+//! - A container that vanishes is no error (`crates/sidelane/tests/agent/faults.rs`:
+//!   `containers_that_vanish_at_any_moment_are_let_go_of`).
+//! - Processes that join a container, or leave its CPUs, are confined again (`crates/sidelane/tests/agent/faults.rs`:
+//!   `who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_thawed_is_frozen_again`).
+//! - A container that its owner froze stays frozen (`crates/sidelane/tests/agent/faults.rs`:
+//!   `what_its_owner_has_frozen_stays_frozen_whatever_becomes_of_the_agent`).
+//! - A stopped guardian is replaced (`crates/sidelane/tests/agent/faults.rs`:
+//!   `a_stopped_guardian_is_replaced_and_batch_is_taken_on`).
+//! - A process, group or CPU has one owner (`src/owners.rs`: `a_thing_has_one_owner`).
+//! - A machine has one agent (`crates/sidelane/tests/agent/others.rs`:
+//!   `a_second_agent_is_refused_and_told_of_the_first`).
+//! - It shares no CPU with a `run`, and moves no thread that another process moves
+//!   (`crates/sidelane/tests/agent/others.rs`:
+//!   `who_would_move_the_threads_of_a_placed_service_is_refused_until_the_agent_lets_go_of_it`,
+//!   `a_service_whose_threads_another_one_moves_is_placed_when_that_one_has_ended`).
+//! - A reload releases no held lane (`crates/sidelane/tests/agent/lanes.rs`:
+//!   `a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again`).
+//! - The cost of batch on lanes is measured (`crates/sidelane/tests/agent/lanes.rs`:
+//!   `batch_is_kept_off_for_moments_to_see_what_it_costs_requests`).
+//! - Modules never block the daemon's loop: *not guarded*.
+//! - A proxy runs on threads of its own, in the ordinary class (`crates/sidelane/tests/agent/proxies.rs`:
+//!   `a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it`).
+//! - A proxy's serving thread may run on all CPUs (`crates/sidelane/tests/agent/proxies.rs`:
+//!   `a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_off_some`); all other threads keep
+//!   off services' CPUs (`crates/sidelane/tests/agent/proxies.rs`:
+//!   `all_threads_of_the_agent_keep_off_a_busy_service`).
+//! - A reload leaves unchanged modules alone (`crates/sidelane/tests/agent/proxies.rs`:
+//!   `a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others`;
+//!   `crates/sidelane/tests/agent/flights.rs`: `a_reload_lets_a_recorder_that_is_as_it_was_go_on`).
+//! - A reload that changes a proxy loses no request (`crates/sidelane/tests/agent/proxies.rs`:
+//!   `a_reload_that_changes_a_proxy_lets_its_requests_be_answered`), and one that fails changes no proxy
+//!   (`crates/sidelane/tests/agent/proxies.rs`: `proxies_of_which_one_cannot_start_are_not_taken_over`).
+//! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
+//!   `threads_that_cannot_be_mapped`).
+//! - Mapped threads get their CPUs back (`crates/sidelane/tests/agent/hurries.rs`:
+//!   `long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_end`,
+//!   `a_killed_agent_gives_threads_their_cpus_back`,
+//!   `a_reload_that_is_not_about_it_leaves_it_alone_and_one_that_is_begins_anew_or_ends_it`).
+//! - A changed mapper begins when its predecessor has ended (`src/modules/hurries.rs`:
+//!   `one_that_changes_begins_when_the_one_before_has_ended`).
+//! - A recording of interference is replayed in order (`src/replay.rs`: `what_was_recorded_is_told_again_in_order`),
+//!   read without a panic (`src/replay.rs`: `any_bytes_are_read_without_a_panic`), and a wrong line is named
+//!   (`src/replay.rs`: `a_wrong_line_is_named`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -8,6 +8,20 @@
 //!
 //! In each round the service runs alone, beside unmanaged batch and beside batch under Sidelane, in changing order, and
 //! its runs are compared with each other. Rounds go on until the verdict is decided, up to a limit.
+//!
+//! # Invariants
+//!
+//! - Verdict, checks and exit code agree (`crates/sidelane/tests/compare.rs`:
+//!   `a_search_service_beside_an_emulated_sibling_gets_a_verdict`).
+//! - Each setting follows each other setting equally often (`src/figures.rs`:
+//!   `in_six_rounds_each_setting_comes_as_often_first_and_after_each_other_one`).
+//! - Without six rounds, or without requests, nothing is decided (`src/verdict.rs`:
+//!   `without_six_rounds_or_any_request_nothing_is_decided`).
+//! - An obstacle is named (`src/obstacle.rs`: `traffic_that_is_missing_rare_or_changing_is_named`).
+//! - It refuses what `run` refuses, by the same plan (`crates/sidelane/tests/compare.rs`:
+//!   `what_run_refuses_is_refused_all_at_once`).
+//! - Nothing is left behind (`crates/sidelane/tests/compare.rs`:
+//!   `ctrl_c_leaves_nothing_behind_and_tells_what_is_known`, `a_killed_comparison_leaves_nothing_behind`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

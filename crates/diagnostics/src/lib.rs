@@ -1,5 +1,14 @@
 //! What a run says of itself besides its figures: notes on what was degraded and what to do, the machine it ran on, and
 //! the log of decisions.
+//!
+//! # Invariants
+//!
+//! - No thread waits for the audit log, and what does not fit is counted (`src/audit/mod.rs`:
+//!   `what_does_not_fit_is_counted_not_waited_for`).
+//! - Every action is in the audit log (`crates/sidelane/tests/run.rs`:
+//!   `every_decision_is_in_the_audit_log_with_its_reason`).
+//! - A note on a degraded result says what to do (`src/note.rs`: `what_is_degraded_ends_with_what_to_do`).
+//! - The description of the machine knows no session: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -6,6 +6,16 @@
 //! if the doctor were killed. Lanes that another Sidelane lends are not touched.
 //!
 //! The exit code answers one question: would `sidelane run` work here?
+//!
+//! # Invariants
+//!
+//! - What it calls working it has just tried: *not guarded*.
+//! - It leaves nothing behind, guarded for sched_ext alone (`tests/smt/sched_ext.sh`: `test_ext_doctor`).
+//! - Calibration: samples that do not fit lead to no conclusion (`src/calibrate/analysis.rs`:
+//!   `what_does_not_fit_is_refused`; `crates/sidelane/tests/calibrate.rs`:
+//!   `without_counters_nothing_is_concluded_and_what_was_seen_is_said`).
+//! - Calibration: a threshold is above what the service shows alone (`src/calibrate/analysis.rs`:
+//!   `the_threshold_is_above_what_was_seen_alone`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -28,6 +28,23 @@
 //!
 //! Its memory orderings are checked by exhaustive search: `RUSTFLAGS="--cfg loom" cargo test -p
 //! sidelane-formats --release --test loom`.
+//!
+//! # Invariants
+//!
+//! - Each public layout is the same in C and in Rust (`tests/layout.rs`: `c_and_rust_agree`).
+//! - A reader never takes a torn event for a whole one (`tests/loom.rs`: `two_events_are_never_mixed`).
+//! - A holder that goes to sleep misses no start of the service (`tests/loom.rs`:
+//!   `a_start_that_races_with_release_and_switch_is_noticed`, `a_visit_that_races_with_a_release_is_noticed`).
+//! - A holder whose sleep ends by a timer misses no summons (`tests/loom.rs`:
+//!   `a_summons_that_races_with_the_end_of_a_sleep_is_not_lost`).
+//! - Batch and service that start together cause one summons (`tests/loom.rs`:
+//!   `of_batch_and_service_starting_together_one_summons`).
+//! - Holder and batch observe the same, by the same code (`src/look.rs`:
+//!   `of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older`).
+//! - A nap ends at a write or by its time (`src/nap.rs`: `a_nap_ends_though_nobody_writes`).
+//! - Text that a service writes to a pipe is read without a panic (`src/stats.rs`:
+//!   `any_bytes_are_read_without_a_panic`).
+//! - No dependency but `sidelane-policy`, no allocation, no system call: the crate is no-std; else *not guarded*.
 
 #![warn(missing_docs)]
 #![no_std]

@@ -39,6 +39,20 @@
 //! callers that do not expect a call, and never unwinds.
 //!
 //! [`ServiceWord::busy_lanes`]: sidelane_formats::ServiceWord::busy_lanes
+//!
+//! # Invariants
+//!
+//! - A check that finds nothing is one load, one compare, one branch: *not guarded*; `sidelane-lab bench gate`
+//!   measures it.
+//! - The slow path keeps `errno` and every register (`crates/sidelane/tests/instrumented.rs`:
+//!   `a_check_that_naps_leaves_its_callers_registers_alone`).
+//! - The slow path waits for no lock (`src/decide.rs`: `nobody_waits_for_the_lock`).
+//! - The slow path allocates nothing: *not guarded*.
+//! - In a wrong environment every check says "not busy" (`src/environment.rs`: `anything_else_is_nothing`).
+//! - `runtime/c`: without Sidelane a program is what it was (`crates/sidelane/tests/instrumented.rs`:
+//!   `without_sidelane_the_programs_are_what_they_were`).
+//! - `runtime/java`: if a part is missing, the program runs on
+//!   (`runtime/java/src/test/java/dev/sidelane/agent/AgentIT.java`: `aMissingLibraryIsSaidAndTheProgramRunsOn`).
 
 #![warn(missing_docs)]
 

@@ -3,6 +3,47 @@
 //! A policy is told what was seen and when, and answers with actions. It does no I/O, reads
 //! no clock and allocates nothing, so the same code runs in the agent, inside instrumented
 //! batch programs and in the simulator, and a test can drive it through any history.
+//!
+//! # Invariants
+//!
+//! - Time is an argument; there is no I/O, clock, allocation or unsafe code: guarded by the compiler (no-std, unsafe
+//!   code forbidden).
+//! - `borrow`: no hold lasts until the kernel throttles it (`src/borrow/lane/tests.rs`:
+//!   `held_time_stays_below_the_kernels_patience`).
+//! - `borrow`: if requests that waited are spared, batch delays a request by one budget at most
+//!   (`src/borrow/queue.rs`: `no_request_pays_more_than_one_budget`).
+//! - `borrow`: under every policy a delay is at most the harm of what ran in the busy period (`src/borrow/queue.rs`:
+//!   `a_delay_is_the_harm_of_the_busy_period_at_most`).
+//! - `borrow`: noise in one pair of windows is no slowdown (`src/borrow/slowdown.rs`:
+//!   `noise_in_one_pair_finds_nobody_guilty`).
+//! - `borrow`: a short run gives no verdict on overlap (`src/borrow/promise.rs`:
+//!   `a_run_that_is_too_short_accuses_nothing`).
+//! - `cpus`: a CPU has one role, and batch never runs on a reserved CPU (`tests/cpus/properties.rs`:
+//!   `holmes_gives_each_cpu_one_role`).
+//! - `cpus`: batch leaves a disturbed core at once and returns after calm (`tests/cpus/properties.rs`:
+//!   `batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s`).
+//! - `cpus`: constant input leads to a constant result (`tests/cpus/properties.rs`: `holmes_settles`).
+//! - `cpus`: the policy asks only for what is possible (`tests/cpus/properties.rs`:
+//!   `holmes_asks_for_nothing_that_cannot_be`).
+//! - `hedge`: the active server has no lasting hazard while the other server has none (`tests/hedge/properties.rs`:
+//!   `the_active_server_has_no_hazard_that_lasts_while_the_other_has_none`).
+//! - `hedge`: requests return to a server only after a passing hazard, and when it is well
+//!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_those_of_the_backup_are_sent_again`).
+//! - `hedge`: hedges cost no more than successes paid for (`tests/hedge/properties.rs`:
+//!   `hedges_cost_no_more_than_what_was_saved_up_and_earned`).
+//! - `hedge`: without a backup it only observes (`tests/hedge/properties.rs`:
+//!   `without_a_backup_nothing_is_swapped_sent_again_or_warmed_up`).
+//! - `hedge`: one of the two servers always stays in service (`tests/hedge/outliers.rs`:
+//!   `one_server_at_most_is_out_and_for_30_to_300_s`).
+//! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
+//!   `a_server_that_answers_more_than_half_of_its_requests_and_never_fails_five_in_a_row_stays`).
+//! - `hurryup`: each thread has CPUs that it had before, and a big core changes its thread once a round
+//!   (`tests/hurryup/properties.rs`:
+//!   `whatever_happens_every_thread_has_a_core_of_its_own_cpus_and_big_ones_are_taken_once_a_round`).
+//! - `hurryup`: no thread moves for a shorter request (`tests/hurryup/properties.rs`:
+//!   `with_longer_requests_spared_nothing_is_moved_for_a_shorter_one`).
+//! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/ahead.rs`:
+//!   `whoever_is_sent_ahead_is_idle_and_goes_where_nobody_works`).
 
 #![warn(missing_docs)]
 #![no_std]

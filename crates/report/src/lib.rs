@@ -6,6 +6,15 @@
 //! This crate does not depend on how values were measured: no clocks, lanes or kernel interfaces.
 //! It gets numbers whose keys end in their unit. It never makes up a number: a missing number is
 //! shown as missing, and a check of it does not hold.
+//!
+//! # Invariants
+//!
+//! - A check on a missing number does not hold (`src/check.rs`: `a_missing_measurement_never_holds`).
+//! - A check is about an interval and has three outcomes (`src/check.rs`:
+//!   `an_interval_that_contains_the_bound_decides_nothing`).
+//! - Table, page, JSON and exit code say the same: *not guarded*.
+//! - Output without a reader ends nothing; only `terminal` writes output, which clippy guards
+//!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_though_nobody_hears_of_it`).
 
 // These end a program whose output nobody reads any more: `terminal` is what writes.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

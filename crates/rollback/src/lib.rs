@@ -3,6 +3,41 @@
 //! Each kind of change has its [`Undo`]. An [`UndoList`] keeps them in the order of the changes. The
 //! [`guardian::Guardian`] is told of each before the change is made, and has a second process that undoes them all
 //! should this one die. Nothing here knows of lanes.
+//!
+//! # Invariants
+//!
+//! - The guardian knows a change before it is made (`crates/sidelane/tests/faults.rs`:
+//!   `a_killed_agent_leaves_nothing_behind_when_it_held_the_lane`,
+//!   `a_killed_agent_leaves_nothing_behind_when_batch_had_been_sent_away`,
+//!   `a_killed_agent_leaves_nothing_behind_when_batch_ran`; `crates/sidelane/tests/adopt.rs`:
+//!   `a_group_comes_back_from_an_agent_that_is_killed_at_any_moment`).
+//! - The last change is undone first (`src/list/tests.rs`:
+//!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
+//! - One failure keeps no other change from being undone (`src/list/tests.rs`:
+//!   `one_that_fails_keeps_no_other_from_being_undone`).
+//! - To undo twice is to undo once (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
+//! - A thread that reuses a number is left alone (`src/list/tests.rs`:
+//!   `a_thread_that_bears_the_number_of_another_is_left_alone`).
+//! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
+//!   `a_guardian_undoes_what_it_was_told_whatever_comes_after`).
+//! - It outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
+//!   `a_guardian_outlives_the_group_of_its_agent`; `crates/sidelane/tests/runtimes.rs`:
+//!   `when_the_container_of_sidelane_is_removed_batch_has_its_cpus_back`).
+//! - A dead, stopped or frozen guardian is replaced, and the new one knows the list
+//!   (`crates/sidelane/tests/faults.rs`: `a_replaced_guardian_knows_what_to_undo`; `crates/sidelane/tests/halts.rs`:
+//!   `a_guardian_that_is_stopped_or_frozen_is_replaced`).
+//! - A guardian that reads nothing for half a second is ended, and changes that it was not told are not made
+//!   (`src/guardian/mod.rs`: `one_that_takes_nothing_in_is_ended_and_what_it_was_not_told_is_not_on_the_list`).
+//! - Of two claims at once one is refused (`src/claim/mod.rs`: `of_two_that_claim_at_once_one_is_refused`).
+//! - A claim of a killed process blocks no other (`src/claim/mod.rs`:
+//!   `a_request_lane_of_one_who_was_killed_keeps_nobody_off`).
+//! - Own threads, but for holders, observers and a proxy's serving thread, keep off the CPUs of services
+//!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,
+//!   `threads_follow_a_service_that_moves`, `a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program`,
+//!   `no_thread_of_a_run_but_holders_is_on_a_request_lane`).
+//! - No own thread gets a CPU that the user did not give (`crates/sidelane/tests/own_threads.rs`:
+//!   `an_affinity_that_the_user_gave_is_kept_and_said`).
+//! - Bulk work runs in SCHED_IDLE (`crates/sidelane/tests/own_threads.rs`: `records_are_studied_in_sched_idle`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

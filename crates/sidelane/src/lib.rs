@@ -1,4 +1,11 @@
 //! The command line of Sidelane: options, and which feature carries each verb out.
+//!
+//! # Invariants
+//!
+//! - Output fits into terminals of 60 columns and more (`tests/screens.rs`: `no_line_is_wider_than_the_terminal`;
+//!   `tests/help.rs`: `no_line_of_help_is_wider_than_the_terminal`).
+//! - `cli` does not know what becomes of options, and `verbs` neither measures nor decides: *not guarded*.
+//! - ARCHITECTURE.md names every crate (`tests/tidy/documents.rs`: `every_crate_is_on_the_map`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -11,10 +11,24 @@
 //! that come and go, and the policies that move CPUs between them. An experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many
 //! machines at once.
 //!
-//! *Invariants.* The same seed and scenario give the same result, to the last bit, on every
-//! machine: time and work are integers, each random quantity has a stream of its own, and functions
-//! that differ between platforms come from `libm`. Memory does not grow with the length of a run.
-//! This crate reads no clock, and no files except those that a scenario names.
+//! # Invariants
+//!
+//! - Seed and scenario determine the result, to the last bit, on every machine (`tests/scenario.rs`:
+//!   `results_are_the_same_on_every_machine`; `tests/whole_scenario.rs`: `results_are_the_same_on_every_machine`;
+//!   `tests/fleet.rs`: `threads_change_nothing`; `crates/sidelane/tests/simulated.rs`:
+//!   `the_same_scenario_is_the_same_result_and_another_seed_another`).
+//! - Time and work are integers, each random quantity has its own stream, and functions that differ between platforms
+//!   come from `libm`: *not guarded*.
+//! - Queues are those of theory within 1 % (`tests/queueing.rs`: `mm1_at_half_load`, `mg1_lognormal`;
+//!   `tests/chains.rs`: `a_chain_of_pools_is_a_jackson_network`).
+//! - Containers and services run on their CPUs alone, whatever a policy decides (`tests/whole.rs`:
+//!   `whatever_is_decided_machines_are_right`).
+//! - A mapping of threads to cores neither loses nor invents work (`tests/bound.rs`:
+//!   `nothing_is_lost_or_made_up_under_any_mapping_and_load`).
+//! - Memory does not grow with the length of a run (`tests/memory.rs`:
+//!   `a_hundred_times_the_requests_take_no_more_memory`).
+//! - All files in `lab/scenarios/` can be read (`tests/scenario.rs`: `all_scenarios_can_be_read`).
+//! - This crate reads no clock, and no file but those that a scenario names: *not guarded*.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;

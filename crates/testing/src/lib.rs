@@ -1,4 +1,10 @@
 //! What tests of several crates share: mutated inputs for parsers, and how a test says that it cannot run here.
+//!
+//! # Invariants
+//!
+//! - Kept inputs come first, unchanged (`src/fuzz/mod.rs`: `the_corpus_comes_first_and_as_it_is`).
+//! - The same seed gives the same inputs (`src/fuzz/mutation.rs`:
+//!   `the_same_seed_gives_the_same_inputs_and_another_others`).
 
 mod fuzz;
 mod skip;

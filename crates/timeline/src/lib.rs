@@ -7,6 +7,22 @@
 //!
 //! Pure: no I/O and no clock. The same code works on records of a running trace, of a flight recorder, of a log and of
 //! tests.
+//!
+//! # Invariants
+//!
+//! - Any bytes are read as a record without a panic (`src/record.rs`:
+//!   `any_bytes_are_read_without_a_panic_and_written_back`).
+//! - The spans of a request sum to its time, to the nanosecond (`tests/properties.rs`:
+//!   `each_request_is_told_whole_and_its_spans_are_its_time`, `nonsense_is_tiled_too`).
+//! - The order of records within the horizon does not matter (`tests/properties.rs`:
+//!   `the_order_of_records_within_the_horizon_does_not_matter`).
+//! - An incomplete request is never told as whole and wrong, unless the kernel left out a run of its program, which is
+//!   counted (`tests/properties.rs`: `lost_records_never_lead_to_a_wrong_whole_timeline`).
+//! - A request without a response is known (`tests/waiting.rs`:
+//!   `a_request_without_a_response_waits_since_it_arrived`).
+//! - Memory is bounded (`tests/replay.rs`: `whatever_never_ends_memory_is_bounded`).
+//! - Each cause needs its records (`tests/causes.rs`: one test a cause).
+//! - Each cause has its row in docs/causes.md (`tests/document.rs`: `each_cause_has_its_row`).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

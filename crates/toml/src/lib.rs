@@ -2,6 +2,10 @@
 //!
 //! A scenario's reader ends at the first error, that of the agent's file goes on to the last one. What a value is, and
 //! how a message names it, is the same for both.
+//!
+//! # Invariants
+//!
+//! - This crate knows no key of any file: *not guarded*.
 
 use toml::Spanned;
 use toml::de::DeValue;

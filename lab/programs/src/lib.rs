@@ -4,6 +4,21 @@
 //! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
 //! (`kv`), an open-loop client (`load`), batch work whose progress can be read (`batch`), two CPUs
 //! that behave like the lanes of one core (`sibling`), a slow one (`slow_cpu`), and small tools for measurements.
+//!
+//! # Invariants
+//!
+//! - Latency counts from the intended start (`lab/tests/open_loop.rs`: `one_stall_delays_all_who_come_meanwhile`).
+//! - The noise maker ends with the process that started it (`lab/tests/noise.rs`: `it_ends_with_whoever_started_it`).
+//! - `sibling`: a program loses only time in which both lanes worked (`lab/tests/sibling.rs`:
+//!   `programs_make_up_for_what_they_were_asked_to_and_only_while_there_is_a_sibling`), and nothing outlives the
+//!   emulation (`lab/tests/sibling.rs`: `a_sibling_that_is_killed_leaves_nothing_behind`).
+//! - `slow_cpu`: a request that moves loses time only for its time there (`lab/tests/slow_cpu.rs`:
+//!   `a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu`).
+//! - `kv`: a store keeps what it is given (`lab/tests/kv.rs`: `rocksdb_keeps_what_it_is_given`,
+//!   `wiredtiger_keeps_what_it_is_given`).
+//! - `plant`: a planted cause lasts as long as asked for, and its groups go with it (`lab/tests/plant.rs`:
+//!   `causes_that_need_no_privileges_last_as_long_as_was_asked_for`,
+//!   `groups_hold_the_service_up_and_are_gone_after_it`).
 
 mod batch;
 mod bounce;

@@ -9,8 +9,9 @@
 //! to stay frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it. What the
 //! agent has not taken over when it ends, the guardian thaws at its own end; what somebody else has frozen stays so.
 //!
-//! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
-//! group reaches it.
+//! It runs in a session of its own and in the uppermost groups, and it holds the locks of claims. So it outlives Ctrl-C and
+//! the end of the agent's process group, control group or container. A guardian that is dead, stopped or frozen is
+//! replaced, and the new guardian is told the whole list.
 
 mod pipe;
 mod program;

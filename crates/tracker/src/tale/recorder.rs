@@ -221,7 +221,7 @@ impl Recorder {
         self.names.all()
     }
 
-    /// The tracker, which other rooms may add batch jobs to.
+    /// The tracker, to which other crates may add batch jobs.
     pub fn tracker(&self) -> &Rc<Tracker> {
         &self.tracker
     }
