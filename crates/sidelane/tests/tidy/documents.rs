@@ -35,6 +35,7 @@ fn every_link_leads_somewhere() {
 fn every_crate_is_on_the_map() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
     let other = ["abi/", "bpf/", "kmod/", "runtime/c", "runtime/java", "lab/scenarios"].map(String::from);
-    let missing: Vec<String> = crate_folders().into_iter().chain(other).filter(|folder| !map.contains(folder.as_str())).collect();
+    let missing: Vec<String> =
+        crate_folders().into_iter().chain(other).filter(|folder| !map.contains(folder.as_str())).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md does not name {}", missing.join(", "));
 }
