@@ -304,6 +304,26 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
 }
 
 #[test]
+fn an_orderly_end_cuts_an_answer_that_has_a_length() {
+    for (length, answered_and_cut) in [("Content-Length: 10\r\n", (0, 1)), ("", (1, 0))] {
+        let address = server(move |mut stream| {
+            read_until(&mut stream, "\r\n\r\n");
+            write!(stream, "HTTP/1.1 200 OK\r\n{length}\r\nhalf").unwrap();
+        });
+        let proxy = Proxy::start(http(address, None));
+        let mut client = proxy.connect();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        client
+            .read_to_end(&mut answer)
+            .expect("the end is no reset: the client sees by the length whether it is whole");
+        assert!(answer.ends_with(b"half"));
+        let counts = proxy.finish().counts;
+        assert_eq!((counts.answered, counts.cut), answered_and_cut, "{length}");
+    }
+}
+
+#[test]
 fn an_early_answer_to_an_upload_reaches_the_client() {
     /// More than the buffers of all sockets on the way hold.
     const LONG: usize = 32 << 20;
