@@ -43,17 +43,13 @@ impl Lateness {
 #[cfg(debug_assertions)]
 const VARIABLE: &str = "SIDELANE_DELAY_SUMMONS";
 
-/// A time between [`LATE_MIN_US`] and [`LATE_MAX_US`], by SplitMix64.
+/// A time between [`LATE_MIN_US`] and [`LATE_MAX_US`].
 #[cfg(debug_assertions)]
 fn next(random: &std::sync::atomic::AtomicU64) -> std::time::Duration {
     const LATE_MIN_US: u64 = 50;
     const LATE_MAX_US: u64 = 2_000;
-    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut bits = random.fetch_add(STEP, std::sync::atomic::Ordering::Relaxed).wrapping_add(STEP);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^= bits >> 31;
-    std::time::Duration::from_micros(LATE_MIN_US + bits % (LATE_MAX_US - LATE_MIN_US + 1))
+    let seed = random.fetch_add(1 << 32, std::sync::atomic::Ordering::Relaxed);
+    std::time::Duration::from_micros(fastrand::Rng::with_seed(seed).u64(LATE_MIN_US..=LATE_MAX_US))
 }
 
 #[cfg(all(test, debug_assertions))]

@@ -79,7 +79,7 @@ pub struct Pace {
     /// `None` for the highest rate.
     target: Option<u64>,
     due: u64,
-    random: u64,
+    random: fastrand::Rng,
     sleep_from: u64,
     wakes_late: u64,
     cycles_per_ns: f64,
@@ -96,7 +96,7 @@ impl Pace {
                 Period::Time(time) => Some(cycles_of(time).max(1)),
             },
             due: cycles(),
-            random: seed | 1,
+            random: fastrand::Rng::with_seed(seed),
             sleep_from: cycles_of(SLEEP_FROM),
             wakes_late: cycles_of(WAKES_LATE),
             cycles_per_ns: clock.cycles_per_ns,
@@ -133,12 +133,8 @@ impl Pace {
     /// Evenly distributed from target − jitter to target + jitter.
     #[inline(always)]
     fn draw(&mut self, target: u64) -> u64 {
-        // xorshift64: random enough for a period, not for cryptography.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
         let width = (target as f64 * 2.0 * JITTER) as u64;
-        target - width / 2 + ((u128::from(self.random) * u128::from(width)) >> 64) as u64
+        target - width / 2 + self.random.u64(..width.max(1))
     }
 }
 

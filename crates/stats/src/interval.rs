@@ -30,27 +30,15 @@ pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<
 }
 
 fn ends<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, f64)> {
-    let mut random = Random(1);
+    let mut random = fastrand::Rng::with_seed(1);
     let draw = |_| {
-        let drawn: Vec<&T> = (0..rounds.len()).map(|_| &rounds[random.below(rounds.len())]).collect();
+        let drawn: Vec<&T> = (0..rounds.len()).map(|_| &rounds[random.usize(..rounds.len())]).collect();
         figure(&drawn)
     };
     let mut figures: Vec<f64> = (0..DRAWS).filter_map(draw).collect();
     figures.sort_by(f64::total_cmp);
     let left_out = (figures.len() as f64 * TAIL) as usize;
     Some((*figures.get(left_out)?, *figures.get(figures.len().checked_sub(1 + left_out)?)?))
-}
-
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA'14): small, and random enough to draw rounds.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed ^ (mixed >> 31)) * limit as u128) >> 64) as usize
-    }
 }
 
 #[cfg(test)]
@@ -125,9 +113,9 @@ mod tests {
     /// Over many series with a known median, the interval misses it in no more than 5 % of cases.
     #[test]
     fn it_covers_the_true_median() {
-        let mut random = Random(7);
+        let mut random = fastrand::Rng::with_seed(7);
         let covers = |_: &u32| {
-            let interval = of_median((0..11).map(|_| random.below(1_000_001) as f64)).unwrap();
+            let interval = of_median((0..11).map(|_| random.u32(..1_000_001) as f64)).unwrap();
             (interval.low.unwrap()..=interval.high.unwrap()).contains(&500_000.0)
         };
         // The interval from the second to the tenth of eleven values has 98.8 %.

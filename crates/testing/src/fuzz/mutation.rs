@@ -1,5 +1,7 @@
 //! From kept inputs to new ones.
 
+use fastrand::Rng;
+
 /// No input is longer, unless a kept one is.
 const LENGTH_MAX: usize = 1 << 14;
 /// Changes of one input.
@@ -54,26 +56,10 @@ const WORDS: [&[u8]; 40] = [
 const NUMBERS: [u64; 10] =
     [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff];
 
-/// Random numbers (xorshift), the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        // The high bits of a product are more random than a remainder of the low ones.
-        ((u128::from(self.0) * limit as u128) >> 64) as usize
-    }
-
-    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-}
-
 /// Makes inputs, always in the same memory.
 pub struct Mutator<'a> {
-    random: Random,
+    /// The same for the same seed.
+    random: Rng,
     corpus: &'a [Vec<u8>],
     length_max: usize,
     input: Vec<u8>,
@@ -82,35 +68,39 @@ pub struct Mutator<'a> {
 impl<'a> Mutator<'a> {
     pub fn new(seed: u64, corpus: &'a [Vec<u8>]) -> Self {
         let longest = corpus.iter().map(Vec::len).max().unwrap_or(0);
-        Self { random: Random(seed | 1), corpus, length_max: LENGTH_MAX.max(2 * longest), input: Vec::new() }
+        Self { random: Rng::with_seed(seed), corpus, length_max: LENGTH_MAX.max(2 * longest), input: Vec::new() }
     }
 
     /// The next input: a kept one with some changes.
     pub fn next(&mut self) -> &[u8] {
-        let base = self.random.of(self.corpus);
+        let base = self.any(self.corpus);
         self.input.clear();
         self.input.extend_from_slice(base);
-        for _ in 0..=self.random.below(CHANGES_MAX) {
+        for _ in 0..=self.random.usize(..CHANGES_MAX) {
             self.change();
         }
         self.input.truncate(self.length_max);
         &self.input
     }
 
+    fn any<'b, T>(&mut self, all: &'b [T]) -> &'b T {
+        &all[self.random.usize(..all.len())]
+    }
+
     fn change(&mut self) {
-        let at = self.random.below(self.input.len() + 1);
+        let at = self.random.usize(..=self.input.len());
         let rest = self.input.len() - at;
-        match self.random.below(10) {
-            0 if rest > 0 => self.input[at] = self.random.below(256) as u8,
-            1 if rest > 0 => self.input[at] ^= 1 << self.random.below(8),
-            2 => drop(self.input.drain(at..at + self.random.below(PIECE_MAX).min(rest))),
+        match self.random.usize(..10) {
+            0 if rest > 0 => self.input[at] = self.random.usize(..256) as u8,
+            1 if rest > 0 => self.input[at] ^= 1 << self.random.usize(..8),
+            2 => drop(self.input.drain(at..at + self.random.usize(..PIECE_MAX).min(rest))),
             3 => self.repeat(at),
             4 => self.insert_word(at),
             5 => self.overwrite_number(at),
             6 => self.insert_of_another(at),
             7 => self.go_on_as_another(at),
             8 => self.count_otherwise(at),
-            _ if self.random.below(8) == 0 => self.input.truncate(at),
+            _ if self.random.usize(..8) == 0 => self.input.truncate(at),
             _ => {}
         }
     }
@@ -120,34 +110,34 @@ impl<'a> Mutator<'a> {
     }
 
     fn repeat(&mut self, at: usize) {
-        let end = (at + self.random.below(PIECE_MAX)).min(self.input.len());
+        let end = (at + self.random.usize(..PIECE_MAX)).min(self.input.len());
         let piece = self.input[at..end].to_vec();
         self.insert(at, &piece);
     }
 
     fn insert_word(&mut self, at: usize) {
-        let word = *self.random.of(&WORDS);
+        let word = *self.any(&WORDS);
         self.insert(at, word);
     }
 
     /// Of 1, 2, 4 or 8 bytes, near the edge of a type.
     fn overwrite_number(&mut self, at: usize) {
-        let number = self.random.of(&NUMBERS).wrapping_add(self.random.below(5) as u64).wrapping_sub(2);
+        let number = self.any(&NUMBERS).wrapping_add(self.random.usize(..5) as u64).wrapping_sub(2);
         let bytes = number.to_le_bytes();
-        let end = (at + (1 << self.random.below(4))).min(self.input.len());
+        let end = (at + (1 << self.random.usize(..4))).min(self.input.len());
         self.input[at..end].copy_from_slice(&bytes[..end - at]);
     }
 
     fn insert_of_another(&mut self, at: usize) {
-        let other = self.random.of(self.corpus);
-        let start = self.random.below(other.len() + 1);
-        let end = (start + self.random.below(PIECE_MAX)).min(other.len());
+        let other = self.any(self.corpus);
+        let start = self.random.usize(..=other.len());
+        let end = (start + self.random.usize(..PIECE_MAX)).min(other.len());
         self.insert(at, &other[start..end]);
     }
 
     fn go_on_as_another(&mut self, at: usize) {
-        let other = self.random.of(self.corpus);
-        let start = self.random.below(other.len() + 1);
+        let other = self.any(self.corpus);
+        let start = self.random.usize(..=other.len());
         self.input.truncate(at);
         self.input.extend_from_slice(&other[start..]);
     }
@@ -156,7 +146,7 @@ impl<'a> Mutator<'a> {
     fn count_otherwise(&mut self, at: usize) {
         let digit = self.input[at..].iter().position(u8::is_ascii_digit);
         if let Some(place) = digit {
-            self.input[at + place] = b'0' + self.random.below(10) as u8;
+            self.input[at + place] = b'0' + self.random.usize(..10) as u8;
         }
     }
 }

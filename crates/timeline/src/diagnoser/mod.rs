@@ -94,7 +94,7 @@ pub struct Diagnoser {
     slow: u64,
     /// Of all requests; what only slow ones tell is not in it.
     tracer: TracerCost,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl Diagnoser {
@@ -110,7 +110,7 @@ impl Diagnoser {
             incomplete: 0,
             slow: 0,
             tracer: TracerCost::default(),
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: fastrand::Rng::with_seed(0),
         }
     }
 
@@ -145,10 +145,7 @@ impl Diagnoser {
             return;
         }
         // Each request of the class is kept with the same probability.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let place = (self.random % class.requests) as usize;
+        let place = self.random.u64(..class.requests) as usize;
         if place < DIGESTS {
             class.digests[place] = Digest::of(timeline, times);
         }
