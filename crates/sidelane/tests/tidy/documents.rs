@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::modules::{crate_folders, root};
 
+/// The size up to which ARCHITECTURE.md is read to its end.
+const MAP_BYTES: usize = 12 << 10;
+/// What an invariant says that no test guards.
+const OPEN: &str = "*not guarded*";
+
 fn documents() -> Vec<PathBuf> {
     let markdown = |folder: &Path| {
         let files = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
@@ -38,4 +43,57 @@ fn every_crate_is_on_the_map() {
     let missing: Vec<String> =
         crate_folders().into_iter().chain(other).filter(|folder| !map.contains(folder.as_str())).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md does not name {}", missing.join(", "));
+    assert!(map.len() <= MAP_BYTES, "ARCHITECTURE.md has {} bytes; {MAP_BYTES} are allowed", map.len());
+}
+
+/// The bullets under `# Invariants` in a crate's documentation.
+fn invariants(source: &str) -> Vec<String> {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    let section = lines.skip_while(|line| *line != "# Invariants").skip(1).take_while(|line| !line.starts_with("# "));
+    let text = format!(" {}", section.collect::<Vec<_>>().join(" "));
+    text.split(" - ").skip(1).map(str::to_owned).collect()
+}
+
+/// The guards that an invariant names, as in (`file`: `test`, `test`; `file`: `test`): each file with its tests.
+fn guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    let groups = invariant.split("(`").skip(1).filter_map(|rest| rest.split_once(')'));
+    let parts = groups.flat_map(|(group, _)| group.split(';')).map(|part| part.trim().trim_start_matches('`'));
+    parts
+        .filter_map(|part| part.split_once('`'))
+        .map(|(file, tests)| (file, tests.split('`').skip(1).step_by(2).collect()))
+}
+
+/// What is wrong with an invariant of the crate in `folder`: its guards are files of the crate or of the workspace.
+fn problems(folder: &str, invariant: &str) -> Vec<String> {
+    let is_open = [OPEN, "guarded by the compiler"].iter().any(|words| invariant.contains(words));
+    let mut problems = Vec::new();
+    if guards(invariant).next().is_none() && !is_open {
+        problems.push(format!("name a guard, or write {OPEN}: {invariant}"));
+    }
+    for (file, tests) in guards(invariant) {
+        let places = [root().join(folder).join(file), root().join(file)];
+        let Some(text) = places.iter().find_map(|place| fs::read_to_string(place).ok()) else {
+            problems.push(format!("there is no file {file}"));
+            continue;
+        };
+        let starts = |test: &str| [format!("fn {test}("), format!("void {test}("), format!("{test}() {{")];
+        let is_missing = |test: &&str| !starts(test).iter().any(|start| text.contains(start.as_str()));
+        problems.extend(tests.into_iter().filter(is_missing).map(|test| format!("{file} has no test {test}")));
+    }
+    problems
+}
+
+#[test]
+fn every_named_guard_exists() {
+    let mut all = Vec::new();
+    for folder in crate_folders() {
+        let file = format!("{folder}/src/lib.rs");
+        let invariants = invariants(&fs::read_to_string(root().join(&file)).expect("a crate has a lib.rs"));
+        if invariants.is_empty() {
+            all.push(format!("{file}: say what must stay true, under \"# Invariants\""));
+        }
+        let problems = invariants.iter().flat_map(|invariant| problems(&folder, invariant));
+        all.extend(problems.map(|problem| format!("{file}: {problem}")));
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }
