@@ -296,7 +296,7 @@ fn results_are_the_same_on_every_machine() {
 /// machine.
 #[test]
 fn all_scenarios_can_be_read() {
-    let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/scenarios");
     let mut read = 0;
     let recorded = |file: &str| match file {
         "requests.jsonl" => Ok(r#"{"arrived_ns":1,"started_ns":2,"finished_ns":500000}"#.to_owned()),

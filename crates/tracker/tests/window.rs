@@ -24,7 +24,7 @@ impl Window {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let mut clang = Command::new("clang");
-        let clang = clang.arg("-I").arg(root.join("tests/window")).arg("-I").arg(root.join("bpf"));
+        let clang = clang.arg("-I").arg(root.join("tests/window")).arg("-I").arg(root.join("../../bpf"));
         let ran = clang.args(["-O1", "-w", "-o"]).arg(&program).arg(root.join("tests/window/main.c")).status();
         let Ok(status) = ran else {
             sidelane_testing::skip("there is no clang here".to_owned());
