@@ -6,14 +6,13 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
-use std::ptr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use fastrand::Rng;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use memmap2::{Advice, MmapMut};
 use rustix::thread::set_current_timer_slack;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
@@ -24,6 +23,7 @@ const LEAP_LINES: usize = 769;
 const MB: usize = 1 << 20;
 /// The size of one request.
 const BLOCK_BYTES: usize = MB;
+const BLOCK_LINES: usize = BLOCK_BYTES / LINE_BYTES;
 const SECOND_NS: f64 = 1e9;
 
 /// What the requests of one step took.
@@ -87,40 +87,22 @@ impl MemoryThread {
 
 /// Memory of blocks.
 struct Area {
-    start: *const u8,
-    bytes: usize,
-    block_lines: usize,
-    blocks: usize,
+    memory: MmapMut,
 }
 
 impl Area {
-    /// On this thread's own CPU, which it does not leave.
+    /// Maps it on `cpu`, which the calling thread does not leave.
     fn ready(cpu: u32, area_mb: usize) -> Result<Self> {
         pin_this_thread(&[cpu])
             .with_context(|| format!("cannot run on CPU {cpu}; is it online, and in this cpuset?"))?;
         // The default of 50 µs is as long as what is measured.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack")?;
-        Self::map(area_mb * MB, BLOCK_BYTES)
-    }
-
-    fn map(bytes: usize, block_bytes: usize) -> Result<Self> {
-        let (block_lines, blocks) = (block_bytes / LINE_BYTES, bytes / block_bytes.max(1));
-        ensure!(
-            block_lines.is_power_of_two() && blocks > 0,
-            "blocks have a power of two as their size, and fit the area"
-        );
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
-        let start: *mut u8 = start.with_context(|| format!("there are no {} MB of memory", bytes / MB))?.cast();
+        let no_memory = || format!("there are no {area_mb} MB of memory");
+        let mut memory = MmapMut::map_anon(area_mb * MB).with_context(no_memory)?;
         // Large pages, where there are any, leave page tables out of what is measured.
-        // SAFETY: the mapping of a moment ago.
-        let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
-        for page in (0..bytes).step_by(rustix::param::page_size()) {
-            // SAFETY: inside the mapping.
-            unsafe { start.add(page).write(1) };
-        }
-        Ok(Self { start, bytes, block_lines, blocks })
+        let _ = memory.advise(Advice::HugePage);
+        memory.iter_mut().step_by(rustix::param::page_size()).for_each(|byte| *byte = 1);
+        Ok(Self { memory })
     }
 
     /// Sends requests for so long, `gap_ns` from one to the next; 0: as many as possible.
@@ -132,7 +114,7 @@ impl Area {
                 std::hint::spin_loop();
             }
             let start_ns = now_ns();
-            self.read_block(rng.usize(..self.blocks));
+            self.read_block(rng.usize(..self.memory.len() / BLOCK_BYTES));
             let end_ns = now_ns();
             took_ns.push(end_ns - start_ns);
             // A request that was late is not made up for: the rate is at most what was asked for.
@@ -142,20 +124,9 @@ impl Area {
     }
 
     fn read_block(&self, block: usize) {
-        let mut sum = 0_u64;
-        for at in 0..self.block_lines {
-            let line = at * LEAP_LINES % self.block_lines;
-            // SAFETY: inside the mapping, which lives as long as the process.
-            sum += u64::from(unsafe { self.start.add((block * self.block_lines + line) * LINE_BYTES).read_volatile() });
-        }
-        black_box(sum);
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `map`, which nothing else refers to.
-        let _ = unsafe { munmap(self.start.cast_mut().cast(), self.bytes) };
+        let block = &self.memory[block * BLOCK_BYTES..][..BLOCK_BYTES];
+        let line = |at: usize| at * LEAP_LINES % BLOCK_LINES * LINE_BYTES;
+        black_box((0..BLOCK_LINES).map(|at| u64::from(block[line(at)])).sum::<u64>());
     }
 }
 
