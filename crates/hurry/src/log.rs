@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use sidelane_policy::hurryup::{Action, Reason};
 
 use super::pool::NotMoved;
-use sidelane_diagnostics::audit::{Audit, Line};
+use sidelane_diagnostics::audit::{Audit, Line, decision};
 
 /// The audit log of the mapper.
 pub type ThreadAudit = Audit<ThreadDecision>;
@@ -24,12 +24,7 @@ pub struct ThreadDecision {
 
 impl Line for ThreadDecision {
     fn fields(&self) -> Map<String, Value> {
-        let mut fields = Map::new();
-        fields.insert("thread".to_owned(), json!(self.thread));
-        fields.insert("action".to_owned(), json!(format!("{:?}", self.action).to_lowercase()));
-        fields.insert("why".to_owned(), json!(self.why.to_string()));
-        fields.insert("seen".to_owned(), Value::Object(self.seen.values()));
-        fields
+        decision(("thread", self.thread), self.action, self.why, self.seen.values())
     }
 }
 

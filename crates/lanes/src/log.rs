@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sidelane_policy::borrow::{Action, Observation, Reason};
 
-use sidelane_diagnostics::audit::{Audit, Line};
+use sidelane_diagnostics::audit::{Audit, Line, decision};
 
 /// The audit log of a lane's decider.
 pub type LaneAudit = Audit<LaneDecision>;
@@ -28,12 +28,7 @@ impl Line for LaneDecision {
     }
 
     fn fields(&self) -> Map<String, Value> {
-        let mut fields = Map::new();
-        fields.insert("lane".to_owned(), json!(self.cpu));
-        fields.insert("action".to_owned(), json!(format!("{:?}", self.action).to_lowercase()));
-        fields.insert("why".to_owned(), json!(self.why.to_string()));
-        fields.insert("seen".to_owned(), Value::Object(values(&self.seen)));
-        fields
+        decision(("lane", self.cpu), self.action, self.why, values(&self.seen))
     }
 }
 

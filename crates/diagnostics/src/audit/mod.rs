@@ -6,11 +6,12 @@
 mod file;
 mod writer;
 
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub use file::{AuditFile, WholeLines};
 pub use writer::{AuditLog, AuditState};
@@ -26,6 +27,22 @@ pub trait Line: Send + 'static {
     fn is_event(&self) -> bool {
         true
     }
+}
+
+/// The fields of a policy's decision: what was acted on (a word for its kind, and its number), what was done, why, and what
+/// was seen.
+pub fn decision(
+    (kind, number): (&str, u32),
+    action: impl Debug,
+    why: impl Display,
+    seen: Map<String, Value>,
+) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert(kind.to_owned(), json!(number));
+    fields.insert("action".to_owned(), json!(format!("{action:?}").to_lowercase()));
+    fields.insert("why".to_owned(), json!(why.to_string()));
+    fields.insert("seen".to_owned(), Value::Object(seen));
+    fields
 }
 
 /// What is written down.
@@ -100,9 +117,12 @@ impl<L: Line> Source for Noted<L> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[derive(Debug)]
+    enum Cooks {
+        Call,
+    }
 
     /// A decision of a policy that exists here only.
     struct Called {
@@ -116,8 +136,8 @@ mod tests {
         }
 
         fn fields(&self) -> Map<String, Value> {
-            let fields = json!({ "kitchen": 1, "action": "call", "seen": { "tables_count": self.tables } });
-            fields.as_object().unwrap().clone()
+            let seen = Map::from_iter([("tables_count".to_owned(), json!(self.tables))]);
+            super::decision(("kitchen", 1), Cooks::Call, "there are guests", seen)
         }
     }
 
@@ -148,7 +168,7 @@ mod tests {
             pen.record(9, decision(4));
         });
         let line = |line: &Value, at_ns, tables| {
-            json!({ "at": line["at"], "at_ns": at_ns, "kitchen": 1, "action": "call",
+            json!({ "at": line["at"], "at_ns": at_ns, "kitchen": 1, "action": "call", "why": "there are guests",
                     "seen": { "tables_count": tables } })
         };
         assert!(lines[0]["at"].as_str().is_some_and(|at| at.ends_with('Z')));
