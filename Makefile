@@ -46,12 +46,14 @@ java:
 
 # The tests on an emulated machine with SMT: two cores with two lanes each. Skipped, with the
 # reason, without QEMU or the guest's kernel.
-test-smt: deps
+test-smt:
+	@scripts/deps.sh lab
 	cargo build --release --workspace
 	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # The same tests with each kernel that can be had, of Debian's and our own; docs/kernels.md gets the table.
-test-kernels: deps
+test-kernels:
+	@scripts/deps.sh lab
 	cargo build --release --workspace
 	@nice -n 19 scripts/test-kernels.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
@@ -68,7 +70,8 @@ mutants:
 	@scripts/mutants.sh $(ARGS)
 
 # Checks that a change has to pass besides the tests.
-check: deps
+check:
+	@scripts/deps.sh lab
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|demo|test|clients
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients
 # On other systems it only lists what is missing.
 set -eu
 
-build="clang libelf-dev zlib1g-dev libsqlite3-dev pkg-config gcc libc6-dev make"
+build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
+# What the laboratory is linked with.
+lab="libsqlite3-dev"
 demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
 test="dict-gcide zstd redis-server redis-tools memcached tini nginx-light bpftool util-linux python3-minimal libcap2-bin
 	g++ musl-tools openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"
@@ -12,10 +14,11 @@ test_if_there="librocksdb-dev libwiredtiger-dev runc"
 
 case "${1:-}" in
 build) wanted=$build if_there="" ;;
-demo) wanted="$build $demo" if_there="" ;;
-test) wanted="$build $test" if_there=$test_if_there ;;
+lab) wanted="$build $lab" if_there="" ;;
+demo) wanted="$build $lab $demo" if_there="" ;;
+test) wanted="$build $lab $test" if_there=$test_if_there ;;
 clients) wanted="$build redis-server redis-tools python3-venv curl wrk" if_there="" ;;
-*) echo "usage: $0 build|demo|test|clients" >&2; exit 2 ;;
+*) echo "usage: $0 build|lab|demo|test|clients" >&2; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
