@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
  * emit FILE COUNT: emits COUNT events into the slot at the start of FILE as fast as it can;
- * crates/formats/tests/emit.rs reads meanwhile. Every field of an event is computed from its number,
+ * crates/formats/tests/emit.rs reads the slot at the same time. Every field of an event is computed from its number,
  * so that a mixture of two events is detected.
  */
 #define _POSIX_C_SOURCE 199309L

@@ -7,7 +7,8 @@
 //! - `session.rs`: looks, one after the other, and `pace.rs` when.
 //! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
 //!   CPUs each thread had before any of them is bound.
-//! - `sidelane_rollback::claim`: that nobody else moves them; `finder.rs`: the service's processes, looked for beside all that.
+//! - `sidelane_rollback::claim`: one process moves the threads of a service; `finder.rs`: finds the service's processes on a
+//!   thread of its own.
 //! - `mapper.rs`: the policy between the two.
 //!
 //! The service is neither stopped nor signalled, and has its CPUs back at the end, however that comes.

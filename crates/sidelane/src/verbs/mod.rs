@@ -1,4 +1,4 @@
-//! The verbs: from options to the room that does the work, and what is written and shown of its result.
+//! The verbs: from options to the crate that does the work, and what is written and shown of its result.
 
 mod agent;
 mod doctor;
