@@ -21,7 +21,7 @@
 #ifndef SIDELANE_ABI_SIGNAL_H
 #define SIDELANE_ABI_SIGNAL_H
 
-#define SIDELANE_SIGNALS_NAME "sidelane-formatss"
+#define SIDELANE_SIGNALS_NAME "sidelane-signals"
 #define SIDELANE_SIGNALS_MAGIC 0x736c616e67697364ull /* "dsignals", little-endian */
 #define SIDELANE_SIGNALS_VERSION 1
 #define SIDELANE_SIGNALS 128

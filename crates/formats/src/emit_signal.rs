@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU8;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Name of the memfd in which a process emits.
-pub const SIGNALS_NAME: &str = "sidelane-formatss";
+pub const SIGNALS_NAME: &str = "sidelane-signals";
 /// First word of such a file.
 pub const SIGNALS_MAGIC: u64 = 0x736c_616e_6769_7364;
 /// The version of the format.
