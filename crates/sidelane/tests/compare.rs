@@ -32,7 +32,7 @@ fn of(server: &RealServer) -> String {
     format!("port:{}", server.address().port())
 }
 
-/// Fails unless the first line, the checks and the exit code agree.
+/// Fails unless the finding, the checks and the exit code agree. A broken promise comes first, and only then.
 #[track_caller]
 fn must_agree(run: &Finished, result: &ResultFile) {
     let (code, beginning) = match result.outcome() {
@@ -41,8 +41,14 @@ fn must_agree(run: &Finished, result: &ResultFile) {
         Verdict::Undecided => (UNDECIDED, "Undecided: "),
     };
     assert_eq!(run.code, Some(code), "{run}");
-    assert!(run.stdout.starts_with(beginning), "{run}");
-    assert!(result.finding().first().is_some_and(|finding| finding.starts_with(beginning)), "{run}");
+    let wanted = match result.settings.contains_key("broken_promise") {
+        true => vec!["promise broken: ", beginning],
+        false => vec![beginning],
+    };
+    let found = result.finding();
+    assert_eq!(found.len(), wanted.len(), "{run}");
+    assert!(found.iter().zip(&wanted).all(|(finding, beginning)| finding.starts_with(beginning)), "{run}");
+    assert!(run.stdout.starts_with(wanted[0]) && run.stdout.lines().any(|line| line.starts_with(beginning)), "{run}");
 }
 
 #[track_caller]
