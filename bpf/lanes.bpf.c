@@ -175,7 +175,7 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
  * after it is known only now that it goes, too, so since when it was here is not. */
 static __always_inline void note_untold(struct lane_switch *s)
 {
-	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid && !is_thief(s->cpu, s->prev)) {
+	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid) {
 		store_once(s->stats->untold, s->stats->untold + 1);
 		guard_forget(s->cpu);
 	}
@@ -197,18 +197,16 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 
 	if (!s.word || !s.stats || !s.role || !s.hold)
 		return 0;
-	if (is_thief(cpu, next) || (is_thief(cpu, prev) && (uint32_t)next->pid == s.word->pid))
-		return 0;
 	s.now_ns = bpf_ktime_get_ns();
 	s.was = s.word->class_;
 	s.identity = next->tgid ? identity_of(next->tgid) : 0;
 	s.is = next->tgid ? class_of(s.identity) : SIDELANE_IDLE;
-	s.preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
+	s.preempted = was_preempted(preempt, prev);
 	bool busy = still_busy(s.word, s.is, s.preempted);
 
 	find_run_queue(s.stats, next);
 	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
-		note_stolen(cpu, s.role, s.stats, s.was);
+		note_stolen(s.role, s.stats, s.was);
 	/* A turn that goes on when its lane is withdrawn ends here, too. */
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
@@ -251,7 +249,7 @@ int BPF_PROG(lane_timer, struct hrtimer *timer)
 
 	if (!word || !stats || !role || role->role == SIDELANE_ROLE_NONE || !stats->switches)
 		return 0;
-	note_stolen(cpu, role, stats, word->class_);
+	note_stolen(role, stats, word->class_);
 	if (role->role == SIDELANE_ROLE_BATCH)
 		look_for_unanswered(cpu, role, stats, word);
 	return 0;

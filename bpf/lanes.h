@@ -179,41 +179,26 @@ struct sidelane_cpu_shares {
 	uint64_t ran_ns[SIDELANE_SHARES]; /* 32: by number times two, and one more for batch */
 };
 
-/* How it is known what the hypervisor takes. */
-enum sidelane_stolen_from {
-	SIDELANE_STOLEN_UNSEEN = 0,
-	SIDELANE_STOLEN_READ = 1, /* in a word near each CPU's run queue */
-	SIDELANE_STOLEN_TOLD = 2, /* a thread plays the hypervisor, and says so */
-};
-
-/* Who plays the hypervisor on a lane; written by user space. */
-struct sidelane_thief {
-	uint64_t stolen_ns; /* 0: what it has taken so far */
-	uint32_t tid;       /* 8: its thread id, 0 for none */
-	uint32_t reserved;
-};
-
 /* Set by user space before the program is loaded. */
 struct sidelane_settings {
-	int64_t stolen_offset; /*  0: from a CPU's run queue to the word that says what was stolen from it */
-	uint32_t stolen_from;  /*  8: enum sidelane_stolen_from */
-	uint32_t requests;     /* 12: 1: requests may be seen at sockets */
-	uint32_t turns;        /* 16: 1: who ran when is written down, for requests that are emitted */
-	uint32_t self_checking;        /* 20: 1: batch may look for itself */
-	uint32_t counters;     /* 24: 1: request lanes have counters */
-	uint32_t groups;       /* 28: 1: cgroups may have an identity */
-	uint32_t interference; /* 32: 1: counters say how much a service is disturbed */
-	uint32_t shares;       /* 36: 1: who had each CPU for how long is written down */
-	uint32_t lanes;        /* 40: 1: the programs of lanes are loaded; 0: others, too, do nothing that is for lanes alone */
-	uint32_t trace_carrier; /* 44: enum sidelane_trace_carrier */
-	uint32_t trace_records; /* 48: places in the ring of each CPU, a power of two */
-	uint32_t trace_long_ns; /* 52: interrupts and softirqs that took as long are recorded */
-	uint32_t threads;      /* 56: 1: what each thread of a service works on is written down */
-	uint32_t request_words; /* 60: 1: what runs on each lane is written down */
-	int64_t preempt_count_offset; /* 64: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
-	uint32_t agent;        /* 72: process id of Sidelane, whose halts ring; 0: they do not */
-	uint32_t reserved;     /* 76 */
-	int64_t interrupts_offset; /* 80: from a CPU's run queue to its times in softirqs and in interrupts; 0: not known */
+	/* Distances from a CPU's run queue; 0: not known. */
+	int64_t stolen_offset;        /*  0: to the word that says what was stolen from the CPU */
+	int64_t preempt_count_offset; /*  8: to the count that says whether it serves an interrupt */
+	int64_t interrupts_offset;    /* 16: to its times in softirqs and in interrupts */
+	uint32_t requests;      /* 24: 1: requests may be seen at sockets */
+	uint32_t turns;         /* 28: 1: who ran when is written down, for requests that are emitted */
+	uint32_t self_checking; /* 32: 1: batch may look for itself */
+	uint32_t counters;      /* 36: 1: request lanes have counters */
+	uint32_t groups;        /* 40: 1: cgroups may have an identity */
+	uint32_t interference;  /* 44: 1: counters say how much a service is disturbed */
+	uint32_t shares;        /* 48: 1: who had each CPU for how long is written down */
+	uint32_t lanes;         /* 52: 1: the programs of lanes are loaded; 0: others, too, do nothing that is for lanes alone */
+	uint32_t trace_carrier; /* 56: enum sidelane_trace_carrier */
+	uint32_t trace_records; /* 60: places in the ring of each CPU, a power of two */
+	uint32_t trace_long_ns; /* 64: interrupts and softirqs that took as long are recorded */
+	uint32_t threads;       /* 68: 1: what each thread of a service works on is written down */
+	uint32_t request_words; /* 72: 1: what runs on each lane is written down */
+	uint32_t agent;         /* 76: process id of Sidelane, whose halts ring; 0: they do not */
 };
 
 /* Where the records of a trace (abi/tale.h) go. */

@@ -15,47 +15,24 @@
 
 #include "maps.h"
 
-/* One entry a lane only where stolen time is told by user space. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, uint32_t);
-	__type(value, struct sidelane_thief);
-} thieves SEC(".maps");
-
 /* What was taken from a lane since the machine started. Up to date on the lane itself; of another one it
  * lacks what is being taken right now. */
-static __always_inline uint64_t stolen_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats)
+static __always_inline uint64_t stolen_clock_ns(struct sidelane_lane_stats *stats)
 {
 	uint64_t clock_ns = 0;
 
-	if (settings.stolen_from == SIDELANE_STOLEN_READ) {
+	if (settings.stolen_offset)
 		bpf_probe_read_kernel(&clock_ns, sizeof(clock_ns), (void *)(stats->run_queue + settings.stolen_offset));
-	} else if (settings.stolen_from == SIDELANE_STOLEN_TOLD) {
-		struct sidelane_thief *thief = bpf_map_lookup_elem(&thieves, &lane);
-		clock_ns = thief ? load_once(thief->stolen_ns) : 0;
-	}
 	return clock_ns;
 }
 
 /* Finds the lane's run queue, from any thread that runs on it: memory of each CPU lies at fixed distances. */
 static __always_inline void find_run_queue(struct sidelane_lane_stats *stats, struct task_struct *task)
 {
-	bool is_needed = settings.stolen_from == SIDELANE_STOLEN_READ || settings.interrupts_offset;
+	bool is_needed = settings.stolen_offset || settings.interrupts_offset;
 
 	if (is_needed && !stats->run_queue)
 		stats->run_queue = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq);
-}
-
-/* A thread that plays the hypervisor: its turns are as invisible as the hypervisor's. */
-static __always_inline bool is_thief(uint32_t cpu, struct task_struct *task)
-{
-	struct sidelane_thief *thief = 0;
-
-	if (settings.stolen_from == SIDELANE_STOLEN_TOLD)
-		thief = bpf_map_lookup_elem(&thieves, &cpu);
-	return thief && load_once(thief->tid) == (uint32_t)task->pid;
 }
 
 static __always_inline bool the_service_runs_beside(struct sidelane_lane_role *role)
@@ -77,12 +54,12 @@ static __always_inline uint64_t above(uint64_t value, uint64_t floor)
 #define STOLEN_TURN_MIN_NS 20000
 
 /* A look on the lane itself: whatever was taken since the last one was taken from `class_`. */
-static __always_inline void note_stolen(uint32_t cpu, struct sidelane_lane_role *role,
-					struct sidelane_lane_stats *stats, uint32_t class_)
+static __always_inline void note_stolen(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					uint32_t class_)
 {
-	if (settings.stolen_from == SIDELANE_STOLEN_UNSEEN)
+	if (!settings.stolen_offset)
 		return;
-	uint64_t clock_ns = stolen_clock_ns(cpu, stats), seen_ns = stats->stolen_seen_ns;
+	uint64_t clock_ns = stolen_clock_ns(stats), seen_ns = stats->stolen_seen_ns;
 
 	if (clock_ns == seen_ns)
 		return;
@@ -105,10 +82,10 @@ static __always_inline void mark_stolen(uint32_t lane)
 {
 	struct sidelane_lane_stats *stats = 0;
 
-	if (settings.stolen_from != SIDELANE_STOLEN_UNSEEN)
+	if (settings.stolen_offset)
 		stats = bpf_map_lookup_elem(&lane_stats, &lane);
 	if (stats)
-		store_once(stats->stolen_mark_ns, stolen_clock_ns(lane, stats));
+		store_once(stats->stolen_mark_ns, stolen_clock_ns(stats));
 }
 
 /* What was taken from LC threads on the partner lanes, up to now. */
@@ -116,7 +93,7 @@ static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_rol
 {
 	uint64_t sum_ns = 0;
 
-	if (settings.stolen_from == SIDELANE_STOLEN_UNSEEN)
+	if (!settings.stolen_offset)
 		return 0;
 	for_each_partner(lane, role) {
 		struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
@@ -125,7 +102,7 @@ static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_rol
 			continue;
 		sum_ns += load_once(stats->stolen_ns[SIDELANE_LC]);
 		if (load_once(word->lc_since_ns))
-			sum_ns += above(stolen_clock_ns(lane, stats), load_once(stats->stolen_seen_ns));
+			sum_ns += above(stolen_clock_ns(stats), load_once(stats->stolen_seen_ns));
 	}
 	return sum_ns;
 }

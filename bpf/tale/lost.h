@@ -40,12 +40,12 @@ static __always_inline void look_at_stolen(struct sidelane_tale_cpu *state, uint
 {
 	struct sidelane_lane_stats *stats = 0;
 
-	if (settings.stolen_from != SIDELANE_STOLEN_UNSEEN && now_ns - state->looked_ns >= STOLEN_LOOK_NS)
+	if (settings.stolen_offset && now_ns - state->looked_ns >= STOLEN_LOOK_NS)
 		stats = bpf_map_lookup_elem(&lane_stats, &cpu);
 	if (!stats)
 		return;
 	find_run_queue(stats, task);
-	uint64_t clock_ns = stolen_clock_ns(cpu, stats), seen_ns = state->stolen_seen_ns;
+	uint64_t clock_ns = stolen_clock_ns(stats), seen_ns = state->stolen_seen_ns;
 	state->stolen_seen_ns = clock_ns;
 	state->looked_ns = now_ns;
 	if (!seen_ns || above(clock_ns, seen_ns) < STOLEN_MIN_NS || (!state->tid && state->waiting <= 0))

@@ -153,7 +153,7 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 	uint32_t identity = next->tgid ? identity_of(next->tgid) : 0, is = class_of(identity);
 
-	if (!state || is_thief(cpu, next) || (is_thief(cpu, prev) && state->tid == (uint32_t)next->pid))
+	if (!state)
 		return 0;
 	uint32_t follow = follow_of(next, is);
 	if (!follow && !state->tid && load_once(state->waiting) <= 0)
@@ -161,7 +161,7 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	find_preempt_count(state, next);
 	uint64_t now_ns = bpf_ktime_get_ns();
 	uint32_t was = state->service ? SIDELANE_LC : SIDELANE_OTHER;
-	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
+	bool preempted = was_preempted(preempt, prev);
 
 	bool sleeps = calls_are_known && state->tid && !preempted && (state->service || is_watched(prev));
 	uint64_t request = request_that_leaves(state, cpu, prev);
@@ -197,11 +197,11 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 
 /* The thread of user space that runs here and is not on the way; none where it is not known that no interrupt does the
  * work. A kernel thread may deliver segments as an interrupt does: it is taken for one. */
-static __always_inline struct task_struct *stranger_here(struct sidelane_tale_cpu *state, uint32_t cpu)
+static __always_inline struct task_struct *stranger_here(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!settings.preempt_count_offset || !task->mm || is_thief(cpu, task))
+	if (!settings.preempt_count_offset || !task->mm)
 		return 0;
 	return task;
 }
@@ -235,7 +235,7 @@ static __always_inline void is_woken(struct task_struct *task)
 	bool by_timer = load_once(state->in_timer), by_interrupt = by_timer || is_interrupt(state);
 	if (class_ != SIDELANE_LC && by_interrupt)
 		return;
-	struct task_struct *stranger = by_interrupt || state->tid ? 0 : stranger_here(state, cpu);
+	struct task_struct *stranger = by_interrupt || state->tid ? 0 : stranger_here();
 	uint64_t call = by_interrupt ? 0 : call_of_waker();
 	struct sidelane_tale_thread *waker = stranger ? see_thread(stranger) : 0;
 	if (waker && call && receives(call - 1))

@@ -17,10 +17,10 @@ const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
 /// Tracks a service on the request lane; the batch lane has no holder, and no batch runs there.
-fn beside(service: &Service, features: Features, script: impl FnOnce(&LaneMemory)) {
+fn beside(service: &Service, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let tracked = Tracked::of_process(service.pid());
-    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), features).unwrap();
+    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), Features::default()).unwrap();
     let tracker = tracking.tracker();
     tracker.attach().unwrap();
     let memory = tracker.memory();
@@ -40,31 +40,11 @@ fn a_service_that_stops_beside_an_evicted_lane_wakes_nobody() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);
-    beside(&service, Features::default(), |memory| {
+    beside(&service, |memory| {
         let hold = memory.hold(BATCH_LANE);
         hold.evict();
         wait_for_turns(memory, 500);
         assert_eq!(hold.state(), Ok(HoldState::Evicted));
         assert_eq!((hold.summons.load(Ordering::Relaxed), hold.lc_summons.load(Ordering::Relaxed)), (0, 0));
-    });
-}
-
-#[test]
-fn what_is_stolen_is_booked_to_the_nanosecond() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab() else { return };
-    let service = Service::pulsing(&lab);
-    beside(&service, Features { thief: true, ..Features::default() }, |memory| {
-        let steal_ns = |clock_ns| {
-            memory.thief(REQUEST_LANE).stolen_ns.store(clock_ns, Ordering::Release);
-            wait_until("the theft is booked", || memory.books().lane(REQUEST_LANE).stolen_ns == clock_ns);
-        };
-        steal_ns(5_000_001);
-        steal_ns(12_000_002);
-        steal_ns(14_000_000);
-        let books = memory.books().lane(REQUEST_LANE);
-        assert_eq!(books.stolen_gap_max_ns, 7_000_001);
-        assert!(books.stolen_lc_ns <= books.stolen_ns);
-        assert_eq!(memory.books().lane(BATCH_LANE).stolen_ns, 0);
     });
 }

@@ -7,7 +7,7 @@
 //! the addresses of variables, but their type information has the layout of each CPU's memory.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Var};
 use libbpf_rs::btf::{Btf, BtfType};
@@ -22,8 +22,6 @@ pub enum StolenFrom {
     StealClock(i64),
     /// The steal time that the scheduler has taken off its clock, this far into the run queue.
     RunQueue(i64),
-    /// A thread of this process plays the hypervisor and says what it takes: to see how true the books are.
-    Told,
 }
 
 impl StolenFrom {
@@ -42,20 +40,11 @@ impl StolenFrom {
         steal_clock.map(Self::StealClock).or_else(|| run_queue().map(Self::RunQueue)).unwrap_or_default()
     }
 
-    /// `enum sidelane_stolen_from` of `bpf/lanes.h`.
-    pub fn number(self) -> u32 {
-        match self {
-            Self::Unseen => 0,
-            Self::StealClock(_) | Self::RunQueue(_) => 1,
-            Self::Told => 2,
-        }
-    }
-
-    /// From a CPU's run queue to the word, in bytes.
+    /// Distance in bytes from a CPU's run queue to the word; 0 if there is none.
     pub fn offset(self) -> i64 {
         match self {
             Self::StealClock(offset) | Self::RunQueue(offset) => offset,
-            Self::Unseen | Self::Told => 0,
+            Self::Unseen => 0,
         }
     }
 }
@@ -66,7 +55,6 @@ impl fmt::Display for StolenFrom {
             Self::Unseen => "not seen by the kernel program",
             Self::StealClock(_) => "the hypervisor's steal clock, turn by turn",
             Self::RunQueue(_) => "the run queue's steal time, turn by turn",
-            Self::Told => "told by a thread that plays the hypervisor",
         })
     }
 }
@@ -154,29 +142,5 @@ impl Hypervisor {
     #[cfg(not(target_arch = "x86_64"))]
     fn find() -> Self {
         Self::Other
-    }
-}
-
-/// `struct sidelane_thief` of `bpf/lanes.h`: who plays the hypervisor on a lane.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub struct Thief {
-    /// What it has taken so far.
-    pub stolen_ns: AtomicU64,
-    /// Its thread id, 0 for none.
-    pub tid: AtomicU32,
-    reserved: u32,
-}
-
-const _: () = assert!(size_of::<Thief>() == 16);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(Thief, "sidelane_thief", stolen_ns, tid, reserved);
     }
 }

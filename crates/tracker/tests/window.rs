@@ -1,12 +1,11 @@
 //! What a window of the interference counters comes to, worked by hand: `bpf/guard/window.h` as an ordinary program.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod as_program;
 
-/// The compiled program, in a directory that is removed at the end.
-struct Window {
-    program: PathBuf,
-}
+use as_program::Program;
+
+/// The compiled program.
+struct Window(Program);
 
 /// What one window came to.
 #[derive(Debug, PartialEq)]
@@ -21,38 +20,20 @@ enum Came {
 
 impl Window {
     fn compile(name: &str) -> Option<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let mut clang = Command::new("clang");
-        let clang = clang.arg("-I").arg(root.join("tests/window")).arg("-I").arg(root.join("../../bpf"));
-        let ran = clang.args(["-O1", "-w", "-o"]).arg(&program).arg(root.join("tests/window/main.c")).status();
-        let Ok(status) = ran else {
-            sidelane_testing::skip("there is no clang here".to_owned());
-            return None;
-        };
-        assert!(status.success(), "clang: {status}");
-        Some(Self { program })
+        Program::compile("window", name).map(Self)
     }
 
     /// The service has run for `ran_us`, with so many cycles of stalls and so many loads and stores, of which `least` are
     /// activity.
     fn of(&self, stalls: u64, accesses: u64, ran_us: u64, least: u64) -> Came {
         let numbers = [stalls, accesses, ran_us * 1000, least].map(|number| number.to_string());
-        let out = Command::new(&self.program).args(numbers).output().unwrap().stdout;
-        let out = String::from_utf8(out).unwrap();
-        let numbers: Vec<u64> = out.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let numbers = self.0.run(numbers);
         match numbers[..] {
             [0, ..] => Came::On,
             [_, value, 1, 0] => Came::To(value),
             [_, _, 0, 1] => Came::Empty,
-            _ => panic!("{out}"),
+            _ => panic!("{numbers:?}"),
         }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.program);
     }
 }
 

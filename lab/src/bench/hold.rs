@@ -16,7 +16,6 @@ use anyhow::{Context, Result};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
-use super::theft;
 use crate::programs::{Lab, Service};
 use sidelane_diagnostics::machine;
 use sidelane_host::cpulist::CpuSet;
@@ -87,7 +86,6 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
-    bench.theft(&mut result).context("known theft")?;
     result.checks = vec![
         tracking_check(&tracking_ns),
         over_empty_check(&tracking_ns, &floor_ns),
@@ -272,21 +270,6 @@ impl Bench<'_> {
         Ok([overlap_percent, share_percent])
     }
 
-    /// How stolen time appears in the accounting, with held lanes and unmanaged.
-    fn theft(&self, result: &mut ResultFile) -> Result<()> {
-        let config = BorrowConfig::default();
-        for (name, hold) in [("held", Some(config.min_idle_ns)), ("unmanaged", None)] {
-            let (cpu, options) = (self.request_lane(), ["--busy-us", "300", "--idle-us", "700", "--count", "1000000"]);
-            let pulse = self.lab.start(["pulse", "--cpu", &cpu].into_iter().chain(options))?;
-            let mut session = self.start_session(pulse.pid(), hold)?;
-            let compared = theft::measure(&session, pulse.pid(), &self.pair);
-            session.kill();
-            session.end()?;
-            result.rows.extend(compared?.rows(name, &self.pair));
-        }
-        Ok(())
-    }
-
     /// What the kernel counted in each of `parts` of `length` with batch beside a pulse, and the
     /// holders' counters. The rhythm is busy and idle microseconds, and the number of pulses.
     fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
@@ -315,16 +298,12 @@ impl Bench<'_> {
         self.lanes.split(':').next().unwrap_or_default().to_owned()
     }
 
+    /// Starts a session with holders that wait for `min_idle_ns`.
     fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
-        self.start_session(service, Some(min_idle_ns))
-    }
-
-    /// Starts a session with holders that wait for `min_idle_ns`, or an unmanaged one.
-    fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
         let beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         let options = SessionOptions {
             class: BatchClass::Idle,
-            hold: min_idle_ns.map(|min_idle_ns| Lending {
+            hold: Some(Lending {
                 config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
                 ..Lending::default()
             }),

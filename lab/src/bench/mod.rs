@@ -16,5 +16,4 @@ pub mod requests;
 pub mod sibling;
 pub mod subject;
 pub mod tail;
-mod theft;
 pub mod workshop;

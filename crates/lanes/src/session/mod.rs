@@ -266,11 +266,6 @@ impl Session {
         &self.tracker
     }
 
-    /// The batch command's processes that are alive.
-    pub fn batch_processes(&self) -> Vec<u32> {
-        self.job.processes()
-    }
-
     /// Whether batch has ended.
     pub fn has_ended(&self) -> bool {
         self.work.has_ended(&self.job)

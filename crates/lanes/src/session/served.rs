@@ -84,7 +84,6 @@ impl Guest {
             shares: false,
             only_watched: false,
             without_lanes: false,
-            thief: false,
             trace: None,
         };
         if any(&|guest| guest.is_seen_at_sockets() && guest.requests == Wanted::ForThePolicy) {

@@ -33,6 +33,4 @@ pub struct Features {
     /// The same, and nobody looks at lanes at all: their words and books stay empty, and requests cost less to see.
     /// Whoever asks for this without a trace calls [`super::Tracker::watch_switches`].
     pub without_lanes: bool,
-    /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
-    pub thief: bool,
 }

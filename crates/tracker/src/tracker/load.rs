@@ -50,8 +50,6 @@ const OF_LENDING: [&str; 5] = ["lane_waking", "lane_wakeup", "lane_migrate", "la
 
 /// Switches, where requests alone are watched.
 pub const REQUEST_TURN: &str = "request_turn";
-/// Who plays the hypervisor.
-pub const THIEVES: &str = "thieves";
 /// Who had each CPU for how long.
 pub const SHARES: &str = "cpu_shares";
 /// Turns of the lanes.
@@ -64,7 +62,8 @@ pub const PROCESSES: &str = "process_identities";
 #[repr(C)]
 struct Settings {
     stolen_offset: i64,
-    stolen_from: u32,
+    preempt_count_offset: i64,
+    interrupts_offset: i64,
     requests: u32,
     turns: u32,
     self_checking: u32,
@@ -78,10 +77,7 @@ struct Settings {
     trace_long_ns: u32,
     threads: u32,
     request_words: u32,
-    preempt_count_offset: i64,
     agent: u32,
-    reserved: u32,
-    interrupts_offset: i64,
 }
 
 impl Settings {
@@ -89,7 +85,11 @@ impl Settings {
         let trace = features.trace.unwrap_or_default();
         Self {
             stolen_offset: stolen_from.offset(),
-            stolen_from: stolen_from.number(),
+            preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
+            interrupts_offset: match features.without_lanes || features.only_watched {
+                true => 0,
+                false => InterruptsFrom::find().offset(),
+            },
             requests: features.requests.into(),
             turns: features.turns.into(),
             self_checking: features.self_checking.into(),
@@ -103,29 +103,17 @@ impl Settings {
             trace_long_ns: trace.long.as_nanos() as u32,
             threads: features.threads.into(),
             request_words: (!features.without_lanes || features.trace.is_some()).into(),
-            preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
             agent: if features.only_watched || features.without_lanes { 0 } else { std::process::id() },
-            reserved: 0,
-            interrupts_offset: match features.without_lanes || features.only_watched {
-                true => 0,
-                false => InterruptsFrom::find().offset(),
-            },
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
-        let trace = [self.lanes, self.trace_carrier, self.trace_records, self.trace_long_ns];
-        let last = [self.threads, self.request_words];
-        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace).chain(last);
-        let first = self.stolen_offset.to_ne_bytes().into_iter();
-        let agent = [self.agent, self.reserved].into_iter().flat_map(u32::to_ne_bytes);
-        first
-            .chain(numbers.flat_map(u32::to_ne_bytes))
-            .chain(self.preempt_count_offset.to_ne_bytes())
-            .chain(agent)
-            .chain(self.interrupts_offset.to_ne_bytes())
-            .collect()
+        let offsets = [self.stolen_offset, self.preempt_count_offset, self.interrupts_offset];
+        let first = [self.requests, self.turns, self.self_checking, self.counters, self.groups, self.interference];
+        let trace = [self.trace_carrier, self.trace_records, self.trace_long_ns];
+        let last = [self.threads, self.request_words, self.agent];
+        let numbers = first.into_iter().chain([self.shares, self.lanes]).chain(trace).chain(last);
+        offsets.into_iter().flat_map(i64::to_ne_bytes).chain(numbers.flat_map(u32::to_ne_bytes)).collect()
     }
 }
 
@@ -167,7 +155,7 @@ pub(super) fn open_and_load(
     let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(entries) = entries_of(&name, features, stolen_from, cpu_count) {
+        if let Some(entries) = entries_of(&name, features, cpu_count) {
             map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
@@ -193,12 +181,11 @@ pub(super) fn open_and_load(
 }
 
 /// How many entries an array has, where that is not the one that it is compiled with.
-fn entries_of(name: &str, features: Features, stolen_from: StolenFrom, cpu_count: usize) -> Option<usize> {
+fn entries_of(name: &str, features: Features, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
         TURNS => features.turns.then_some(cpu_count),
         SHARES => features.shares.then_some(cpu_count),
-        THIEVES => (stolen_from == StolenFrom::Told).then_some(cpu_count),
         SELF_CHECKING => Some(Promises::words(features.self_checking)),
         PROCESSES => Some(Identities::words()),
         WORDS => features.threads.then_some(THREAD_WORDS),
@@ -263,7 +250,8 @@ mod tests {
             Settings,
             "sidelane_settings",
             stolen_offset,
-            stolen_from,
+            preempt_count_offset,
+            interrupts_offset,
             requests,
             turns,
             self_checking,
@@ -277,10 +265,7 @@ mod tests {
             trace_long_ns,
             threads,
             request_words,
-            preempt_count_offset,
-            agent,
-            reserved,
-            interrupts_offset
+            agent
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());

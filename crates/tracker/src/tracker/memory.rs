@@ -13,10 +13,10 @@ use crate::kernel_work::KernelWork;
 use crate::mapped::MappedArray;
 use crate::promises::Promises;
 use crate::shares::CpuShares;
-use crate::stolen::{StolenFrom, Thief, note_gap};
+use crate::stolen::{StolenFrom, note_gap};
 use crate::tracker::error::TrackerError;
 use crate::tracker::features::Features;
-use crate::tracker::load::{SELF_CHECKING, SHARES, THIEVES, TURNS, array};
+use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, array};
 use crate::turns::LaneTurns;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
@@ -62,7 +62,6 @@ pub struct LaneMemory {
     turns: MappedArray<LaneTurns>,
     shares: MappedArray<CpuShares>,
     stolen_from: StolenFrom,
-    thieves: MappedArray<Thief>,
     variables: MappedArray<Variables>,
     /// By service: who writes its request words, if the kernel program does not.
     emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
@@ -96,7 +95,6 @@ impl LaneMemory {
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
             shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
             stolen_from,
-            thieves: array(maps, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
             variables: array(maps, ".bss", 1)?,
             emitted: (0..NUMBERS).map(|_| OnceLock::new()).collect(),
             services_of_lanes: (0..cpu_count).map(|_| AtomicU32::new(0)).collect(),
@@ -189,11 +187,6 @@ impl LaneMemory {
         self.stolen_from
     }
 
-    /// Who plays the hypervisor on `cpu`; only where that is [`StolenFrom::Told`].
-    pub fn thief(&self, cpu: u32) -> &Thief {
-        self.thieves.get(cpu as usize)
-    }
-
     /// The request words of the service `number` are its own word from now on.
     pub fn hear_from(&self, number: Number, words: Box<dyn RequestWriter>) {
         if self.emitted[number.get() as usize].set(words).is_ok() {
@@ -280,7 +273,7 @@ impl LaneMemory {
 
 impl Drop for LaneMemory {
     fn drop(&mut self) {
-        if !matches!(self.stolen_from, StolenFrom::Unseen | StolenFrom::Told) {
+        if self.stolen_from != StolenFrom::Unseen {
             self.stats.iter().for_each(|lane| note_gap(lane.stolen_gap_max_ns()));
         }
     }

@@ -66,7 +66,7 @@ impl Tracker {
         }
         silence_libbpf();
         let cpu_count = lane_count();
-        let stolen_from = if features.thief { StolenFrom::Told } else { StolenFrom::find() };
+        let stolen_from = StolenFrom::find();
         let object = open_and_load(cpu_count, features, stolen_from)?;
         self_check::check(&object)?;
         let maps = load::handles(&object)?;

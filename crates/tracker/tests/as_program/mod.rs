@@ -1,0 +1,42 @@
+//! A header of the kernel program, compiled as an ordinary program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The compiled program; its file is removed at the end.
+pub struct Program {
+    file: PathBuf,
+}
+
+impl Program {
+    /// Compiles `tests/FOLDER/main.c`, which includes the header, with `tests/FOLDER/maps.h` in place of the kernel's.
+    /// `name` is the test's own. Nothing where there is no clang, which is said.
+    pub fn compile(folder: &str, name: &str) -> Option<Self> {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (folder, root) = (own.join("tests").join(folder), own.join("../.."));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut clang = Command::new("clang");
+        let clang = clang.arg("-I").arg(&folder).arg("-I").arg(root.join("bpf")).arg("-I").arg(root);
+        let ran = clang.args(["-O1", "-w", "-o"]).arg(&file).arg(folder.join("main.c")).status();
+        let Ok(status) = ran else {
+            sidelane_testing::skip("there is no clang here".to_owned());
+            return None;
+        };
+        assert!(status.success(), "clang: {status}");
+        Some(Self { file })
+    }
+
+    /// The numbers that it prints.
+    pub fn run(&self, words: impl IntoIterator<Item = String>) -> Vec<u64> {
+        let ran = Command::new(&self.file).args(words).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        let out = String::from_utf8(ran.stdout).unwrap();
+        out.split_whitespace().map(|word| word.parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}

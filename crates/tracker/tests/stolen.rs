@@ -1,0 +1,140 @@
+//! How stolen time is accounted, worked by hand: `bpf/lane/stolen.h` as an ordinary program.
+
+mod as_program;
+
+use as_program::Program;
+
+/// The service's lane, and the batch lane beside it.
+const REQUEST: u32 = 0;
+const BATCH: u32 = 1;
+
+/// A change of the scene.
+#[derive(Clone, Copy)]
+enum Step {
+    /// The hypervisor takes so many ns of the lane.
+    Take(u32, u64),
+    /// The kernel program looks on the lane, where a thread of this class has run.
+    Look(u32, Class),
+    /// The service starts on the request lane.
+    Starts,
+    /// It stops.
+    Stops,
+    /// A turn of batch begins on the batch lane.
+    Begin,
+    /// It ends: on a lane that is kept empty beside the service, or on one that is not.
+    End { kept: bool },
+}
+
+/// `enum sidelane_class`.
+#[derive(Clone, Copy)]
+enum Class {
+    Lc = 1,
+    Batch = 2,
+}
+
+impl Step {
+    fn words(self) -> [String; 3] {
+        let (name, lane, number) = match self {
+            Self::Take(lane, ns) => ("take", lane, ns),
+            Self::Look(lane, class) => ("look", lane, class as u64),
+            Self::Starts => ("service", REQUEST, 1),
+            Self::Stops => ("service", REQUEST, 0),
+            Self::Begin => ("begin", BATCH, 0),
+            Self::End { kept } => ("lost", BATCH, kept.into()),
+        };
+        [name.to_owned(), lane.to_string(), number.to_string()]
+    }
+}
+
+/// The accounting of one lane.
+#[derive(Debug, PartialEq)]
+struct Booked {
+    gap_max_ns: u64,
+    /// By class, as `enum sidelane_class` numbers them.
+    stolen_ns: [u64; 4],
+}
+
+/// What was taken off the overlap of each turn that ended, and the accounting of both lanes.
+fn after(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
+    let mut numbers = program.run(steps.iter().flat_map(|step| step.words()));
+    let lanes = numbers.split_off(numbers.len() - 10);
+    let lane = |at: usize| Booked { gap_max_ns: lanes[at], stolen_ns: lanes[at + 1..at + 5].try_into().unwrap() };
+    (numbers, [lane(0), lane(5)])
+}
+
+#[test]
+fn what_is_stolen_is_booked_to_the_nanosecond_and_to_the_class_that_ran() {
+    let Some(program) = Program::compile("stolen", "booked") else { return };
+    let steps = [
+        Step::Take(REQUEST, 5_000_001),
+        Step::Look(REQUEST, Class::Lc),
+        Step::Take(REQUEST, 7_000_001),
+        Step::Look(REQUEST, Class::Batch),
+        Step::Take(REQUEST, 1_999_998),
+        Step::Look(REQUEST, Class::Lc),
+        Step::Look(REQUEST, Class::Batch),
+    ];
+    let (_, [request, batch]) = after(&program, &steps);
+    assert_eq!(request, Booked { gap_max_ns: 7_000_001, stolen_ns: [0, 6_999_999, 7_000_001, 0] });
+    assert_eq!(batch, Booked { gap_max_ns: 0, stolen_ns: [0; 4] }, "what was taken before the first look is nobody's");
+}
+
+#[test]
+fn a_gap_beside_the_service_is_no_overlap() {
+    let Some(program) = Program::compile("stolen", "beside") else { return };
+    for kept in [true, false] {
+        // Batch is taken away for 3 ms, of which the service runs the last 2.
+        let steps = [
+            Step::Begin,
+            Step::Take(BATCH, 1_000_000),
+            Step::Starts,
+            Step::Take(BATCH, 2_000_000),
+            Step::Look(BATCH, Class::Batch),
+            Step::End { kept },
+        ];
+        assert_eq!(after(&program, &steps).0, [2_000_000], "kept: {kept}");
+    }
+}
+
+#[test]
+fn of_what_both_lanes_lost_the_longer_is_taken_off() {
+    let Some(program) = Program::compile("stolen", "both") else { return };
+    for (from_service, from_batch) in [(2_000_000, 3_000_000), (3_000_000, 2_000_000)] {
+        let steps = [
+            Step::Starts,
+            Step::Begin,
+            Step::Take(REQUEST, from_service),
+            Step::Take(BATCH, from_batch),
+            Step::Look(BATCH, Class::Batch),
+            Step::End { kept: true },
+        ];
+        assert_eq!(after(&program, &steps).0, [3_000_000], "though nothing looked on the service's lane yet");
+    }
+}
+
+#[test]
+fn where_the_service_comes_and_goes_a_gap_after_it_left_is_not_taken_off() {
+    let Some(program) = Program::compile("stolen", "gone") else { return };
+    let steps = |kept| {
+        [
+            Step::Starts,
+            Step::Begin,
+            Step::Stops,
+            Step::Take(BATCH, 4_000_000),
+            Step::Look(BATCH, Class::Batch),
+            Step::End { kept },
+        ]
+    };
+    assert_eq!(after(&program, &steps(false)).0, [0]);
+    assert_eq!(after(&program, &steps(true)).0, [4_000_000], "batch was there as long because of the gap alone");
+}
+
+#[test]
+fn what_was_taken_in_one_turn_is_not_taken_off_the_next() {
+    let Some(program) = Program::compile("stolen", "next") else { return };
+    let turn = [Step::Begin, Step::Look(BATCH, Class::Batch), Step::End { kept: true }];
+    let first = [Step::Starts, Step::Begin, Step::Take(BATCH, 1_000_000), Step::Take(REQUEST, 500_000)];
+    let ended = [Step::Look(REQUEST, Class::Lc), Step::Look(BATCH, Class::Batch), Step::End { kept: true }];
+    let steps: Vec<Step> = first.into_iter().chain(ended).chain(turn).collect();
+    assert_eq!(after(&program, &steps).0, [1_000_000, 0]);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Does one step for each argument, NAME LANE NUMBER in one word list, and prints at the end what is booked of each lane:
+ * the longest gap, then what was taken from each class of thread. The answers of `lost` come before that.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "maps.h"
+
+#include "lane/stolen.h"
+
+static struct run_queue run_queues[LANES];
+static struct sidelane_lane_role roles[LANES] = {
+	{ .role = SIDELANE_ROLE_REQUEST, .partner_count = 1, .partners = { 1 } },
+	{ .role = SIDELANE_ROLE_BATCH, .partner_count = 1, .partners = { 0 } },
+};
+
+static void step(const char *name, uint32_t lane, uint64_t number)
+{
+	if (!strcmp(name, "take")) {
+		run_queues[lane].stolen_ns += number;
+	} else if (!strcmp(name, "look")) {
+		note_stolen(&roles[lane], &lane_stats[lane], number);
+	} else if (!strcmp(name, "service")) {
+		/* It starts at a time, or stops at 0: lane/request.h marks the batch lane for both. */
+		words[lane].lc_since_ns = number;
+		mark_stolen(roles[lane].partners[0]);
+	} else if (!strcmp(name, "begin")) {
+		begin_stolen(&roles[lane], &lane_stats[lane]);
+	} else if (!strcmp(name, "lost")) {
+		printf("%llu ", (unsigned long long)surely_stolen_ns(&roles[lane], &lane_stats[lane], number));
+	} else {
+		exit(2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		struct task_struct task = { .run_queue = (uint64_t)&run_queues[lane] };
+		/* Taken before anybody looked. */
+		run_queues[lane].stolen_ns = 1000000;
+		find_run_queue(&lane_stats[lane], &task);
+		note_stolen(&roles[lane], &lane_stats[lane], SIDELANE_IDLE);
+		lane_stats[lane].switches = 1;
+	}
+	for (int at = 1; at + 2 < argc; at += 3)
+		step(argv[at], atoi(argv[at + 1]), strtoull(argv[at + 2], 0, 10));
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		printf("%llu ", (unsigned long long)lane_stats[lane].stolen_gap_max_ns);
+		for (uint32_t class_ = 0; class_ < 4; class_++)
+			printf("%llu ", (unsigned long long)lane_stats[lane].stolen_ns[class_]);
+	}
+	return 0;
+}
