@@ -193,39 +193,32 @@ struct sidelane_settings {
 	uint32_t interference;  /* 44: 1: counters say how much a service is disturbed */
 	uint32_t shares;        /* 48: 1: who had each CPU for how long is written down */
 	uint32_t lanes;         /* 52: 1: the programs of lanes are loaded; 0: others, too, do nothing that is for lanes alone */
-	uint32_t trace_carrier; /* 56: enum sidelane_trace_carrier */
-	uint32_t trace_records; /* 60: places in the ring of each CPU, a power of two */
-	uint32_t trace_long_ns; /* 64: interrupts and softirqs that took as long are recorded */
-	uint32_t threads;       /* 68: 1: what each thread of a service works on is written down */
-	uint32_t request_words; /* 72: 1: what runs on each lane is written down */
-	uint32_t agent;         /* 76: process id of Sidelane, whose halts ring; 0: they do not */
-};
-
-/* Where the records of a trace (abi/tale.h) go. */
-enum sidelane_trace_carrier {
-	SIDELANE_TRACE_RINGS = 0, /* a ring for each CPU: everything, as long as it is read in time */
-	SIDELANE_TRACE_SLOTS = 1, /* two slots for each CPU: whatever an observer sees */
+	uint32_t trace_records; /* 56: places in the ring of each CPU, a power of two */
+	uint32_t trace_long_ns; /* 60: interrupts and softirqs that took as long are recorded */
+	uint32_t threads;       /* 64: 1: what each thread of a service works on is written down */
+	uint32_t request_words; /* 68: 1: what runs on each lane is written down */
+	uint32_t agent;         /* 72: process id of Sidelane, whose halts ring; 0: they do not */
+	uint32_t reserved;      /* 76 */
 };
 
 /* A trace's state of one CPU, written there, but for `waiting`. src/tale/memory.rs mirrors it. */
 struct sidelane_tale_cpu {
 	uint64_t written;  /*  0: records so far; the ring's place of the next is its remainder */
-	uint64_t torn;     /*  8: records that found their slot half written */
-	uint32_t tid;      /* 16: the thread that runs, if it is on the way of requests; else 0 */
-	uint32_t pid;      /* 20 */
-	uint32_t service;  /* 24: number of its service; 0 if it only was woken on the way */
-	uint32_t follow;   /* 28: how many wake-ups from here on are followed */
-	uint64_t looked_ns; /* 32: when a switch was last looked at */
-	uint64_t softirq_since_ns; /* 40 */
-	uint64_t irq_since_ns; /* 48 */
-	uint64_t idle_since_ns; /* 56 */
-	int64_t waiting;   /* 64: threads of the service that wait for this CPU, more or less; written from any CPU */
-	uint64_t stolen_seen_ns; /* 72: what the hypervisor had taken at the last look */
-	uint64_t overlap_mark_ns; /* 80: batch's clock beside this CPU when OVERLAP was last told */
-	uint64_t preempt_count; /* 88: where it is */
-	uint32_t idle_state; /* 96 */
-	uint32_t in_timer; /* 100: set while a timer's function runs */
-	uint32_t reserved[6];
+	uint32_t tid;      /*  8: the thread that runs, if it is on the way of requests; else 0 */
+	uint32_t pid;      /* 12 */
+	uint32_t service;  /* 16: number of its service; 0 if it only was woken on the way */
+	uint32_t follow;   /* 20: how many wake-ups from here on are followed */
+	uint64_t looked_ns; /* 24: when a switch was last looked at */
+	uint64_t softirq_since_ns; /* 32 */
+	uint64_t irq_since_ns; /* 40 */
+	uint64_t idle_since_ns; /* 48 */
+	int64_t waiting;   /* 56: threads of the service that wait for this CPU, more or less; written from any CPU */
+	uint64_t stolen_seen_ns; /* 64: what the hypervisor had taken at the last look */
+	uint64_t overlap_mark_ns; /* 72: batch's clock beside this CPU when OVERLAP was last told */
+	uint64_t preempt_count; /* 80: where it is */
+	uint32_t idle_state; /* 88 */
+	uint32_t in_timer; /* 92: set while a timer's function runs */
+	uint32_t reserved[8];
 };
 
 /* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/tale/memory.rs
@@ -243,8 +236,5 @@ struct sidelane_tale_thread {
 	uint32_t padding;
 	uint64_t reserved[2];
 };
-
-/* Of each CPU: its slot of calls that threads sleep in and of page faults, and that of everything else. */
-#define SIDELANE_TALE_SLOTS 2
 
 #endif

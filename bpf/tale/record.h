@@ -14,7 +14,7 @@
 #include "abi/tale.h"
 #include "maps.h"
 
-/* Of these four, user space replaces the sizes. */
+/* User space replaces the sizes of these. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -22,14 +22,6 @@ struct {
 	__type(key, uint32_t);
 	__type(value, struct sidelane_event_slot);
 } tale_records SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, uint32_t);
-	__type(value, struct sidelane_event_slot);
-} tale_slots SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -90,43 +82,15 @@ static __always_inline void put_into_ring(uint32_t cpu, uint64_t number, const s
 	publish(slot->seq, (uint32_t)number + 1);
 }
 
-/* Follows abi/slot.h. An interrupt between another writer's two timestamps finds the first of them. */
-static __always_inline void put_into_slot(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *tale)
-{
-	bool is_call = tale->type == SIDELANE_TALE_SLEEPS_IN || tale->type == SIDELANE_TALE_PAGE_FAULT;
-	uint32_t place = cpu * SIDELANE_TALE_SLOTS + !is_call;
-	struct sidelane_event_slot *slot = bpf_map_lookup_elem(&tale_slots, &place);
-
-	__sync_fetch_and_add(&state->written, 1);
-	if (!slot)
-		return;
-	uint64_t last_ns = __sync_lock_test_and_set(&slot->timestamp_ns, 0);
-	if (!last_ns && slot->seq) {
-		__sync_fetch_and_add(&state->torn, 1);
-		return;
-	}
-	fill(slot, cpu, tale);
-	store_once(slot->seq, slot->seq + 1);
-	__sync_lock_test_and_set(&slot->timestamp_ns, tale->at_ns > last_ns ? tale->at_ns : last_ns + 1);
-}
-
 static __always_inline void tell(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *tale)
 {
-	if (settings.trace_carrier == SIDELANE_TRACE_RINGS)
-		put_into_ring(cpu, __sync_fetch_and_add(&state->written, 1), tale);
-	else
-		put_into_slot(state, cpu, tale);
+	put_into_ring(cpu, __sync_fetch_and_add(&state->written, 1), tale);
 }
 
 /* Two at once: an atomic addition waits for all stores before it, and the place of a record is in no cache yet. */
 static __always_inline void tell_both(struct sidelane_tale_cpu *state, uint32_t cpu, const struct tale *first,
 				      const struct tale *second)
 {
-	if (settings.trace_carrier != SIDELANE_TRACE_RINGS) {
-		put_into_slot(state, cpu, first);
-		put_into_slot(state, cpu, second);
-		return;
-	}
 	uint64_t number = __sync_fetch_and_add(&state->written, 2);
 	put_into_ring(cpu, number, first);
 	put_into_ring(cpu, number + 1, second);

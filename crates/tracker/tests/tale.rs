@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::service::{Service, Target};
 use sidelane_timeline::record::{Kind, Record, leave};
-use sidelane_tracker::tale::{Carrier, Recorder, TraceError, TraceOptions};
+use sidelane_tracker::tale::{Recorder, TraceError, TraceOptions};
 
 const REQUESTS: usize = 500;
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -297,24 +297,6 @@ fn a_light_trace_has_requests_and_no_segments() {
     assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
     assert!(of(&records, Kind::Segment).is_empty());
     assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
-}
-
-#[test]
-fn an_observer_sees_slots_and_counts_what_it_missed() {
-    let Some(_turn) = turn() else { return };
-    let Some(redis) = Redis::start() else { return };
-    let slots = TraceOptions { carrier: Carrier::Slots, ..TraceOptions::default() };
-    let mut recorder = Recorder::start(&slots, &[redis.service()]).unwrap();
-    let mut records = Vec::new();
-    thread::scope(|threads| {
-        let client = threads.spawn(|| redis.ask(REQUESTS));
-        while !client.is_finished() {
-            recorder.read(&mut records);
-        }
-    });
-    recorder.finish(&mut records);
-    assert!(!records.is_empty());
-    assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
 }
 
 /// A program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe. Nobody

@@ -10,7 +10,7 @@ const WORDS: usize = RECORD_SIZE / 8;
 /// Its number is the upper half of this one.
 const NUMBER_WORD: usize = 1;
 
-/// A place in a ring, or a slot: `struct sidelane_event_slot`.
+/// A place in a ring: `struct sidelane_event_slot`.
 #[repr(C, align(64))]
 pub struct Place {
     words: [AtomicU64; WORDS],
@@ -20,11 +20,6 @@ impl Place {
     /// The number of the record that was last completed here; 0 before the first.
     pub fn number(&self) -> u32 {
         (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
-    }
-
-    /// The timestamp; 0 while a slot is being written.
-    pub fn at_ns(&self) -> u64 {
-        self.words[0].load(Ordering::Acquire)
     }
 
     /// Whatever is here, whole or not.
@@ -56,7 +51,6 @@ impl Place {
 #[repr(C)]
 pub struct TaleCpu {
     pub(super) written: AtomicU64,
-    pub(super) torn: AtomicU64,
     tid: AtomicU32,
     pid: AtomicU32,
     service: AtomicU32,
@@ -71,7 +65,7 @@ pub struct TaleCpu {
     preempt_count: AtomicU64,
     idle_state: AtomicU32,
     in_timer: AtomicU32,
-    reserved: [AtomicU32; 6],
+    reserved: [AtomicU32; 8],
 }
 
 /// `struct sidelane_tale_thread` of `bpf/lanes.h`.
@@ -117,7 +111,6 @@ mod tests {
             TaleCpu,
             "sidelane_tale_cpu",
             written,
-            torn,
             tid,
             pid,
             service,

@@ -14,5 +14,5 @@ mod recorder;
 mod ring;
 
 pub use floor::TaleFloor;
-pub use options::{Carrier, TraceOptions};
+pub use options::TraceOptions;
 pub use recorder::{Recorder, TraceError};

@@ -7,17 +7,13 @@ use super::programs::is_left_out;
 use crate::tracepoints::Tracepoints;
 
 pub(super) const RECORDS: &str = "tale_records";
-pub(super) const SLOTS: &str = "tale_slots";
 pub(super) const CPUS: &str = "tale_cpus";
 pub(super) const THREADS: &str = "tale_threads";
-/// Of each CPU, as in `bpf/lanes.h`.
-pub(super) const SLOTS_A_CPU: usize = 2;
 
 /// Gives a map of the trace its size.
 pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus: usize) -> libbpf_rs::Result<()> {
     match map.name().to_str() {
         Some(RECORDS) => map.set_max_entries(options.records_a_cpu(cpus) * cpus as u32),
-        Some(SLOTS) => map.set_max_entries((cpus * SLOTS_A_CPU) as u32),
         Some(CPUS) => map.set_max_entries(cpus as u32),
         _ => Ok(()),
     }

@@ -15,10 +15,10 @@ use thiserror::Error;
 use super::memory::{Place, TaleCpu, TaleThread};
 use super::merge::Merge;
 use super::names::{Names, SEEN};
-use super::options::{Carrier, TraceOptions};
-use super::parts::{CPUS, RECORDS, SLOTS, SLOTS_A_CPU, THREADS};
+use super::options::TraceOptions;
+use super::parts::{CPUS, RECORDS, THREADS};
 use super::programs::{self, Known};
-use super::ring::{RingReader, SlotReader};
+use super::ring::RingReader;
 use crate::mapped::MappedArray;
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
@@ -54,10 +54,8 @@ pub struct Recorder {
     cpus: MappedArray<TaleCpu>,
     places: MappedArray<Place>,
     threads: MappedArray<TaleThread>,
-    carrier: Carrier,
     places_a_cpu: usize,
     rings: Vec<RingReader>,
-    slots: Vec<SlotReader>,
     merge: Merge,
     names: Names,
     recorded: Kinds,
@@ -96,8 +94,7 @@ impl Recorder {
     pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
         let options = tracker.features().trace.expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
-        let rings = options.carrier == Carrier::Rings;
-        let places_a_cpu = if rings { options.records_a_cpu(cpu_count) as usize } else { SLOTS_A_CPU };
+        let places_a_cpu = options.records_a_cpu(cpu_count) as usize;
         let known = Known {
             lanes: !tracker.features().without_lanes,
             stolen: tracker.memory().stolen_from() != StolenFrom::Unseen,
@@ -107,12 +104,10 @@ impl Recorder {
             tracker: Rc::clone(tracker),
             traced: Vec::new(),
             cpus: array(tracker.maps(), CPUS, cpu_count)?,
-            places: array(tracker.maps(), if rings { RECORDS } else { SLOTS }, places_a_cpu * cpu_count)?,
+            places: array(tracker.maps(), RECORDS, places_a_cpu * cpu_count)?,
             threads: array(tracker.maps(), THREADS, SEEN)?,
-            carrier: options.carrier,
             places_a_cpu,
             rings: (0..cpu_count).map(|_| RingReader::default()).collect(),
-            slots: (0..cpu_count * SLOTS_A_CPU).map(|_| SlotReader::default()).collect(),
             merge: Merge::default(),
             names: Names::new(),
             recorded: programs::kinds(&options, &Tracepoints::of_kernel(), known),
@@ -150,8 +145,7 @@ impl Recorder {
     }
 
     /// Fetches what was recorded, oldest first, but for the last [`super::merge::SETTLED_NS`], in which an older
-    /// record may still turn up. To be called as often as [`Recorder::period`] says; an observer of slots calls it
-    /// without a pause.
+    /// record may still turn up. To be called as often as [`Recorder::period`] says.
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
         self.names.turn();
@@ -181,10 +175,6 @@ impl Recorder {
             merge.add(record);
         };
         let places = self.places.as_slice();
-        if self.carrier == Carrier::Slots {
-            let slots = self.slots.iter_mut().zip(places);
-            return slots.filter_map(|(slot, place)| slot.read(place)).for_each(add);
-        }
         for ((ring, cpu), places) in self.rings.iter_mut().zip(self.cpus.iter()).zip(places.chunks(self.places_a_cpu)) {
             ring.read(&cpu.written, places, &mut add);
         }
@@ -193,17 +183,12 @@ impl Recorder {
     /// How often [`Recorder::read`] has to be called at least: the rings hold a million records a second for twice
     /// as long.
     pub fn period(&self) -> Duration {
-        match self.carrier {
-            Carrier::Rings => Duration::from_nanos(self.places_a_cpu as u64 * 500),
-            Carrier::Slots => Duration::ZERO,
-        }
+        Duration::from_nanos(self.places_a_cpu as u64 * 500)
     }
 
-    /// Records that nobody read in time, or that the kernel could not write.
+    /// Records that were overwritten before they were read.
     pub fn lost(&self) -> u64 {
-        let overwritten = self.rings.iter().map(RingReader::lost).chain(self.slots.iter().map(SlotReader::lost));
-        let torn = self.cpus.iter().map(|cpu| cpu.torn.load(std::sync::atomic::Ordering::Relaxed));
-        overwritten.chain(torn).sum()
+        self.rings.iter().map(RingReader::lost).sum()
     }
 
     /// The kinds of records that there are on this kernel, with these options. Others, and what they tell, are missing.

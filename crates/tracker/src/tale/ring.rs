@@ -1,4 +1,4 @@
-//! Reading one CPU's ring or slots while its kernel programs write.
+//! Reading one CPU's ring while its kernel programs write.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -49,39 +49,6 @@ impl RingReader {
     }
 
     /// Records that were overwritten before they were read.
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
-}
-
-/// What an observer has seen of one slot.
-#[derive(Debug, Default)]
-pub struct SlotReader {
-    at_ns: u64,
-    number: u32,
-    lost: u64,
-}
-
-impl SlotReader {
-    /// The record in the slot, if it is a new one and whole.
-    pub fn read(&mut self, slot: &Place) -> Option<Record> {
-        let at_ns = slot.at_ns();
-        if at_ns == 0 || at_ns == self.at_ns {
-            return None;
-        }
-        let bytes = slot.copy();
-        fence(Ordering::Acquire);
-        if slot.at_ns() != at_ns {
-            return None;
-        }
-        let record = Record::from_bytes(&bytes)?;
-        self.lost += u64::from(record.seq.wrapping_sub(self.number).saturating_sub(1));
-        self.number = record.seq;
-        self.at_ns = at_ns;
-        Some(record)
-    }
-
-    /// Records that were overwritten before they were seen.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -179,17 +146,5 @@ mod tests {
             }
         });
         assert_eq!(seen + reader.lost(), count);
-    }
-
-    #[test]
-    fn a_slot_is_seen_once_and_what_it_held_before_is_counted() {
-        let (slot, mut reader) = (Place::empty(), SlotReader::default());
-        assert_eq!(reader.read(&slot), None);
-        slot.write(&record(0).to_bytes());
-        assert_eq!(reader.read(&slot).map(|record| record.value), Some(0));
-        assert_eq!(reader.read(&slot), None);
-        slot.write(&record(4).to_bytes());
-        assert_eq!(reader.read(&slot).map(|record| record.value), Some(4));
-        assert_eq!(reader.lost(), 3);
     }
 }

@@ -72,12 +72,12 @@ struct Settings {
     interference: u32,
     shares: u32,
     lanes: u32,
-    trace_carrier: u32,
     trace_records: u32,
     trace_long_ns: u32,
     threads: u32,
     request_words: u32,
     agent: u32,
+    reserved: u32,
 }
 
 impl Settings {
@@ -98,20 +98,20 @@ impl Settings {
             interference: features.interference.into(),
             shares: features.shares.into(),
             lanes: (!features.without_lanes).into(),
-            trace_carrier: trace.carrier as u32,
             trace_records: trace.records_a_cpu(cpu_count),
             trace_long_ns: trace.long.as_nanos() as u32,
             threads: features.threads.into(),
             request_words: (!features.without_lanes || features.trace.is_some()).into(),
             agent: if features.only_watched || features.without_lanes { 0 } else { std::process::id() },
+            reserved: 0,
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let offsets = [self.stolen_offset, self.preempt_count_offset, self.interrupts_offset];
         let first = [self.requests, self.turns, self.self_checking, self.counters, self.groups, self.interference];
-        let trace = [self.trace_carrier, self.trace_records, self.trace_long_ns];
-        let last = [self.threads, self.request_words, self.agent];
+        let trace = [self.trace_records, self.trace_long_ns];
+        let last = [self.threads, self.request_words, self.agent, self.reserved];
         let numbers = first.into_iter().chain([self.shares, self.lanes]).chain(trace).chain(last);
         offsets.into_iter().flat_map(i64::to_ne_bytes).chain(numbers.flat_map(u32::to_ne_bytes)).collect()
     }
@@ -260,12 +260,12 @@ mod tests {
             interference,
             shares,
             lanes,
-            trace_carrier,
             trace_records,
             trace_long_ns,
             threads,
             request_words,
-            agent
+            agent,
+            reserved
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());
