@@ -5,28 +5,23 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// What is made of which source, with which definitions.
-const OBJECTS: [(&str, &str, &[&str]); 5] = [
-    ("lanes", "lanes", &[]),
-    ("lanes_scx", "lanes", &["-DSIDELANE_SCX"]),
-    ("lanes_tale", "lanes", &["-DSIDELANE_TALE"]),
-    ("floor", "floor", &[]),
-    ("tale_floor", "tale/floor", &[]),
-];
+/// What is made of `bpf/lanes.bpf.c`, with which definitions.
+const OBJECTS: [(&str, &[&str]); 3] =
+    [("lanes", &[]), ("lanes_scx", &["-DSIDELANE_SCX"]), ("lanes_tale", &["-DSIDELANE_TALE"])];
+const SOURCE: &str = "../../bpf/lanes.bpf.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for (object, source, definitions) in OBJECTS {
-        compile(object, source, definitions, &out);
+    for (object, definitions) in OBJECTS {
+        compile(object, definitions, &out);
     }
     println!("cargo:rerun-if-changed=../../bpf");
     println!("cargo:rerun-if-changed=../../abi");
 }
 
-fn compile(object: &str, source: &str, definitions: &[&str], out: &Path) {
-    let source = format!("../../bpf/{source}.bpf.c");
+fn compile(object: &str, definitions: &[&str], out: &Path) {
     let built = SkeletonBuilder::new()
-        .source(&source)
+        .source(SOURCE)
         .obj(out.join(format!("{object}.bpf.o")))
         .clang_args(
             ["-I../../bpf", "-I../..", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"]
@@ -35,6 +30,6 @@ fn compile(object: &str, source: &str, definitions: &[&str], out: &Path) {
         )
         .build();
     if let Err(error) = built {
-        panic!("cannot compile {source}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
+        panic!("cannot compile {SOURCE}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
     }
 }

@@ -18,5 +18,6 @@ pub mod bench;
 pub mod cli;
 pub mod demo;
 pub mod experiment;
+mod floor;
 pub mod programs;
 pub mod verbs;

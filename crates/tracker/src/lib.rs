@@ -49,7 +49,6 @@
 
 pub mod books;
 pub mod counters;
-pub mod floor;
 pub mod gate_books;
 pub mod histogram;
 pub mod history;

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
+use crate::floor::Floor;
 use crate::programs::{Lab, Service};
 use sidelane_diagnostics::machine;
 use sidelane_host::cpulist::CpuSet;
@@ -32,7 +33,6 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided};
 use sidelane_tracker::books::{Books, reaction_figures};
-use sidelane_tracker::floor::Floor;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::Features;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -165,7 +165,7 @@ impl Bench<'_> {
         let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
         let (one, first_of_sixty) = (track()?, track()?);
         let _others = self.others(&first_of_sixty)?;
-        let floor = Floor::load()?;
+        let floor = Floor::of_tracking()?;
         keep_off_cpus(&beside.lanes.request_lanes)?;
         let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);

@@ -3,7 +3,6 @@
 //! The kernel program writes records (`bpf/tale/`, `abi/tale.h`) on each CPU; [`Recorder`] reads them, puts them into
 //! one order, and counts what was lost. It concludes nothing.
 
-mod floor;
 mod memory;
 mod merge;
 mod names;
@@ -13,6 +12,6 @@ mod programs;
 mod recorder;
 mod ring;
 
-pub use floor::TaleFloor;
 pub use options::TraceOptions;
+pub use parts::leave_out;
 pub use recorder::{Recorder, TraceError};

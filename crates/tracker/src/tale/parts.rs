@@ -19,8 +19,9 @@ pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus
     }
 }
 
-/// Leaves out what the trace was not asked for, and what this kernel has no tracepoint for.
-pub(crate) fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
+/// Leaves out programs that the trace was not asked for, and those whose tracepoint this kernel lacks. By their names, so
+/// that other programs of the same names can be chosen alike.
+pub fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
     let kernel = Tracepoints::of_kernel();
     for mut program in open.progs_mut() {
         if is_left_out(&program.name().to_string_lossy(), options, &kernel) {

@@ -134,11 +134,6 @@ impl Recorder {
         Ok(())
     }
 
-    /// The number that begins the requests of a service, see [`crate::requests::own_number`].
-    pub fn service_number(&self, index: usize) -> u32 {
-        self.traced[index].tracking.number().get()
-    }
-
     /// What request tracking counted of a service's requests.
     pub fn counts(&self, index: usize) -> Counts {
         self.traced[index].sockets.counts()

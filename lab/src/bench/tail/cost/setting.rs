@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 
 use super::peer::{Peer, RunningPeer};
 use crate::bench::subject::RealServer;
+use crate::floor::Floor;
 use sidelane_host::service::Target;
-use sidelane_tracker::tale::{Recorder, TaleFloor, TraceOptions};
+use sidelane_tracker::tale::{Recorder, TraceOptions};
 
 /// What looks at the service while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Setting {
 /// Everything that can be attached, loaded once.
 pub(super) struct Watchers {
     traces: [Recorder; 2],
-    floors: [TaleFloor; 2],
+    floors: [Floor; 2],
     lost: u64,
 }
 
@@ -57,7 +58,7 @@ impl Watchers {
             Ok(recorder)
         };
         let (full, light) = (TraceOptions::default(), TraceOptions { light: true, ..TraceOptions::default() });
-        let floors = [TaleFloor::load(&full)?, TaleFloor::load(&light)?];
+        let floors = [Floor::of_trace(&full)?, Floor::of_trace(&light)?];
         Ok(Self { traces: [trace(full)?, trace(light)?], floors, lost: 0 })
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Programs that do nothing, at the tracepoints where lanes.bpf.c works: what the kernel charges
+ * Programs that do nothing, at the tracepoints of bpf/lanes.bpf.c: what the kernel charges
  * for calling any program there. `sidelane-lab bench hold` measures both.
  */
 #include "kernel/types.h"

@@ -1,0 +1,41 @@
+//! The floor under the cost of Sidelane's kernel programs: programs that do nothing at the same tracepoints.
+
+use anyhow::{Context, Result};
+use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject};
+use sidelane_tracker::tale::{TraceOptions, leave_out};
+
+static OF_TRACKING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
+static OF_A_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_floor.bpf.o"));
+
+/// Empty kernel programs, loaded.
+pub struct Floor {
+    object: Object,
+}
+
+impl Floor {
+    /// Loads those at the tracepoints of a switch and a wakeup.
+    pub fn of_tracking() -> Result<Self> {
+        Self::load(open(OF_TRACKING)?)
+    }
+
+    /// Loads one for each program of a trace with these options.
+    pub fn of_trace(options: &TraceOptions) -> Result<Self> {
+        let mut programs = open(OF_A_TRACE)?;
+        leave_out(&mut programs, options);
+        Self::load(programs)
+    }
+
+    fn load(programs: OpenObject) -> Result<Self> {
+        Ok(Self { object: programs.load().context("cannot load the empty kernel programs")? })
+    }
+
+    /// Attaches them for as long as the result lives.
+    pub fn attach(&self) -> Result<Vec<Link>> {
+        let loaded = self.object.progs_mut().filter(|program| program.autoload());
+        loaded.map(|program| program.attach().context("cannot attach an empty kernel program")).collect()
+    }
+}
+
+fn open(object: &[u8]) -> Result<OpenObject> {
+    ObjectBuilder::default().open_memory(object).context("cannot read the embedded empty programs")
+}
