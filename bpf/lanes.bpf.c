@@ -227,8 +227,6 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	bool stops = !busy && make_idle(s.word, s.now_ns);
 	if (settings.requests)
 		request_switch(cpu, prev, s.was, s.preempted, next, s.is, s.now_ns);
-	if (load_once(trace_on))
-		trace(cpu, is_holder(s.hold, next->pid) ? SIDELANE_TRACE_HOLDER : s.is, s.now_ns);
 	if (s.stats->switches % COST_SAMPLE_EVERY == 0) {
 		s.stats->cost_ns += bpf_ktime_get_ns() - s.now_ns;
 		s.stats->cost_samples++;

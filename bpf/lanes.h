@@ -116,16 +116,6 @@ struct sidelane_kernel_work {
 	uint64_t padding[7];
 };
 
-/* One class change of a lane, recorded while user space draws a timeline. */
-struct sidelane_trace_event {
-	uint64_t at_ns;
-	uint32_t cpu;
-	uint32_t class_; /* enum sidelane_class, or SIDELANE_TRACE_HOLDER */
-};
-
-#define SIDELANE_TRACE_HOLDER 4
-#define SIDELANE_TRACE_EVENTS 16384
-
 /* Batch's own scheduler: a sched_ext program that runs batch and nothing else. One entry; only in
  * the object that has it. src/scheduler.rs mirrors it. */
 #define SIDELANE_EXT_REASON_BYTES 64

@@ -150,18 +150,6 @@ struct {
 	__array(values, struct summons_ring);
 } summons_rings SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SIDELANE_TRACE_EVENTS);
-	__type(key, uint32_t);
-	__type(value, struct sidelane_trace_event);
-} trace_events SEC(".maps");
-
-/* Events recorded so far; recording is on while trace_on is set. */
-uint64_t trace_count;
-uint32_t trace_on;
-
 /* 1: switches tell something of requests: a thread has answered what another one had received, or one after the other
  * what it had received together. */
 uint32_t switches_tell;

@@ -1,4 +1,5 @@
-//! Compiles the empty kernel programs that Sidelane's own are measured against. They are embedded in the binary.
+//! Compiles the laboratory's own kernel programs: those that Sidelane's are measured against, and the one that draws
+//! lanes. They are embedded in the binary.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,12 +11,12 @@ const KERNEL_TYPES: &str = "../bpf";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for name in ["floor", "trace_floor"] {
+    for name in ["floor", "trace_floor", "changes"] {
         let source = format!("bpf/{name}.bpf.c");
         let built = SkeletonBuilder::new()
             .source(&source)
             .obj(out.join(format!("{name}.bpf.o")))
-            .clang_args([&format!("-I{KERNEL_TYPES}"), "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"])
+            .clang_args(["-I..", &format!("-I{KERNEL_TYPES}"), "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"])
             .build();
         if let Err(error) = built {
             panic!("cannot compile {source}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
@@ -23,4 +24,5 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel/types.h");
+    println!("cargo:rerun-if-changed=../abi/lane.h");
 }

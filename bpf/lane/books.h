@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The books: clocks of the service's threads, latency histograms, turns, the timeline's trace.
+ * The books: clocks of the service's threads, latency histograms, turns.
  */
 #ifndef SIDELANE_BOOKS_H
 #define SIDELANE_BOOKS_H
@@ -88,20 +88,6 @@ static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *w
 	store_once(turn->pid, word->pid);
 	store_once(turn->class_, was);
 	store_once(turns->count, turns->count + 1);
-}
-
-static __always_inline void trace(uint32_t cpu, uint32_t class_, uint64_t now_ns)
-{
-	if (!load_once(trace_on))
-		return;
-	uint64_t index = __sync_fetch_and_add(&trace_count, 1);
-	uint32_t key = index;
-	struct sidelane_trace_event *event = bpf_map_lookup_elem(&trace_events, &key);
-	if (!event)
-		return;
-	event->cpu = cpu;
-	event->class_ = class_;
-	store_once(event->at_ns, now_ns);
 }
 
 #endif

@@ -56,23 +56,6 @@ pub struct LaneStats {
 
 const _: () = assert!(size_of::<LaneStats>() == 224 + 2 * 4 * BUCKETS);
 
-/// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
-#[repr(C)]
-#[derive(Debug)]
-pub struct TraceEvent {
-    /// Time of the change; 0 while the slot is empty.
-    pub at_ns: AtomicU64,
-    /// The lane.
-    pub cpu: AtomicU32,
-    /// A lane class, or [`TraceEvent::HOLDER`].
-    pub class: AtomicU32,
-}
-
-impl TraceEvent {
-    /// The class of the lane's holder in a trace.
-    pub const HOLDER: u32 = 4;
-}
-
 /// What the kernel counted on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneBooks {
@@ -526,6 +509,5 @@ mod tests {
             off_hist,
             on_hist
         );
-        assert_layout!(TraceEvent, "sidelane_trace_event", at_ns, cpu, class);
     }
 }

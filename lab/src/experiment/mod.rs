@@ -15,6 +15,7 @@
 //! - `timeline`: who ran on the lanes, in one short stretch of it
 
 pub mod batch;
+mod changes;
 pub mod containers;
 pub mod learn;
 pub mod load;

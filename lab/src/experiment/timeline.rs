@@ -1,19 +1,18 @@
 //! Who ran on the lanes of the pair in one short stretch of a run.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use sidelane_formats::LaneClass;
 
+use super::changes::{Change, Changes};
 use sidelane_host::clock::now_ns;
 use sidelane_lanes::session::Session;
 use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
-use sidelane_tracker::books::TraceEvent;
 
-/// A class change: when, and to what.
-type Change = (u64, Class);
+/// When a class began, and which.
+type Began = (u64, Class);
 
 /// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of several
 /// settings are as long as each other.
@@ -21,23 +20,20 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
     let memory = session.memory();
     let batch = &session.lanes().batch[0];
     let lanes = batch.request_lanes.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
+    let recorded = Changes::record(session.tracker())?;
     let found: Vec<(u32, Role, Class)> = lanes
         .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))
         .collect();
     let began_ns = now_ns();
-    session.tracker().trace(true);
     thread::sleep(length);
-    session.tracker().trace(false);
+    let seen: Vec<Change> = recorded.seen().collect();
     // The sleep took longer.
-    let ended_ns = began_ns + length.as_nanos() as u64;
-    let recorded = memory.trace().take_while(|event| event.at_ns.load(Ordering::Acquire) >= began_ns);
-    let events: Vec<&TraceEvent> = recorded.filter(|event| event.at_ns.load(Ordering::Relaxed) < ended_ns).collect();
+    let within = began_ns..began_ns + length.as_nanos() as u64;
+    let ended_ns = within.end;
     let track = |(cpu, role, first)| {
-        let of_cpu = events.iter().filter(|event| event.cpu.load(Ordering::Relaxed) == cpu);
-        let mut changes: Vec<Change> = vec![(began_ns, first)];
-        changes.extend(
-            of_cpu.map(|event| (event.at_ns.load(Ordering::Relaxed), of_lane(event.class.load(Ordering::Relaxed)))),
-        );
+        let of_cpu = seen.iter().filter(|change| change.cpu == cpu && within.contains(&change.at_ns));
+        let mut changes: Vec<Began> = vec![(began_ns, first)];
+        changes.extend(of_cpu.map(|change| (change.at_ns, of_lane(change.class))));
         LaneTrack { cpu, role, spans: spans(&changes, began_ns, ended_ns) }
     };
     Ok(Timeline { setting: setting.to_owned(), lanes: found.into_iter().map(track).collect() })
@@ -49,14 +45,14 @@ fn of_lane(class: u32) -> Class {
         Ok(LaneClass::Lc) => Class::Lc,
         Ok(LaneClass::Batch) => Class::Batch,
         Ok(LaneClass::Other) => Class::Other,
-        Err(_) if class == TraceEvent::HOLDER => Class::Holder,
+        Err(_) if class == Change::HOLDER => Class::Holder,
         Err(_) => Class::Other,
     }
 }
 
 /// From changes in order of time to spans without gaps, neighbours of one class joined.
-fn spans(changes: &[Change], began_ns: u64, ended_ns: u64) -> Vec<Span> {
-    let mut joined: Vec<Change> = Vec::new();
+fn spans(changes: &[Began], began_ns: u64, ended_ns: u64) -> Vec<Span> {
+    let mut joined: Vec<Began> = Vec::new();
     for change in changes {
         if joined.last().is_none_or(|last| last.1 != change.1) {
             joined.push(*change);

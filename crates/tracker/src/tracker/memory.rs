@@ -1,13 +1,13 @@
 //! The arrays that the kernel program and this process share, as plain memory.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, RwLock};
 
 use libbpf_rs::MapHandle;
 use sidelane_formats::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
 
-use crate::books::{Books, LaneStats, TraceEvent};
+use crate::books::{Books, LaneStats};
 use crate::gate_books::GateBooks;
 use crate::kernel_work::KernelWork;
 use crate::mapped::MappedArray;
@@ -25,9 +25,6 @@ use sidelane_policy::borrow::promise::Overlap;
 
 use crate::identities::{NUMBERS, Number};
 
-/// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
-const TRACE_EVENTS: usize = 16_384;
-
 /// The words of services lie so many entries apart: a page, as in `bpf/lanes.h`.
 pub const SERVICE_STRIDE: usize = 64;
 
@@ -35,8 +32,6 @@ pub const SERVICE_STRIDE: usize = 64;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Variables {
-    pub(crate) trace_count: AtomicU64,
-    pub(crate) trace_on: AtomicU32,
     pub(crate) switches_tell: AtomicU32,
 }
 
@@ -58,7 +53,6 @@ pub struct LaneMemory {
     self_checking: bool,
     stats: MappedArray<LaneStats>,
     work: MappedArray<KernelWork>,
-    trace: MappedArray<TraceEvent>,
     turns: MappedArray<LaneTurns>,
     shares: MappedArray<CpuShares>,
     stolen_from: StolenFrom,
@@ -91,7 +85,6 @@ impl LaneMemory {
             promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
             work: array(maps, "kernel_work", cpu_count)?,
-            trace: array(maps, "trace_events", TRACE_EVENTS)?,
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
             shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
             stolen_from,
@@ -263,11 +256,6 @@ impl LaneMemory {
     /// Times batch was switched in outside its lanes, without reading all the books.
     pub fn batch_strays(&self) -> u64 {
         self.stats.iter().map(LaneStats::batch_strays).sum()
-    }
-
-    /// The recorded class changes; see [`Tracker::trace`].
-    pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
-        self.trace.iter()
     }
 }
 

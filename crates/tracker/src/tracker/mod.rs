@@ -232,15 +232,6 @@ impl Tracker {
         self.map(array).as_fd().try_clone_to_owned()
     }
 
-    /// Starts (from empty) or stops recording the lanes' class changes for a timeline.
-    pub fn trace(&self, on: bool) {
-        let variables = self.memory.variables();
-        if on {
-            variables.trace_count.store(0, Ordering::Relaxed);
-        }
-        variables.trace_on.store(on.into(), Ordering::Release);
-    }
-
     /// How often a program was left out because an interrupt came while the same one ran on that CPU.
     pub fn missed(&self) -> Result<u64, TrackerError> {
         let object = self.object.borrow();
