@@ -16,6 +16,9 @@
 //!   `of_batch_and_service_starting_together_one_summons`).
 //! - Work of the kernel and of other programs on a batch lane is counted, not taken for overlap
 //!   (`crates/sidelane/tests/promise.rs`: `work_of_the_kernel_on_a_batch_lane_is_a_figure`).
+//! - Time that the hypervisor took is booked to the class that ran; of overlap only what is sure is taken off
+//!   (`tests/stolen.rs`: `what_is_stolen_is_booked_to_the_nanosecond_and_to_the_class_that_ran`,
+//!   `of_what_both_lanes_lost_the_longer_is_taken_off`).
 //! - A number of a service is given once, and again as late as possible (`src/tracker/mod.rs`:
 //!   `numbers_are_given_once_and_again_as_late_as_possible`).
 //! - A tracker serves 63 services (`crates/sidelane/tests/services.rs`:
