@@ -19,5 +19,6 @@ pub mod cli;
 pub mod demo;
 pub mod experiment;
 mod floor;
+pub mod note;
 pub mod programs;
 pub mod verbs;

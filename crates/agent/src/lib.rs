@@ -77,6 +77,7 @@ mod lanes;
 mod log;
 mod metric;
 mod modules;
+mod note;
 mod owners;
 mod places;
 mod replay;

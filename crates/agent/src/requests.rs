@@ -11,8 +11,8 @@ use sidelane_tracker::requests::Room;
 use sidelane_tracker::tracking::ServiceTracking;
 
 use super::discover::FoundService;
-use sidelane_diagnostics::note::Note;
 use sidelane_lanes::terms::TermsKeeper;
+use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
 use sidelane_requests::search::{Answer, Known};
 use sidelane_requests::{EmitFile, Request, RequestError, RequestSource, Requests, can_track};
@@ -113,7 +113,7 @@ pub struct Measured {
     /// It is not known yet whether they can be seen.
     is_looked_for: bool,
     /// Where else it may take requests, if its sockets are looked at.
-    elsewhere: Option<Note>,
+    elsewhere: Option<RequestNote>,
     objective: Option<Objective>,
     /// Somebody wants figures of them: not only what batch costs them.
     asked: bool,
@@ -209,7 +209,7 @@ impl Measured {
     }
 
     /// Where else it may take requests, which are not seen.
-    pub fn elsewhere(&self) -> Option<&Note> {
+    pub fn elsewhere(&self) -> Option<&RequestNote> {
         self.elsewhere.as_ref()
     }
 

@@ -18,6 +18,7 @@ pub mod lane;
 mod mapping;
 mod maps;
 pub mod memory;
+mod note;
 pub mod perf;
 pub mod signal;
 pub mod symbols;
@@ -30,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::mapping::Mapping;
+use crate::note::ChannelNote;
 use crate::signal::Kind;
-use sidelane_diagnostics::note::Note;
 
 /// The place of one signal.
 pub struct Channel {
@@ -44,7 +45,7 @@ pub struct Channel {
     /// The names of its values, if they are more than numbers.
     pub meaning: Option<Meaning>,
     /// What whoever reads the result has to know, as in "reading it interrupts lane 1".
-    pub notes: Vec<Note>,
+    pub notes: Vec<ChannelNote>,
 }
 
 /// Gives the name of a tag's value, after the observation; `None` for an unknown value.

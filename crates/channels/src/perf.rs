@@ -16,9 +16,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::note::ChannelNote;
 use crate::signal::Kind;
 use crate::{Call, Channel, Gone, Pmc, Reader};
-use sidelane_diagnostics::note::Note;
 use sidelane_host::perf::{Event, open};
 
 /// The shortest period at which the observed lane may be interrupted.
@@ -58,9 +58,10 @@ pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
 fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
     let (reader, notes) = match of_core(event, vantage) {
         Some(pmc) => (Reader::Pmc(Box::new(pmc)), vec![]),
-        None => {
-            (Reader::Call(Box::new(of_lane(event, vantage)?)), vec![Note::LaneInterrupted { lane: vantage.observed }])
-        }
+        None => (
+            Reader::Call(Box::new(of_lane(event, vantage)?)),
+            vec![ChannelNote::LaneInterrupted { lane: vantage.observed }],
+        ),
     };
     Ok(Channel { name: name.to_owned(), kind: Kind::Counter, reader, meaning: None, notes })
 }

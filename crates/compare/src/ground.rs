@@ -17,6 +17,7 @@ use sidelane_host::topology::Lanes;
 use sidelane_host::until::{Until, Wish};
 use sidelane_lanes::beside::Beside;
 use sidelane_lanes::gate::Gate;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::plan::Plan;
 use sidelane_lanes::session::{Outcome, Session, SessionOptions};
 use sidelane_lanes::slowdown::SlowdownKeeper;
@@ -119,7 +120,8 @@ impl<'a> Ground<'a> {
         }
         if managed {
             // Whoever ends batch ends what it started.
-            self.notes.extend(outcome.notes.into_iter().filter(|note| !matches!(note, Note::LeftoversEnded { .. })));
+            let of_leftovers = |note: &LaneNote| matches!(note, LaneNote::LeftoversEnded { .. });
+            self.notes.extend(outcome.notes.into_iter().filter(|note| !note.is(of_leftovers)));
         }
         measured
     }

@@ -27,6 +27,7 @@
 
 mod figures;
 mod ground;
+mod note;
 mod obstacle;
 mod result;
 #[cfg(test)]

@@ -11,11 +11,13 @@ use super::ground::Ground;
 use super::obstacle::{Obstacle, Stop, traffic_changed};
 use super::verdict::Judged;
 use super::words::{Lanes, finding};
+use crate::note::CompareNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::median::median;
 use sidelane_host::topology::PairKind;
 use sidelane_lanes::gate::Gate;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
 use sidelane_stats::interval::ROUNDS_MIN;
@@ -99,15 +101,13 @@ impl Compared {
     fn notes(&self, ground: &Ground<'_>) -> BTreeSet<Note> {
         let mut notes = ground.notes().clone();
         if let Some(Obstacle::TrafficChanged { from_per_s, to_per_s }) = traffic_changed(&self.rounds) {
-            notes.insert(Note::TrafficChanged {
-                from_per_s: from_per_s.round() as u64,
-                to_per_s: to_per_s.round() as u64,
-            });
+            let (from_per_s, to_per_s) = (from_per_s.round() as u64, to_per_s.round() as u64);
+            notes.insert(CompareNote::TrafficChanged { from_per_s, to_per_s }.into());
         }
-        notes.extend(unequal_load(&self.rounds));
+        notes.extend(unequal_load(&self.rounds).map(Note::from));
         let events = ground.lost();
         if events > 0 {
-            notes.insert(Note::RequestsUnread { events });
+            notes.insert(CompareNote::RequestsUnread { events }.into());
         }
         notes
     }
@@ -124,7 +124,7 @@ const EXPLANATION: [&str; 2] = [
 
 /// Judges the overlap of all runs under Sidelane.
 fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note>) -> Promise {
-    let note = Note::explaining(notes).cloned();
+    let note = LaneNote::explaining(notes).cloned();
     let circumstances = Circumstances { gate: gate.clone(), note, ..Circumstances::default() };
     Promise::new(service, overlap_of(rounds, Setting::Sidelane), None, circumstances)
 }
@@ -133,11 +133,11 @@ fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note
 const UNEQUAL: f64 = 0.05;
 
 /// Clients that wait for answers send less when these are slow.
-fn unequal_load(rounds: &[Round]) -> Option<Note> {
+fn unequal_load(rounds: &[Round]) -> Option<CompareNote> {
     let fewer = |setting| {
         let ratio = over_alone(rounds, setting, Figures::requests_per_s)?;
         let is_sure = ratio.high.is_some_and(|high| high < 1.0 - UNEQUAL);
-        is_sure.then(|| Note::UnequalLoad {
+        is_sure.then(|| CompareNote::UnequalLoad {
             setting: setting.in_words(),
             percent: ((1.0 - ratio.measured) * 100.0).round() as u64,
         })

@@ -14,5 +14,6 @@
 
 pub mod audit;
 pub mod log_file;
+pub mod log_note;
 pub mod machine;
 pub mod note;

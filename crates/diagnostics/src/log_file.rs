@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::note::Note;
+use crate::log_note::LogNote;
 
 /// The first bytes of a log: its format and version, and a line end.
 pub type Magic = [u8; 8];
@@ -77,11 +77,11 @@ pub fn open<L>(
 }
 
 /// Fills `head` with the head of the next chunk; false if the log ends before it.
-pub fn read_chunk_head(input: &mut impl Read, head: &mut [u8]) -> Result<bool, Note> {
+pub fn read_chunk_head(input: &mut impl Read, head: &mut [u8]) -> Result<bool, LogNote> {
     match input.read(&mut head[..1]) {
-        Ok(1) => input.read_exact(&mut head[1..]).map(|()| true).map_err(|_| Note::LogCutOff),
+        Ok(1) => input.read_exact(&mut head[1..]).map(|()| true).map_err(|_| LogNote::LogCutOff),
         Ok(_) => Ok(false),
-        Err(error) => Err(Note::LogUnreadable { error: error.to_string() }),
+        Err(error) => Err(LogNote::LogUnreadable { error: error.to_string() }),
     }
 }
 

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::note::Note;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::nap::Nap;
 use sidelane_host::topology::{PairKind, Topology};
@@ -14,8 +13,6 @@ use sidelane_tracker::stolen::longest_gap_ns;
 /// Describes this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
-    let cpus = topology.iter().map(|topology| Note::Cpus { layout: topology.describe() });
-    let nap = Note::Nap { by: Nap::probe().to_string() };
     let mut machine = Machine {
         cpu: cpu_model(),
         lanes: topology.as_ref().map_or(0, |topology| topology.online().len() as u32),
@@ -28,7 +25,7 @@ pub fn describe(kind: PairKind) -> Machine {
         gates: gates(),
         stolen_percent: None,
         stolen_gap_max_us: None,
-        notes: cpus.chain([nap]).map(|note| note.to_string()).collect(),
+        notes: topology.iter().map(Topology::describe).chain([format!("nap: {}", Nap::probe())]).collect(),
     };
     note_stolen(&mut machine);
     machine

@@ -41,6 +41,7 @@ mod figures;
 mod finder;
 mod log;
 mod mapper;
+mod note;
 mod pace;
 mod pool;
 mod running;

@@ -26,7 +26,9 @@ use super::pace::Next;
 use super::pool::Pool;
 use super::settings::Settings;
 use super::work::WorkSource;
+use crate::note::HurryNote;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
 use sidelane_rollback::own_threads;
@@ -90,8 +92,8 @@ impl Session {
         let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
         // The service must not keep it from its work.
         let turns = TurnLimit::for_this_thread(HOLDER_PRIORITY);
-        let notes =
-            turns.as_ref().err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
+        let late = |error: &_| HurryNote::MovedLate { error: ToString::to_string(error) };
+        let notes = turns.as_ref().err().map(late).map(Note::from).into_iter().collect();
         let mut session = Self {
             settings: settings.clone(),
             source,
@@ -118,7 +120,7 @@ impl Session {
         loop {
             if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
                 self.turns = None;
-                self.notes.push(Note::MovedLate { error: error.to_string() });
+                self.notes.push(HurryNote::MovedLate { error: error.to_string() }.into());
             }
             let now_ns = now_ns();
             let next = self.look(now_ns, tell)?;
@@ -195,7 +197,7 @@ impl Session {
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
-        let failing = Note::of_failing_audit(log.path(), &log.state());
+        let failing = LogNote::of_failing_audit(log.path(), &log.state()).map(Note::from);
         self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
     }
 
@@ -217,7 +219,7 @@ impl Session {
     fn must_be_there(&mut self, pids: &BTreeSet<u32>) {
         if matches!(self.settings.service, Target::Pid(_)) && pids.is_empty() {
             self.is_over = true;
-            self.notes.push(Note::MappedEnded { target: self.settings.service.clone() });
+            self.notes.push(HurryNote::MappedEnded { target: self.settings.service.clone() }.into());
         }
     }
 
@@ -250,8 +252,8 @@ impl Session {
         heard?;
         if let Some(log) = &mut self.log {
             let state = log.end();
-            self.notes.retain(|note| !note.is_of_audit());
-            self.notes.extend(Note::of_audit(log.path(), &state));
+            self.notes.retain(|note| !note.is(LogNote::is_of_audit));
+            self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();

@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 
 use super::batch::BatchClass;
 use super::decider::Evictor;
-use sidelane_diagnostics::note::Note;
+use crate::note::LaneNote;
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
@@ -192,12 +192,12 @@ impl Cage {
     }
 
     /// What this machine lacks for a full cage.
-    pub fn missing(&self) -> Vec<Note> {
+    pub fn missing(&self) -> Vec<LaneNote> {
         let lacks = [
-            (self.freezer.is_none(), Note::NoFreezer),
-            (self.cpuset.is_none(), Note::NoCpuset),
-            (self.adopted && self.freezer.is_none(), Note::NoGroupsForAdopted),
-            (!self.adopted && self.leaves.is_empty(), Note::NoGroupsForCommand),
+            (self.freezer.is_none(), LaneNote::NoFreezer),
+            (self.cpuset.is_none(), LaneNote::NoCpuset),
+            (self.adopted && self.freezer.is_none(), LaneNote::NoGroupsForAdopted),
+            (!self.adopted && self.leaves.is_empty(), LaneNote::NoGroupsForCommand),
         ];
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }

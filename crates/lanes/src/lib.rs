@@ -51,6 +51,7 @@ pub mod holder;
 mod lateness;
 pub mod log;
 mod look;
+pub mod note;
 pub mod plan;
 pub mod promise;
 pub mod refusal;

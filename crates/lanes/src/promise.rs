@@ -17,7 +17,7 @@ pub struct Circumstances {
     pub gate: Gate,
     /// Whether this process was stopped, so that no holder ran.
     pub was_stopped: bool,
-    /// Note of that time that explains overlap best; see [`Note::explaining`].
+    /// Note of that time that explains overlap best; see [`LaneNote::explaining`](crate::note::LaneNote::explaining).
     pub note: Option<Note>,
 }
 
@@ -150,6 +150,7 @@ mod tests {
     use sidelane_report::Verdict;
 
     use super::*;
+    use crate::note::LaneNote;
 
     const MS: u64 = 1_000_000;
 
@@ -167,14 +168,14 @@ mod tests {
         let wanted = "promise broken: batch ran beside port:7000 for 55.0 % of its time (2.75 s of 5.00 s; bound 1.0 \
                       %): batch stayed for 5.5 ms of each turn of the service on average; check";
         assert!(unknown.starts_with(wanted), "{unknown}");
-        let note = Some(Note::Leaks { times: 7 });
+        let note = Some(LaneNote::Leaks { times: 7 }.into());
         let leaks = promise(stays(), Some(500), Circumstances { note, ..Circumstances::default() }).to_string();
         assert!(leaks.contains("bound 0.05 %): the kernel let batch run 7 times in a lane that was held;"), "{leaks}");
     }
 
     #[test]
     fn a_cause_that_is_surer_goes_first() {
-        let note = Some(Note::Leaks { times: 1 });
+        let note = Some(Note::from(LaneNote::Leaks { times: 1 }));
         let all = |gate| Circumstances { gate, was_stopped: true, note: note.clone() };
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         let why = |overlap, circumstances| promise(overlap, None, circumstances).why;
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(why(redis, all(Gate::Holder)), Why::ShortTurns { turn_ns: 24_474 });
         assert_eq!(why(stays(), all(Gate::Holder)), Why::Stopped);
         let noted = Circumstances { was_stopped: false, ..all(Gate::Holder) };
-        assert_eq!(why(stays(), noted), Why::Noted(Note::Leaks { times: 1 }));
+        assert_eq!(why(stays(), noted), Why::Noted(LaneNote::Leaks { times: 1 }.into()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
 use super::terms::{FinalTerms, ObjectiveOutcome};
 use crate::gate::Gate;
+use crate::note::LaneNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::clock::process_cpu_ns;
@@ -518,7 +519,7 @@ fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
     let circumstances = || Circumstances {
         gate: outcome.gate.clone(),
         was_stopped: outcome.was_stopped,
-        note: Note::explaining(&outcome.notes).cloned(),
+        note: LaneNote::explaining(&outcome.notes).cloned(),
     };
     let judge = |service: &ServiceOutcome| {
         let overlap = outcome.books.overlap(&service.lanes);

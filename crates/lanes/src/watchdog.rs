@@ -24,7 +24,7 @@ use sidelane_tracker::tracker::LaneMemory;
 
 use super::cage::Cage;
 use super::decider::timespec;
-use sidelane_diagnostics::note::Note;
+use crate::note::LaneNote;
 use sidelane_rollback::own_threads::{Fixed, this_tid};
 
 /// Findings that are kept until the session takes them. It takes them ten times a second.
@@ -51,15 +51,15 @@ pub struct Finding {
 
 impl Finding {
     /// The note of the step, if there is anything to say.
-    pub fn note(&self) -> Option<Note> {
+    pub fn note(&self) -> Option<LaneNote> {
         let (thread, class, lane) = (self.thread.clone(), self.class.clone(), self.lane);
         if let Some(error) = self.error.clone() {
-            return Some(Note::BatchNotStopped { thread, error });
+            return Some(LaneNote::BatchNotStopped { thread, error });
         }
         match self.step {
-            Step::Demote => Some(Note::BatchOutranked { thread, class }),
-            Step::PutBack => Some(Note::BatchStayed { thread, lane }),
-            Step::Stop => Some(Note::BatchStopped { thread, class }),
+            Step::Demote => Some(LaneNote::BatchOutranked { thread, class }),
+            Step::PutBack => Some(LaneNote::BatchStayed { thread, lane }),
+            Step::Stop => Some(LaneNote::BatchStopped { thread, class }),
             Step::Wait | Step::GoOn => None,
         }
     }

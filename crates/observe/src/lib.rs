@@ -29,6 +29,7 @@ pub mod finding;
 pub mod handover;
 pub mod list;
 pub mod log;
+pub mod note;
 pub mod observed;
 pub mod observer;
 pub mod period;

@@ -11,6 +11,7 @@ use super::period::Period;
 use super::place::Places;
 use super::turns::Turns;
 use super::wanted::Wanted;
+use crate::note::ObserveNote;
 use sidelane_channels::{Channel, Meaning};
 use sidelane_diagnostics::note::Note;
 use sidelane_host::tsc::Clock;
@@ -77,12 +78,14 @@ pub enum Ended {
 
 impl Ended {
     /// As results have it, if it is not what was asked for.
-    pub fn note(&self) -> Option<Note> {
+    pub fn note(&self) -> Option<ObserveNote> {
         match self {
             Ended::Whole | Ended::Interrupted => None,
-            Ended::TargetGone => Some(Note::TargetEnded),
-            Ended::LaneGone { lane } => Some(Note::LaneOffline { cpu: *lane }),
-            Ended::ChannelGone { signal, why } => Some(Note::SignalGone { signal: signal.clone(), why: why.clone() }),
+            Ended::TargetGone => Some(ObserveNote::TargetEnded),
+            Ended::LaneGone { lane } => Some(ObserveNote::LaneOffline { cpu: *lane }),
+            Ended::ChannelGone { signal, why } => {
+                Some(ObserveNote::SignalGone { signal: signal.clone(), why: why.clone() })
+            }
         }
     }
 }

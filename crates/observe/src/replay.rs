@@ -12,6 +12,7 @@ use super::period::Period;
 use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
 use super::wanted::{lane_tag, rates_of};
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 
 /// The wanted part of a log.
@@ -49,7 +50,8 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     });
     ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
     let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
-    let logged = Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned() };
+    let logged =
+        Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned().map(Note::from) };
     let signals = head.signals.iter().map(|signal| signal.name.clone()).collect();
     Ok(Observed {
         target: head.title.clone(),
@@ -66,7 +68,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
         ended: Ended::Whole,
         exit: None,
         clock: head.clock(),
-        notes: vec![Note::Replayed { log: path.display().to_string() }],
+        notes: vec![LogNote::Replayed { log: path.display().to_string() }.into()],
     })
 }
 

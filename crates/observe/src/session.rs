@@ -19,6 +19,7 @@ use super::period::{Pace, Period};
 use super::place::{Places, Wishes, choose};
 use super::subject::Subject;
 use super::wanted::{Wanted, need_lane, need_same_core, usual};
+use crate::note::ObserveNote;
 use crate::show::view::Live;
 use sidelane_channels::perf::check_period;
 use sidelane_channels::signal::Signal;
@@ -74,7 +75,8 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
     let progress = progress(options, &wanted, &mut subject, &places)?;
-    let notes = [left_out, notes(&wanted, &places, &subject)].concat();
+    let left_out = left_out.into_iter().map(Note::from);
+    let notes: Vec<Note> = left_out.chain(notes(&wanted, &places, &subject)).collect();
     let names = Names::of(&wanted);
     let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
@@ -123,7 +125,7 @@ struct Stage {
     signals: Vec<Signal>,
     places: Places,
     /// Usual signals that are left out.
-    notes: Vec<Note>,
+    notes: Vec<ObserveNote>,
 }
 
 /// Finds or starts the target, the signals and the lanes.
@@ -170,7 +172,7 @@ fn wishes(options: &ObserveOptions, signals: &[Signal]) -> Wishes {
 }
 
 /// The signals that were asked for, or the usual ones.
-fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<Signal>, Vec<Note>)> {
+fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
         [] => usual(subject, options.cpu),
         asked => Ok((asked.to_vec(), Vec::new())),
@@ -198,12 +200,12 @@ fn progress(
 
 fn notes(wanted: &Wanted, places: &Places, subject: &Subject) -> Vec<Note> {
     let channels = wanted.counters.iter().chain(&wanted.tags);
-    let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).collect();
+    let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).map(Note::from).collect();
     if subject.cpus().contains(places.observer) {
-        notes.push(Note::TargetOnObserversLane { cpu: places.observer });
+        notes.push(ObserveNote::TargetOnObserversLane { cpu: places.observer }.into());
     }
     if !is_invariant() {
-        notes.push(Note::ClockUncertain);
+        notes.push(ObserveNote::ClockUncertain.into());
     }
     notes
 }

@@ -11,12 +11,12 @@ use super::dte::Dte;
 use super::place::Places;
 use super::sample::{Layout, SIGNALS_MAX};
 use super::subject::Subject;
+use crate::note::ObserveNote;
 use sidelane_channels::app::Emitted;
 use sidelane_channels::lane::{LANE, LaneTracking};
 use sidelane_channels::perf::Vantage;
 use sidelane_channels::signal::{Kind, Signal, Source};
 use sidelane_channels::{Channel, file, hsperf, memory, perf};
-use sidelane_diagnostics::note::Note;
 use sidelane_host::ports::listeners;
 use sidelane_requests::can_track;
 
@@ -48,8 +48,8 @@ pub fn need_same_core(signals: &[Signal]) -> bool {
 
 /// The signals of an observation for which none was named: the lane, its requests, and a JVM's counters, as far as the
 /// target has them; `subject` is a target that runs already. What is left out is noted.
-pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<Note>)> {
-    let left_out = |signal: &'static str, why: String| vec![Note::UsualLeftOut { signal, why }];
+pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+    let left_out = |signal: &'static str, why: String| vec![ObserveNote::UsualLeftOut { signal, why }];
     let Some(subject) = subject else {
         let why = "they are looked for in programs that run already".to_owned();
         return Ok((vec!["lane".parse()?], left_out("request and jvm", why)));

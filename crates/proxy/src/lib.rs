@@ -52,6 +52,7 @@ pub mod config;
 pub mod desk;
 pub mod edge;
 pub mod http;
+pub mod note;
 pub mod page;
 pub mod resp;
 pub mod run;

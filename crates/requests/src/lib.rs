@@ -31,6 +31,7 @@ pub mod emitted;
 pub mod emitted_words;
 mod ledger;
 mod log;
+mod note;
 pub mod objective;
 mod recent;
 mod records;
@@ -43,6 +44,7 @@ pub mod watch;
 mod window;
 
 pub use emit_file::EmitFile;
+pub use note::RequestNote;
 pub use records::{Request, SETTLE_NS};
 pub use source::{RequestSource, Source};
 pub use summary::Summary;

@@ -1,6 +1,7 @@
 //! What a service owes its clients, as the user writes it: `p99=100ms`.
 
-use sidelane_diagnostics::note::Slo;
+use std::time::Duration;
+
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 
@@ -24,7 +25,7 @@ pub fn parse_objective(text: &str) -> Result<Objective, String> {
 
 /// As [`parse_objective`] reads it.
 pub fn written(objective: Objective) -> String {
-    Slo(objective).to_string()
+    format!("p{}={:?}", objective.percentile, Duration::from_nanos(objective.limit_ns))
 }
 
 #[cfg(test)]

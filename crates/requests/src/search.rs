@@ -11,7 +11,7 @@ use sidelane_host::ports::{Listener, Listening, Sockets};
 
 use super::emit_file::EmitFile;
 use super::tracked::unseen;
-use sidelane_diagnostics::note::Note;
+use crate::note::RequestNote;
 
 /// A look at a service is followed by so many times its length without one: at most 5 % of a CPU.
 const PAUSE_TIMES: u32 = 20;
@@ -55,7 +55,7 @@ pub struct Answer {
     /// The files of processes that emit, and were not known.
     pub emitting: Vec<(u32, EmitFile)>,
     /// Where else it may take requests, if it is seen at sockets.
-    pub elsewhere: Option<Note>,
+    pub elsewhere: Option<RequestNote>,
 }
 
 /// What was looked at of a service.

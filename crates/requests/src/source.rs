@@ -7,7 +7,7 @@ use super::emitted::Emitters;
 use super::records::Request;
 use super::tracked::{RequestError, Requests};
 use super::window::Window;
-use sidelane_diagnostics::note::Note;
+use crate::note::RequestNote;
 
 /// Where the requests were learned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub enum Source {
 
 impl Source {
     /// What its counts cannot be read without.
-    pub fn note(self) -> Option<Note> {
-        (self == Self::Sockets).then_some(Note::CountedAtSockets)
+    pub fn note(self) -> Option<RequestNote> {
+        (self == Self::Sockets).then_some(RequestNote::CountedAtSockets)
     }
 }
 

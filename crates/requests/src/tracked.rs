@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::records::{Request, Settling};
 use super::window::Window;
-use sidelane_diagnostics::note::Note;
+use crate::note::RequestNote;
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::{Listener, listeners, other_sockets};
 use sidelane_timeline::ending::Ending;
@@ -241,13 +241,13 @@ impl Requests {
 }
 
 /// What is not seen of a service whose TCP sockets are looked at, if it may take requests elsewhere.
-pub fn unseen(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<Note> {
+pub fn unseen(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<RequestNote> {
     /// More of them make no clearer what to do.
     const NAMED: usize = 3;
     let sockets: Vec<String> = other_sockets(pids, port).iter().map(ToString::to_string).collect();
     let more = if sockets.len() > NAMED { " and others" } else { "" };
     let named = sockets[..sockets.len().min(NAMED)].join(", ") + more;
-    (!sockets.is_empty()).then(|| Note::OtherSockets { service: service.to_owned(), sockets: named })
+    (!sockets.is_empty()).then(|| RequestNote::OtherSockets { service: service.to_owned(), sockets: named })
 }
 
 fn open_ring(memory: &RequestMemory, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {

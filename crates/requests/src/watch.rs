@@ -14,6 +14,8 @@ use super::source::RequestSource;
 use super::summary::Summary;
 use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
 use super::window::Window;
+use crate::note::RequestNote;
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
@@ -70,14 +72,9 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
     let unseen = watched.unseen(&options.target);
-    let notes = log
-        .end()?
-        .into_iter()
-        .chain(window.notes())
-        .chain(source.note())
-        .chain(unseen)
-        .chain(own_threads::notes())
-        .collect();
+    let log = log.end()?.map(Note::from);
+    let of_requests = window.notes().chain(source.note()).chain(unseen).map(Note::from);
+    let notes = log.into_iter().chain(of_requests).chain(own_threads::notes()).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
@@ -129,7 +126,7 @@ impl Watched {
     }
 
     /// Where else the service may take requests, if its sockets are looked at.
-    fn unseen(&self, target: &Target) -> Option<Note> {
+    fn unseen(&self, target: &Target) -> Option<RequestNote> {
         let tracking = self.tracking.as_ref()?;
         unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
@@ -167,12 +164,12 @@ impl Log {
     }
 
     /// What went wrong.
-    fn end(mut self) -> Result<Option<Note>> {
+    fn end(mut self) -> Result<Option<LogNote>> {
         let Some((mut file, path)) = self.file.take() else { return Ok(None) };
         let problem = self.problem.take().or_else(|| file.flush().err());
         Ok(problem.map(|error| {
             let (log, error) = (path.display().to_string(), error.to_string());
-            Note::RequestLogCut { log, error }
+            LogNote::RequestLogCut { log, error }
         }))
     }
 }

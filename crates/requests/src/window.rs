@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::records::Request;
-use sidelane_diagnostics::note::Note;
+use crate::note::RequestNote;
 use sidelane_timeline::ending::Ending;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::requests::Counts;
@@ -95,7 +95,7 @@ impl Window {
     }
 
     /// What of it cannot be what the service would call its requests, where that is enough to be said.
-    pub fn notes(&self) -> impl Iterator<Item = Note> + use<> {
+    pub fn notes(&self) -> impl Iterator<Item = RequestNote> + use<> {
         notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
     }
 
@@ -113,12 +113,12 @@ impl Window {
 
 /// What of so many requests, for which the kernel program counted this, cannot be what the service would call its
 /// requests, where that is enough to be said. Responses to so many of them went on as streams do.
-pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = Note> + use<> {
-    let joined = share(counts.joined, requests).map(|percent| Note::RequestsJoined { percent });
-    let streams = share(streams, requests).map(|percent| Note::AnswersStream { percent });
+pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = RequestNote> + use<> {
+    let joined = share(counts.joined, requests).map(|percent| RequestNote::RequestsJoined { percent });
+    let streams = share(streams, requests).map(|percent| RequestNote::AnswersStream { percent });
     let connections = counts.began;
     let settling = share(HANDSHAKE_REQUESTS * connections, requests);
-    let settling = settling.map(|percent| Note::HandshakesPossible { connections, percent });
+    let settling = settling.map(|percent| RequestNote::HandshakesPossible { connections, percent });
     joined.into_iter().chain(streams).chain(settling)
 }
 
@@ -140,15 +140,15 @@ mod tests {
         window.counts.joined = 2;
         assert_eq!(window.notes().next(), None);
         window.counts.joined = 3;
-        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::RequestsJoined { percent: 2 }]);
+        assert_eq!(window.notes().collect::<Vec<_>>(), [RequestNote::RequestsJoined { percent: 2 }]);
         window.counts = Counts { began: 2, ..Counts::default() };
-        let note = Note::HandshakesPossible { connections: 2, percent: 2 };
+        let note = RequestNote::HandshakesPossible { connections: 2, percent: 2 };
         assert_eq!(window.notes().collect::<Vec<_>>(), [note]);
         window.counts.began = 1;
         let (answered_ns, finished_ns) = (10, 11 + super::super::SETTLE_NS);
         let stream = Request { answered_ns, finished_ns, sends: 2, ..Request::default() };
         (0..50).for_each(|_| window.add(&stream));
-        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::AnswersStream { percent: 20 }]);
+        assert_eq!(window.notes().collect::<Vec<_>>(), [RequestNote::AnswersStream { percent: 20 }]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod clip;
 pub mod flight;
 mod kept;
 pub mod log;
+mod note;
 mod objects;
 pub mod options;
 pub mod pauses;

@@ -8,6 +8,7 @@ use super::bound::Bound;
 use super::log::{LogEnd, LogReader};
 use super::study::{Ended, Study};
 use super::told::Told;
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 
 /// The wanted part of a log.
@@ -44,7 +45,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Told> {
     let whole = LogEnd { wall_s: (last_ns - head.begin_ns) as f64 / 1e9, ..LogEnd::default() };
     let mut end = log.end().cloned().unwrap_or(whole);
     end.wall_s = options.to_s.map_or(end.wall_s, |to_s| end.wall_s.min(to_s)) - options.from_s;
-    let read_again = Note::Replayed { log: path.display().to_string() };
-    let notes = log.problem().cloned().into_iter().chain([read_again]).collect();
+    let read_again = LogNote::Replayed { log: path.display().to_string() };
+    let notes = log.problem().cloned().into_iter().chain([read_again]).map(Note::from).collect();
     Ok(study.end(Ended { service: head.service, end, names: log.names().clone(), notes }))
 }

@@ -12,7 +12,7 @@ use object::read::elf::ElfFile64;
 use sidelane_host::procfs::{command_name, text_of, threads};
 use sidelane_timeline::record::{Kind, Record, Task, Tasks};
 
-use sidelane_diagnostics::note::Note;
+use crate::note::TraceNote;
 
 /// A runtime with tasks of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,10 +145,10 @@ impl Runtimes {
     }
 
     /// What cannot be told of each.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
+    pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         self.names.iter().map(|(runtime, program)| {
             let (runtime, tasks) = runtime.words();
-            Note::TasksUnseen { program: program.clone(), runtime, tasks }
+            TraceNote::TasksUnseen { program: program.clone(), runtime, tasks }
         })
     }
 }

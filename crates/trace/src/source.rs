@@ -15,8 +15,10 @@ use super::objects::Sightings;
 use super::pauses::Pauses;
 use super::runtimes::Runtimes;
 use super::words::Names;
+use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
+use sidelane_requests::RequestNote;
 use sidelane_requests::{notes_of, unseen};
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::Patient;
@@ -42,7 +44,7 @@ pub struct Source {
     /// Why the service could not be looked after any more.
     lost_sight: Option<String>,
     /// Sockets of the service that are not looked at.
-    unseen: Option<Note>,
+    unseen: Option<RequestNote>,
 }
 
 impl Source {
@@ -93,11 +95,12 @@ impl Source {
 
     /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
     pub fn notes(&self) -> Vec<Note> {
-        let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
+        let lost_sight = self.lost_sight.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
         let requests = notes_of(&counts, counts.finished, 0);
-        let unseen = self.runtimes.notes().chain(self.unseen.clone());
-        self.pauses.notes().chain(lost_sight).chain(requests).chain(unseen).collect()
+        let unseen = self.unseen.clone().map(Note::from);
+        let own = self.pauses.notes().chain(lost_sight).map(Note::from);
+        own.chain(requests.map(Note::from)).chain(self.runtimes.notes().map(Note::from)).chain(unseen).collect()
     }
 
     /// Waits until records should be fetched; false if the trace is to end.

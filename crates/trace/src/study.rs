@@ -15,6 +15,7 @@ use super::recent::Recent;
 use super::told::{Counts, Cut, Told};
 use super::words::Names;
 use sidelane_diagnostics::note::Note;
+use sidelane_requests::RequestNote;
 use sidelane_requests::{Times, notes_of};
 
 /// For so long records are at hand for the clip of a request: a timeline comes when it is known that nothing of it is
@@ -126,7 +127,7 @@ impl Study {
         let counts = self.counts(&ended.end);
         let streams = self.streams();
         let Ended { service, end, names, mut notes } = ended;
-        notes.extend(streams);
+        notes.extend(streams.map(Note::from));
         Told {
             service,
             bound: self.bound,
@@ -145,7 +146,7 @@ impl Study {
     }
 
     /// What is said of responses that are streams.
-    fn streams(&self) -> impl Iterator<Item = Note> + use<> {
+    fn streams(&self) -> impl Iterator<Item = RequestNote> + use<> {
         let known = self.builder.counts();
         notes_of(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
     }

@@ -12,6 +12,7 @@ use super::progress::Progress;
 use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
+use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
@@ -49,6 +50,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let names = source.names();
     let notes = log
         .and_then(|log| log.end(&names, &end))
+        .map(Note::from)
         .into_iter()
         .chain(source.notes())
         .chain(own_threads::notes())

@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::request_cost;
 use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -137,7 +137,7 @@ impl Bench {
 
     fn real(&self, kind: Real, result: &mut ResultFile) -> Result<()> {
         if !kind.is_installed() {
-            result.notes.push(Note::NotInstalled { program: kind.program() }.to_string());
+            result.notes.push(LabNote::NotInstalled { program: kind.program() }.to_string());
             return Ok(());
         }
         let name = kind.program();

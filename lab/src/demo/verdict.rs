@@ -9,6 +9,7 @@ use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Sibling;
 use crate::experiment::stage::Stage;
+use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::median::median;
@@ -103,20 +104,20 @@ fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
     let most = |figure: fn(&Run) -> f64| runs.iter().map(figure).fold(0.0, f64::max).round() as u64;
     let mut notes = BTreeSet::new();
     if lanes.kind == PairKind::Declared {
-        notes.insert(Note::DeclaredPair);
+        notes.insert(LabNote::DeclaredPair.into());
     }
-    notes.extend(stage.sibling.as_ref().map(Sibling::note));
+    notes.extend(stage.sibling.as_ref().map(Sibling::note).map(Note::from));
     if stage.place.client_on_batch_lane() {
         let percent = most(|run| run.figures.latencies.cpu_percent);
-        notes.insert(Note::ClientOnBatchLane { service: SERVICE, percent });
+        notes.insert(LabNote::ClientOnBatchLane { service: SERVICE, percent }.into());
     }
     if stage.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
-        notes.insert(Note::SocketsUnseen);
+        notes.insert(LabNote::SocketsUnseen.into());
     }
     notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
     let lag_us = most(|run| run.figures.latencies.send_lag_p99_us);
     if lag_us > SEND_LAG_LIMIT_US {
-        notes.insert(Note::ClientLate { service: SERVICE, lag_us });
+        notes.insert(LabNote::ClientLate { service: SERVICE, lag_us }.into());
     }
     notes
 }

@@ -13,7 +13,7 @@ use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
 use super::load::{Load, Rhythm};
 use super::run::{SUPERVISE_EVERY, Task};
 use super::setting::Setting;
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_lanes::session::Session;
 use sidelane_lanes::terms::Learned;
 
@@ -36,7 +36,7 @@ const PIECE: Duration = Duration::from_secs(2);
 const SEED: u64 = 1_000_000;
 
 /// Load until the terms of `session` are learned, if its policy learns any. Returns a note if they were not.
-pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<Note>> {
+pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
     let Some(lending) = setting.beside.and_then(|terms| terms.hold).filter(is_learning) else { return Ok(None) };
     let Experience { taken_over, learning } = task.experience;
     taken_over.iter().for_each(|learned| session.take_over(learned));
@@ -70,14 +70,14 @@ fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
     }
 }
 
-fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> Note {
+fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> LabNote {
     let (setting, load_s) = (setting.title, learning.as_secs());
     let percent = |part: f64| (100.0 * part).round() as i64;
     match learned.and_then(|learned| learned.harm()) {
         Some(HarmEstimate { mean, error }) => {
-            Note::TermsVague { setting, load_s, harm: percent(mean), error: percent(2.0 * error) }
+            LabNote::TermsVague { setting, load_s, harm: percent(mean), error: percent(2.0 * error) }
         }
-        None => Note::TermsUnknown { setting, load_s },
+        None => LabNote::TermsUnknown { setting, load_s },
     }
 }
 
@@ -101,6 +101,6 @@ mod tests {
     fn a_session_that_knows_nothing_is_noted() {
         let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
         let note = unlearned(&setting, Duration::from_secs(30), None);
-        assert_eq!(note, Note::TermsUnknown { setting: "dynamic refresh", load_s: 30 });
+        assert_eq!(note, LabNote::TermsUnknown { setting: "dynamic refresh", load_s: 30 });
     }
 }

@@ -152,7 +152,7 @@ fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &P
     let lc_utilisation = watch.utilisation()?;
     let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
-    let (learned, notes) = (session.learned(), unlearned.into_iter().collect());
+    let (learned, notes) = (session.learned(), unlearned.into_iter().map(Note::from).collect());
     let beside = BesideFigures { books, batch_work_ratio, timeline, learned, notes };
     let at_socket = task.stage.at_socket(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })

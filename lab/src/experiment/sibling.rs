@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use tempfile::TempPath;
 
 use super::place::Place;
+use crate::note::LabNote;
 use crate::programs::{Lab, Service};
-use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::PairKind;
 
 /// How much batch slows the service, and the service batch, unless something else is asked for. Elfen's
@@ -166,13 +166,13 @@ impl Sibling {
     }
 
     /// What it means for the results.
-    pub fn note(&self) -> Note {
+    pub fn note(&self) -> LabNote {
         let service_loss = self.slowdown.service_loss_percent().round() as u64;
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
         match self.carrier {
-            Carrier::Thief => Note::EmulatedSiblingByThief { service_loss, batch_loss },
-            _ if self.preload.is_some() => Note::EmulatedSiblingInside { service_loss, batch_loss },
-            Carrier::None | Carrier::BuiltIn => Note::EmulatedSibling { service_loss, batch_loss },
+            Carrier::Thief => LabNote::EmulatedSiblingByThief { service_loss, batch_loss },
+            _ if self.preload.is_some() => LabNote::EmulatedSiblingInside { service_loss, batch_loss },
+            Carrier::None | Carrier::BuiltIn => LabNote::EmulatedSibling { service_loss, batch_loss },
         }
     }
 
@@ -206,7 +206,7 @@ pub struct Emulated {
     /// See [`Sibling::explanation`].
     pub explanation: String,
     /// See [`Sibling::note`].
-    pub note: Note,
+    pub note: LabNote,
 }
 
 impl Emulated {

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::sibling::Carrier;
+use crate::note::LabNote;
 use crate::programs::{Lab, Service};
-use sidelane_diagnostics::note::Note;
 
 /// A CPU that is slow for as long as this lives.
 pub struct SlowCpu {
@@ -56,11 +56,11 @@ impl SlowCpu {
     }
 
     /// What it means for the results.
-    pub fn note(&self) -> Note {
+    pub fn note(&self) -> LabNote {
         let (cpu, loss) = (self.cpu, (100.0 * (1.0 - self.speed)).round() as u64);
         match self.carrier {
-            Carrier::Thief => Note::EmulatedLittleCoreByThief { cpu, loss },
-            Carrier::None | Carrier::BuiltIn => Note::EmulatedLittleCore { cpu, loss },
+            Carrier::Thief => LabNote::EmulatedLittleCoreByThief { cpu, loss },
+            Carrier::None | Carrier::BuiltIn => LabNote::EmulatedLittleCore { cpu, loss },
         }
     }
 }

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::reader::Reader;
 use super::roles::parse_cpus;
 use super::{BigCores, Config, HurryRule, ServiceRule};
-use sidelane_diagnostics::note::Note;
+use crate::note::AgentNote;
 use sidelane_hurry::{Sizes, tuned};
 
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
@@ -114,13 +114,13 @@ impl HurryRule {
     ///
     /// # Errors
     /// A note, if there are none.
-    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<Sizes, Note> {
+    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<Sizes, AgentNote> {
         let found = match self.cores.clone() {
             BigCores::Given(big, little) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),
             BigCores::Found => Cores::find(Path::new("/sys")),
-            BigCores::Siblings => return Sizes::of_siblings(lanes).map_err(|_| Note::NoSiblings),
+            BigCores::Siblings => return Sizes::of_siblings(lanes).map_err(|_| AgentNote::NoSiblings),
         };
-        found.map(Sizes::Cores).map_err(|error| Note::NoBigCores {
+        found.map(Sizes::Cores).map_err(|error| AgentNote::NoBigCores {
             why: match error {
                 CoresError::AllEqual(equal) => format!("all cores are equal ({})", equal.looked_at),
                 other => other.to_string(),

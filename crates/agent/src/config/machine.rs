@@ -11,8 +11,8 @@ use sidelane_policy::holmes::HolmesConfig;
 use thiserror::Error;
 
 use super::{BigCores, Config, Kind, Metric, MetricSource, Reserved};
+use crate::note::AgentNote;
 use sidelane_diagnostics::machine::has_pmu;
-use sidelane_diagnostics::note::Note;
 use sidelane_hurry::Sizes;
 use sidelane_rollback::cpu_mask::{mask, set};
 
@@ -100,7 +100,7 @@ pub struct OnMachine {
     /// Which cores are big, if threads are to be moved to them and there are any.
     pub sizes: Option<Sizes>,
     /// What of that is not as the paper has it, or not there.
-    pub notes: Vec<Note>,
+    pub notes: Vec<AgentNote>,
 }
 
 impl Config {
@@ -180,17 +180,17 @@ impl Config {
     }
 
     /// Where interference, or its threshold, is not the paper's and nobody asked for that.
-    fn notes(&self, told: &Told, counters: Counters) -> Vec<Note> {
+    fn notes(&self, told: &Told, counters: Counters) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let e = || HolmesConfig::default().threshold.to_string();
         let note = match (told, &self.metric.formula, counters.row) {
-            (Told::Harm, ..) if self.metric.source == MetricSource::Auto => Some(Note::HarmForCounters),
+            (Told::Harm, ..) if self.metric.source == MetricSource::Auto => Some(AgentNote::HarmForCounters),
             (Told::Counters(_), ..) if holmes.e.is_some() => None,
             (Told::Counters(_), Some(formula), _) => {
-                Some(Note::ThresholdOfGivenEvents { e: e(), formula: formula.clone() })
+                Some(AgentNote::ThresholdOfGivenEvents { e: e(), formula: formula.clone() })
             }
             (Told::Counters(_), None, Some(row)) if !row.exact => {
-                Some(Note::ThresholdOfNearestEvents { e: e(), processors: row.processors })
+                Some(AgentNote::ThresholdOfNearestEvents { e: e(), processors: row.processors })
             }
             _ => None,
         };
@@ -225,7 +225,7 @@ impl Config {
 
 impl OnMachine {
     /// The same with the cores that were found, or what is said instead.
-    fn with(mut self, sizes: Option<Result<Sizes, Note>>) -> Self {
+    fn with(mut self, sizes: Option<Result<Sizes, AgentNote>>) -> Self {
         match sizes.transpose() {
             Ok(sizes) => self.sizes = sizes,
             Err(note) => self.notes.push(note),
@@ -361,16 +361,19 @@ mod tests {
     fn a_threshold_that_is_not_the_metrics_own_is_noted() {
         let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
         let near = |policy: &str| with(policy, Counters { are_there: true, row: Some(zen) }).unwrap().notes;
-        let note = Note::ThresholdOfNearestEvents { e: "40".to_owned(), processors: "Zen 3" };
+        let note = AgentNote::ThresholdOfNearestEvents { e: "40".to_owned(), processors: "Zen 3" };
         assert_eq!(near(""), [note]);
         assert_eq!(near("e = 7"), []);
         assert_eq!(near("kind = \"perfiso\""), []);
         assert_eq!(counting("").unwrap().notes, [], "the paper's own events");
         let formula = "page-faults / context-switches".to_owned();
         let given = format!("[metric]\nformula = \"{formula}\"");
-        assert_eq!(counting(&given).unwrap().notes, [Note::ThresholdOfGivenEvents { e: "40".to_owned(), formula }]);
+        assert_eq!(
+            counting(&given).unwrap().notes,
+            [AgentNote::ThresholdOfGivenEvents { e: "40".to_owned(), formula }]
+        );
         assert_eq!(counting(&format!("e = 7\n{given}")).unwrap().notes, []);
-        assert_eq!(on("").unwrap().notes, [Note::HarmForCounters]);
+        assert_eq!(on("").unwrap().notes, [AgentNote::HarmForCounters]);
         assert_eq!(on("[metric]\nsource = \"harm\"").unwrap().notes, [], "it was asked for");
     }
 

@@ -9,6 +9,7 @@ use sidelane_report::terminal::print;
 use super::Agent;
 use crate::choice::goes_by_interference;
 use crate::log::{CpuLine, Seen, in_words, name_of, sentence};
+use crate::note::AgentNote;
 use crate::tracked::Given;
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_diagnostics::note::Note;
@@ -73,9 +74,14 @@ impl Agent {
             self.times.look_ns = 0;
             let online = mask(&self.online);
             let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
-            self.diary.notes.retain(|note, _| !note.is_of_bounds(&name));
+            let is_of_bounds =
+                |note: &AgentNote| matches!(note, AgentNote::BoundsNarrowed { container, .. } if *container == name);
+            self.diary.notes.retain(|note, _| !note.is(is_of_bounds));
             if is_narrower {
-                self.note_about(&name, Note::BoundsNarrowed { container: name.clone(), cpus: allowed.to_string() });
+                self.note_about(
+                    &name,
+                    AgentNote::BoundsNarrowed { container: name.clone(), cpus: allowed.to_string() },
+                );
             }
         }
     }
@@ -92,7 +98,7 @@ impl Agent {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             contained.can_pause = can_pause;
             let name = contained.container.name.clone();
-            let note = Note::NoPause { container: name.clone() };
+            let note = Note::from(AgentNote::NoPause { container: name.clone() });
             self.times.look_ns = 0;
             match can_pause {
                 true => drop(self.diary.notes.remove(&note)),
@@ -108,7 +114,7 @@ impl Agent {
         let name = name_of(action, &self.tracked);
         match (action, error.downcast_ref::<ClaimError>()) {
             (Action::Place { .. }, Some(why)) => {
-                self.note(Note::NotPlaced { service: name.to_string(), why: why.to_string() })
+                self.note(AgentNote::NotPlaced { service: name.to_string(), why: why.to_string() })
             }
             _ => self.failed_with(&name, error.context(format!("cannot {}", sentence(action, &name)))),
         }

@@ -12,9 +12,9 @@ use crate::act::TakeError;
 use crate::choice::moves_containers;
 use crate::config::Kind;
 use crate::discover::{Birthplace, Container, ContainerId};
+use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
 use crate::tracked::Given;
-use sidelane_diagnostics::note::Note;
 use sidelane_rollback::cpu_mask::mask;
 
 impl Agent {
@@ -124,7 +124,7 @@ impl Agent {
         let container = &waiting.what;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
         if is_late && !self.is_noted(&container.name) && !processes_in(&container.id).is_empty() {
-            self.note_about(&container.name, Note::Incomplete { container: container.name.clone() });
+            self.note_about(&container.name, AgentNote::Incomplete { container: container.name.clone() });
         }
     }
 
@@ -133,14 +133,14 @@ impl Agent {
         let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
         let Some(hands) = self.hands.as_mut().filter(|_| births != self.births) else { return };
         let failed = hands.keep_births(&births.places, births.cpus.as_ref());
-        self.diary.notes.retain(|note, _| !matches!(note, Note::NotBornConfined { .. }));
+        self.diary.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::NotBornConfined { .. })));
         self.gaps.unconfined = failed.iter().map(|(group, _)| group.clone()).collect();
         if births.cpus.is_some() {
-            let notes = failed.into_iter().map(|(group, why)| Note::NotBornConfined { group, why });
+            let notes = failed.into_iter().map(|(group, why)| AgentNote::NotBornConfined { group, why });
             notes.for_each(|note| self.note(note));
             let spared = births.places.iter().filter(|place| !place.spared.is_empty());
             let why = |place: &Birthplace| format!("pods that are no batch are in it, as {}", place.spared[0]);
-            let notes = spared.map(|place| Note::NotBornConfined { group: place.path.clone(), why: why(place) });
+            let notes = spared.map(|place| AgentNote::NotBornConfined { group: place.path.clone(), why: why(place) });
             notes.for_each(|note| self.note(note));
         }
         self.births = births;

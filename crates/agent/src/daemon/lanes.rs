@@ -11,9 +11,11 @@ use sidelane_policy::borrow::Lending;
 use super::Agent;
 use crate::discover::FoundService;
 use crate::lanes::{KeptLanes, lanes_of};
+use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
 use crate::tracked::Served;
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 
 impl Agent {
     /// The lanes beside a service that has come, and how they are lent. Lanes beside others that it may run on are
@@ -32,7 +34,7 @@ impl Agent {
             // Those beside it are kept for another service on the same CPUs.
             (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
             (None, _) => {
-                self.note(Note::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
+                self.note(AgentNote::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
                 None
             }
             (_, Err(error)) => {
@@ -89,7 +91,7 @@ impl Agent {
             not_agreed.extend((!is_agreed).then_some(name));
         }
         for service in not_agreed {
-            self.note(Note::LanesLentAsBefore { service });
+            self.note(AgentNote::LanesLentAsBefore { service });
         }
     }
 
@@ -102,7 +104,7 @@ impl Agent {
             self.find_lanes_again();
         }
         for lane in self.tracked.kept().flat_map(KeptLanes::put_right).collect::<Vec<_>>() {
-            self.note(Note::KeeperLowered { lane });
+            self.note(LaneNote::KeeperLowered { lane });
         }
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.kept {
@@ -149,5 +151,5 @@ impl Agent {
 
 /// Whether the note says that the service has no lane.
 fn is_of(note: &Note, name: &str) -> bool {
-    matches!(note, Note::NoLaneBeside { service, .. } if service == name)
+    note.is(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

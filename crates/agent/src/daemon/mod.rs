@@ -60,7 +60,9 @@ use lent::LentLanes;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::claim::Claim;
@@ -302,7 +304,7 @@ impl Agent {
     fn begin_turn(&mut self) {
         if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
             self.turns = None;
-            self.note(Note::NotUrgent { error: error.to_string() });
+            self.note(LaneNote::NotUrgent { error: error.to_string() });
         }
     }
 
@@ -404,7 +406,7 @@ impl Agent {
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");
             let state = log.end();
-            Note::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
+            LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
         // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
         drop((self.owners, self.claim));

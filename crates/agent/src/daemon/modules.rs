@@ -5,21 +5,18 @@ use sidelane_host::posix_signals::PosixSignals;
 
 use super::Agent;
 use crate::modules::{News, flight_of, hurry_of};
-use sidelane_diagnostics::note::Note;
+use sidelane_proxy::note::ProxyNote;
 use sidelane_report::terminal::eprint_fitted;
 
 impl Agent {
     /// Has those proxies run that the file names, and no others.
     pub(super) fn follow_proxies(&mut self) -> Result<()> {
         let told = self.proxies.follow(&self.config.proxies)?;
-        let is_left = |note: &Note| {
-            let server = match note {
-                Note::HazardsUnwatched { server, .. } | Note::HazardUnseen { server, .. } => server,
-                _ => return false,
-            };
+        let is_left = |note: &ProxyNote| {
+            let (ProxyNote::HazardsUnwatched { server, .. } | ProxyNote::HazardUnseen { server, .. }) = note;
             !self.proxies.ask(server)
         };
-        self.diary.notes.retain(|note, _| !is_left(note));
+        self.diary.notes.retain(|note, _| !note.is(is_left));
         told.notes.into_iter().for_each(|note| self.note(note));
         told.changes.iter().for_each(|change| self.say("proxy", change));
         Ok(())

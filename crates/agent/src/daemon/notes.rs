@@ -11,6 +11,7 @@ use sidelane_report::terminal::eprint_fitted;
 use super::births::Lacking;
 use super::{Agent, MAKING_NS};
 use crate::discover::Lack;
+use crate::note::AgentNote;
 use sidelane_diagnostics::note::Note;
 
 /// As many different notes are kept.
@@ -20,12 +21,13 @@ const NAMES_MAX: usize = 5;
 
 impl Agent {
     /// Notes something; it is printed the first time.
-    pub(super) fn note(&mut self, note: Note) {
+    pub(super) fn note(&mut self, note: impl Into<Note>) {
+        let note = note.into();
         self.promises.noted(&note, now_ns());
         let notes = &mut self.diary.notes;
         let is_kept = notes.contains_key(&note) || notes.len() < NOTES_MAX;
         let what = note.to_string();
-        let times = notes.entry(if is_kept { note } else { Note::NotesLeftOut }).or_default();
+        let times = notes.entry(if is_kept { note } else { AgentNote::NotesLeftOut.into() }).or_default();
         *times += 1;
         if *times == 1 || !is_kept {
             eprint_fitted(&format!("sidelane: {what}"));
@@ -35,16 +37,17 @@ impl Agent {
 
     /// Notes an error after which the agent goes on.
     pub(super) fn failed(&mut self, error: impl Into<Error>) {
-        self.note(Note::Failed { what: format!("{:#}", error.into()) });
+        self.note(AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Notes an error with a service or container; see [`Agent::forget_about`].
     pub(super) fn failed_with(&mut self, name: &str, error: impl Into<Error>) {
-        self.note_about(name, Note::Failed { what: format!("{:#}", error.into()) });
+        self.note_about(name, AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Notes something about a service or container; see [`Agent::forget_about`].
-    pub(super) fn note_about(&mut self, name: &str, note: Note) {
+    pub(super) fn note_about(&mut self, name: &str, note: impl Into<Note>) {
+        let note = note.into();
         self.diary.about.entry(name.to_owned()).or_default().insert(note.clone());
         self.note(note);
     }
@@ -72,7 +75,7 @@ impl Agent {
             let lacking = Lacking { since_ns: now_ns, noted: None };
             let lacking = self.diary.lacks.entry(lack.constant()).or_insert(lacking);
             if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
-                let note = Note::Lacking { what: lack.to_string() };
+                let note = Note::from(AgentNote::Lacking { what: lack.to_string() });
                 lacking.noted = Some(note.clone());
                 self.note(note);
             }
@@ -94,9 +97,10 @@ impl Agent {
         let (count, shown) = (names.len(), names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", "));
         let more = count.saturating_sub(NAMES_MAX);
         let services = if more == 0 { shown } else { format!("{shown} and {more} more") };
-        let note = (count > 0).then_some(Note::ServicesLeftOut { count, most: MAX_SERVICES, services });
-        let is_over = |other: &Note| matches!(other, Note::ServicesLeftOut { .. }) && Some(other) != note.as_ref();
-        self.diary.notes.retain(|other, _| !is_over(other));
+        let note =
+            (count > 0).then_some(AgentNote::ServicesLeftOut { count, most: MAX_SERVICES, services }).map(Note::from);
+        let is_such = |other: &Note| other.is(|other| matches!(other, AgentNote::ServicesLeftOut { .. }));
+        self.diary.notes.retain(|other, _| !is_such(other) || Some(other) == note.as_ref());
         if let Some(note) = note.filter(|note| !self.diary.notes.contains_key(note)) {
             self.note(note);
         }

@@ -9,6 +9,7 @@ use super::Agent;
 use crate::tracked::Served;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::gate::Gate;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 
 /// Between two judgements.
@@ -31,7 +32,7 @@ pub(super) struct Promises {
 impl Promises {
     /// A note came.
     pub(super) fn noted(&mut self, note: &Note, now_ns: Nanos) {
-        if Note::explaining([note]).is_some() {
+        if LaneNote::explaining([note]).is_some() {
             self.explaining.insert(note.clone(), now_ns);
         }
     }
@@ -62,7 +63,7 @@ impl Promises {
         Circumstances {
             gate: gate.clone(),
             was_stopped: self.stopped_ns.as_ref().is_some_and(is_recent),
-            note: Note::explaining(self.explaining.keys()).cloned(),
+            note: LaneNote::explaining(self.explaining.keys()).cloned(),
         }
     }
 }
@@ -136,9 +137,9 @@ mod tests {
     #[test]
     fn a_note_explains_the_overlap_of_its_minute_alone() {
         let mut promises = Promises::default();
-        promises.noted(&Note::GuardianEnded, S);
-        promises.noted(&Note::Leaks { times: 3 }, S);
+        promises.noted(&LaneNote::GuardianEnded.into(), S);
+        promises.noted(&LaneNote::Leaks { times: 3 }.into(), S);
         let mut note = |at_s| promises.circumstances(&Gate::Holder, at_s * S).note;
-        assert_eq!((note(60), note(61)), (Some(Note::Leaks { times: 3 }), None));
+        assert_eq!((note(60), note(61)), (Some(LaneNote::Leaks { times: 3 }.into()), None));
     }
 }

@@ -2,6 +2,7 @@
 //! lanes are lent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use anyhow::{Context, Result};
 use sidelane_host::cgroup::Group;
@@ -12,7 +13,7 @@ use sidelane_policy::Nanos;
 
 use super::Agent;
 use crate::tracked::Contained;
-use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{Ticket, Undo};
@@ -102,14 +103,14 @@ impl Agent {
         let Some(hands) = &mut self.hands else { return };
         let put_down = self.demoted.put_down(outranking, hands.guardian());
         for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
-            self.note_rank(Note::BatchRaised { thread });
+            self.note_rank(LaneNote::BatchRaised { thread });
         }
     }
 
     /// Notes a thread that outranks a holder, unless many names were noted so.
-    pub(super) fn note_rank(&mut self, note: Note) {
-        let kind = std::mem::discriminant(&note);
-        if self.diary.notes.keys().filter(|known| std::mem::discriminant(*known) == kind).count() < NAMES_MAX {
+    pub(super) fn note_rank(&mut self, note: LaneNote) {
+        let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
+        if self.diary.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
             self.note(note);
         }
     }

@@ -11,9 +11,9 @@ use crate::choice::{choose, goes_by_interference, moves_containers, places_servi
 use crate::config::{Config, OnMachine, Told};
 use crate::helper::{Looked, Reloaded, Report};
 use crate::metric::Metric;
+use crate::note::AgentNote;
 use crate::tracked::Given;
 use sidelane_diagnostics::audit::AuditLog;
-use sidelane_diagnostics::note::Note;
 
 /// While it waits for the helper, the agent reacts so often.
 const HEED_EVERY: Duration = Duration::from_millis(1);
@@ -28,18 +28,20 @@ impl Agent {
             Ok(read) => read,
             Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
         };
-        self.diary.notes.retain(|note, _| !matches!(note, Note::ReadAtTheStart { .. } | Note::RequestsAtTheStart));
+        let is_over =
+            |note: &AgentNote| matches!(note, AgentNote::ReadAtTheStart { .. } | AgentNote::RequestsAtTheStart);
+        self.diary.notes.retain(|note, _| !note.is(is_over));
         if !kept.is_empty() {
-            self.note(Note::ReadAtTheStart { tables: kept.join(", ") });
+            self.note(AgentNote::ReadAtTheStart { tables: kept.join(", ") });
         }
         if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
-            self.note(Note::RequestsAtTheStart);
+            self.note(AgentNote::RequestsAtTheStart);
         }
         let other_policy = config.policy != self.config.policy;
         let other_cores = here.cores != self.here.cores;
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
-        self.diary.notes.retain(|note, _| !before.contains(note));
+        self.diary.notes.retain(|note, _| !note.is(|note: &AgentNote| before.contains(note)));
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
         if other_policy {
@@ -180,7 +182,8 @@ impl Agent {
         }
         self.flights.forget_ended();
         self.hurries.forget_ended();
-        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. } | Note::NotMapped { .. }));
+        let is_over = |note: &AgentNote| matches!(note, AgentNote::NotRecorded { .. } | AgentNote::NotMapped { .. });
+        self.diary.notes.retain(|note, _| !note.is(is_over));
         self.follow_services();
         self.times.requests_ns = 0;
     }

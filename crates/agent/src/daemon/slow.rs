@@ -1,6 +1,5 @@
 //! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Error, Result};
@@ -18,10 +17,13 @@ use crate::config::OnMachine;
 use crate::discover::{Changes, Container, FoundService, ServiceId};
 use crate::helper::{Looked, Report};
 use crate::metric::Metric;
+use crate::note::{AgentNote, is_of_service, is_of_unseen_requests};
 use crate::owners::{Owner, Owners, Thing};
 use crate::requests::Learned;
 use crate::tracked::Served;
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 use sidelane_requests::search::Answer;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::mask;
@@ -104,7 +106,7 @@ impl Agent {
         if learned == Learned::Nothing {
             return;
         }
-        self.diary.notes.retain(|note, _| !note.is_of_unseen_requests(&name));
+        self.diary.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
         self.note_requests(place, &name);
         if learned == Learned::Seen {
             self.agree_on_slowdown();
@@ -239,9 +241,10 @@ impl Agent {
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
         let why_not = served.measured.why_not().filter(|_| self.metric.needs_requests());
-        let unknown = why_not.map(|why| Note::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
-        let notes: Vec<Note> = unknown.into_iter().chain(served.measured.elsewhere().cloned()).collect();
-        notes.into_iter().for_each(|note| self.note(note));
+        let unknown = why_not.map(|why| AgentNote::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
+        let elsewhere = served.measured.elsewhere().cloned();
+        unknown.into_iter().for_each(|note| self.note(note));
+        elsewhere.into_iter().for_each(|note| self.note(note));
     }
 
     pub(super) fn drop_service(&mut self, place: usize) {
@@ -252,7 +255,7 @@ impl Agent {
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
         let name = &served.found.name;
         self.owners.free(&Thing::Service(name.clone()));
-        self.diary.notes.retain(|note, _| !note.is_of_service(name));
+        self.diary.notes.retain(|note, _| !is_of_service(note, name));
         self.forget_about(name);
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
         let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
@@ -339,7 +342,7 @@ impl Agent {
             return;
         }
         if !has_list {
-            self.note_about(name, Note::NoCpuList { container: name.to_owned() });
+            self.note_about(name, AgentNote::NoCpuList { container: name.to_owned() });
         }
         self.agree_on_pauses();
     }
@@ -384,7 +387,8 @@ impl Agent {
             let Some(served) = self.tracked.services.get_mut(place) else { continue };
             served.has_moved = true;
             let name = served.found.name.clone();
-            self.diary.notes.retain(|note, _| !matches!(note, Note::NotPlaced { service, .. } if *service == name));
+            let is_over = |note: &AgentNote| matches!(note, AgentNote::NotPlaced { service, .. } if *service == name);
+            self.diary.notes.retain(|note, _| !note.is(is_over));
             self.log_note("placed", &format!("service {name} is placed: nobody else moves its threads any more"));
         }
     }
@@ -410,7 +414,7 @@ impl Agent {
             Err(error) => self.failed(error),
         }
         if has_ended {
-            self.note(Note::GuardianEnded);
+            self.note(LaneNote::GuardianEnded);
         }
     }
 
@@ -454,8 +458,9 @@ impl Agent {
         let silence =
             |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
         let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
-        let silent: Vec<Note> = services.map(|(silence, service)| Note::of_silence(silence, service)).collect();
-        self.diary.notes.retain(|note, _| !note.is_of_silence() || silent.contains(note));
+        let silent: Vec<Note> =
+            services.map(|(silence, service)| AgentNote::of_silence(silence, service).into()).collect();
+        self.diary.notes.retain(|note, _| !note.is(AgentNote::is_of_silence) || silent.contains(note));
         let new: Vec<Note> = silent.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
         new.into_iter().for_each(|note| self.note(note));
     }
@@ -463,8 +468,8 @@ impl Agent {
     /// Counters that other programs use, too, see a part of the interference.
     fn look_at_counters(&mut self, now_ns: Nanos) {
         if let Some((cpu, percent)) = self.metric.shared(now_ns) {
-            self.diary.notes.retain(|note, _| !matches!(note, Note::CountersShared { .. }));
-            self.note(Note::CountersShared { cpu, percent });
+            self.diary.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::CountersShared { .. })));
+            self.note(AgentNote::CountersShared { cpu, percent });
         }
     }
 
@@ -486,14 +491,12 @@ impl Agent {
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
-        let now: BTreeSet<Note> = Note::of_audit(log.path(), &log.state()).collect();
-        // While it fails, status and metrics have the count.
-        let is_failing = now.iter().any(|note| matches!(note, Note::AuditFails { .. }));
-        let is_worth_a_note = |note: &Note| !is_failing || matches!(note, Note::AuditFails { .. });
-        let now: BTreeSet<Note> = now.into_iter().filter(is_worth_a_note).collect();
-        self.diary.notes.retain(|note, _| !note.is_of_audit() || now.contains(note));
-        let new: Vec<Note> = now.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
-        new.into_iter().for_each(|note| self.note(note));
+        // The first says that it fails, if it does: then status and metrics have the count of lost lines.
+        let now = LogNote::of_audit(log.path(), &log.state()).next().map(Note::from);
+        self.diary.notes.retain(|note, _| !note.is(LogNote::is_of_audit) || Some(note) == now.as_ref());
+        if let Some(new) = now.filter(|note| !self.diary.notes.contains_key(note)) {
+            self.note(new);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::Agent;
 use crate::lanes::KeptLanes;
 use crate::tracked::{Served, Tracked};
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
 use sidelane_rollback::cpu_mask::mask;
 
@@ -40,7 +41,10 @@ impl Agent {
             match served.measured.unseen() {
                 _ if served.measured.is_looked_for() => {}
                 None => drop(measured.insert(served.found.id.0)),
-                Some(why) => unseen.push(Note::CostUnknown { service: served.found.name.clone(), why: why.to_owned() }),
+                Some(why) => {
+                    let (service, why) = (served.found.name.clone(), why.to_owned());
+                    unseen.push(Note::from(LaneNote::CostUnknown { service, why }));
+                }
             }
         }
         slowdown.measure(&measured, now_ns);
@@ -71,8 +75,8 @@ impl Agent {
     fn tell_worth(&mut self, change: &Change) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
-        self.diary.notes.retain(|note, _| !note.is_worth_of(&service));
-        if let Some(note) = Note::of_worth(service, change.worth, change.verdict) {
+        self.diary.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_worth_of(&service)));
+        if let Some(note) = LaneNote::of_worth(service, change.worth, change.verdict) {
             self.note(note);
         }
     }

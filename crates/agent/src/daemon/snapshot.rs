@@ -15,9 +15,9 @@ use crate::status::{
 };
 use crate::tracked::{Contained, Served};
 use sidelane_diagnostics::audit::AuditLog;
-use sidelane_diagnostics::note::Slo;
 use sidelane_lanes::promise::percent_of_bound;
 use sidelane_lanes::slowdown::SlowdownOutcome;
+use sidelane_requests::objective;
 use sidelane_rollback::cpu_mask::set;
 
 impl Agent {
@@ -140,7 +140,7 @@ fn request_status(served: &Served) -> RequestStatus {
         count: all.count(),
         latency_p50_ns: all.latency.percentile_ns(50.0),
         latency_p99_ns: all.latency.percentile_ns(99.0),
-        slo: objective.map(|objective| Slo(objective).to_string()),
+        slo: objective.map(objective::written),
         in_time_percent: objective.and(all.attainment()).map(|share| share * 100.0),
         lost: served.measured.lost,
     }

@@ -29,13 +29,14 @@ use crate::lanes::LaneGates;
 use crate::log::CpuAudit;
 use crate::metric::Metric;
 use crate::modules::{Flights, Hurries, Proxies};
+use crate::note::AgentNote;
 use crate::owners::{Owners, be_the_agent};
 use crate::seen::Looker;
 use crate::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
-use sidelane_diagnostics::note::Note;
 use sidelane_lanes::beside::settle;
 use sidelane_lanes::log::LaneAudit;
+use sidelane_lanes::note::LaneNote;
 use sidelane_requests::can_track;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::mask;
@@ -120,11 +121,11 @@ impl Agent {
     }
 
     /// Says what is not as it should be.
-    fn say_at_the_start(&mut self, not_urgent: Option<Note>) {
+    fn say_at_the_start(&mut self, not_urgent: Option<LaneNote>) {
         not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
         if !beyond.is_empty() {
-            self.note(Note::CpusBeyond { cpus: beyond.to_string() });
+            self.note(AgentNote::CpusBeyond { cpus: beyond.to_string() });
         }
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
     }
@@ -148,10 +149,10 @@ fn serving_cpus(config: &Config) -> CpuMask {
 }
 
 /// Puts the calling thread above batch and holders that nap, or says why that cannot be.
-fn come_first() -> (Option<TurnLimit>, Option<Note>) {
+fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
     match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
         Ok(turns) => (Some(turns), None),
-        Err(error) => (None, Some(Note::NotUrgent { error: error.to_string() })),
+        Err(error) => (None, Some(LaneNote::NotUrgent { error: error.to_string() })),
     }
 }
 

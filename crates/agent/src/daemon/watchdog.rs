@@ -11,7 +11,7 @@ use sidelane_policy::borrow::watchdog::{Situation, Step};
 
 use super::Agent;
 use super::ranks::{Outranking, OutrankingBatch};
-use sidelane_diagnostics::note::Note;
+use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::stayed;
 
 impl Agent {
@@ -43,7 +43,7 @@ impl Agent {
             Some((pid, tid)) => {
                 let thread = thread_name(pid, tid);
                 self.log_note("withhold", &format!("batch lanes are not lent: {thread} is in SCHED_DEADLINE"));
-                self.note_rank(Note::BatchInDeadline { thread });
+                self.note_rank(LaneNote::BatchInDeadline { thread });
             }
         }
     }
@@ -65,7 +65,7 @@ impl Agent {
             Step::Demote => self.put_down_ranks(outranking),
             Step::PutBack => {
                 if let Some((thread, lane)) = stays {
-                    self.note(Note::BatchStayed { thread, lane });
+                    self.note(LaneNote::BatchStayed { thread, lane });
                 }
                 self.check();
                 self.times.look_ns = now_ns;
@@ -75,7 +75,7 @@ impl Agent {
                 let thread = stays.map(|(thread, _)| thread).or_else(raised).unwrap_or_default();
                 self.put_down_ranks(outranking);
                 self.withhold(self.kept_cpus(), now_ns);
-                self.note(Note::LanesWithheld { thread });
+                self.note(LaneNote::LanesWithheld { thread });
             }
             Step::GoOn => self.withhold(CpuSet::default(), now_ns),
         }

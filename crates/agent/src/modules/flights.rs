@@ -8,8 +8,8 @@ use super::news::News;
 use super::target::target_of;
 use crate::config::Config;
 use crate::discover::FoundService;
+use crate::note::AgentNote;
 use crate::status::FlightStatus;
-use sidelane_diagnostics::note::Note;
 use sidelane_metrics::{Family, Kind};
 use sidelane_trace::bound::Bound;
 use sidelane_trace::flight::{Event, FlightOptions, RunningFlight};
@@ -97,7 +97,7 @@ impl Flight {
         events.iter().for_each(|event| self.note(event));
         let as_news = |event: &Event| match event {
             Event::Unwritten(why) => {
-                News::Noted(Note::RecordingUnwritten { service: service.to_owned(), why: why.clone() })
+                News::Noted(AgentNote::RecordingUnwritten { service: service.to_owned(), why: why.clone() }.into())
             }
             event => News::Said(event.to_string()),
         };
@@ -105,7 +105,7 @@ impl Flight {
         if let Some(error) = self.recorder.why_ended() {
             let why = format!("{error:#}");
             self.state = State::Ended { why: why.clone() };
-            news.push(News::Noted(Note::NotRecorded { service: service.to_owned(), why }));
+            news.push(News::Noted(AgentNote::NotRecorded { service: service.to_owned(), why }.into()));
         }
         news
     }
@@ -184,7 +184,7 @@ mod tests {
             news = flights.look();
         }
         let why = "cannot write recordings: there is no directory /nonexistent".to_owned();
-        let lost = News::Noted(Note::NotRecorded { service: "a".to_owned(), why: why.clone() });
+        let lost = News::Noted(AgentNote::NotRecorded { service: "a".to_owned(), why: why.clone() }.into());
         assert_eq!(news, [("a".to_owned(), lost)]);
         flights.follow(vec![options]).unwrap();
         assert_eq!(flights.look(), [], "it is not tried again");

@@ -10,8 +10,8 @@ use super::news::News;
 use super::target::target_of;
 use crate::config::{Config, OnMachine};
 use crate::discover::{FoundService, ServiceId};
+use crate::note::AgentNote;
 use crate::status::HurryStatus;
-use sidelane_diagnostics::note::Note;
 use sidelane_hurry::{Figures, RunningHurry, Settings, Summary, Told};
 use sidelane_metrics::{Family, Kind};
 use sidelane_trace::flight::as_a_part_of_a_path;
@@ -179,7 +179,7 @@ impl Hurry {
 }
 
 fn not_mapped(service: &str, why: String) -> (String, News) {
-    (service.to_owned(), News::Noted(Note::NotMapped { service: service.to_owned(), why }))
+    (service.to_owned(), News::Noted(AgentNote::NotMapped { service: service.to_owned(), why }.into()))
 }
 
 /// Of one that was ended. One that had not begun has nothing to say.

@@ -10,8 +10,8 @@ use sidelane_host::priority::with_this_thread_on;
 use sidelane_proxy::edge::State;
 
 use crate::status::ProxyStatus;
-use sidelane_diagnostics::note::Note;
 use sidelane_metrics::Family;
+use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
 use sidelane_proxy::run::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service};
 
@@ -30,7 +30,7 @@ pub struct Proxies {
 #[derive(Debug, Default)]
 pub struct Told {
     /// What is degraded.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ProxyNote>,
     /// What has come and gone, in words.
     pub changes: Vec<String>,
 }

@@ -14,7 +14,7 @@ use sidelane_host::topology::Topology;
 
 use super::config::{Config, Kind, OnMachine, Setting, Told};
 use super::discover::{Container, Finder, FoundService};
-use sidelane_diagnostics::note::Note;
+use crate::note::AgentNote;
 use sidelane_requests::objective::written;
 
 /// All that there is to show.
@@ -118,7 +118,7 @@ impl Shown {
     pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
         let here = config.here(None)?;
         let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
-        let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(Note::to_string);
+        let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(AgentNote::to_string);
         let missing = finder.lacks().iter().map(ToString::to_string).chain(notes).collect();
         Ok(Self {
             file: file.display().to_string(),

@@ -7,6 +7,7 @@
 mod analysis;
 mod counters;
 mod memory;
+mod note;
 mod steps;
 
 use std::path::Path;
@@ -21,8 +22,9 @@ use sidelane_report::{ResultFile, Row};
 use crate::reaction::pair::TestPair;
 use analysis::{Analysis, analyse};
 use counters::Counters;
+use note::CalibrationNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::Note;
+use sidelane_diagnostics::note::{Note, written};
 use steps::{Bench, Effort, Step};
 
 /// The options of `sidelane calibrate`.
@@ -58,7 +60,7 @@ pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Cal
     let samples: Vec<_> = steps.iter().map(|step| step.sample.clone()).collect();
     let analysis = analyse(&samples);
     if pair.kind == PairKind::Declared {
-        notes.push(Note::CalibratedWithoutSiblings { cpus: format!("{} and {}", pair.request, pair.batch) });
+        notes.push(CalibrationNote::CalibratedWithoutSiblings { cpus: format!("{} and {}", pair.request, pair.batch) });
     }
     Ok(Calibration {
         result: result(&candidates, &steps, &analysis, pair.kind, notes),
@@ -67,32 +69,39 @@ pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Cal
 }
 
 /// The formulas to choose from, and what is to be said of them.
-fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<Formula>, Vec<Note>)> {
+fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<Formula>, Vec<CalibrationNote>)> {
     let named = |name: &str| row.and_then(|row| row.named(name));
     if !options.events.is_empty() {
         let given: Result<Vec<Formula>, _> =
             options.events.iter().map(|text| Formula::parse_with(text, named)).collect();
         let given = given?;
-        let notes = given.iter().map(|formula| Note::InterferenceOfGivenEvents { formula: formula.to_string() });
+        let notes =
+            given.iter().map(|formula| CalibrationNote::InterferenceOfGivenEvents { formula: formula.to_string() });
         let notes = notes.collect();
         return Ok((given, notes));
     }
-    let Some(row) = row else { return Ok((Vec::new(), vec![Note::ProcessorUnknown])) };
-    let source = Note::EventsFrom { processors: row.processors, source: row.source };
+    let Some(row) = row else { return Ok((Vec::new(), vec![CalibrationNote::ProcessorUnknown])) };
+    let source = CalibrationNote::EventsFrom { processors: row.processors, source: row.source };
     Ok((row.candidates.iter().map(|candidate| row.formula(candidate)).collect(), vec![source]))
 }
 
 /// The counters, where there are some.
-fn count(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<Note>) -> Option<Counters> {
+fn count(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<CalibrationNote>) -> Option<Counters> {
     if candidates.is_empty() {
         return None;
     }
     Counters::open(candidates, pair.request)
-        .map_err(|error| notes.push(Note::NothingCounted { cpu: pair.request, error: error.to_string() }))
+        .map_err(|error| notes.push(CalibrationNote::NothingCounted { cpu: pair.request, error: error.to_string() }))
         .ok()
 }
 
-fn result(candidates: &[Formula], steps: &[Step], analysis: &Analysis, kind: PairKind, notes: Vec<Note>) -> ResultFile {
+fn result(
+    candidates: &[Formula],
+    steps: &[Step],
+    analysis: &Analysis,
+    kind: PairKind,
+    notes: Vec<CalibrationNote>,
+) -> ResultFile {
     let mut settings = Map::new();
     settings.insert("title".to_owned(), "which counters tell interference".into());
     settings.insert("finding".to_owned(), finding(candidates, analysis).into());
@@ -107,9 +116,9 @@ fn result(candidates: &[Formula], steps: &[Step], analysis: &Analysis, kind: Pai
         row.put("correlation_percent", correlation.map(|correlation| correlation * 100.0));
         row
     }));
-    let mut notes = notes;
+    let mut notes: Vec<Note> = notes.into_iter().map(Note::from).collect();
     notes.sort();
-    result.notes = notes.iter().map(Note::to_string).collect();
+    result.notes = written(&notes);
     result
 }
 

@@ -28,6 +28,7 @@ use crate::beside::Beside;
 use crate::cage::Cage;
 use crate::gate::{Gate, LaneKeeper};
 use crate::holder::HolderBooks;
+use crate::note::LaneNote;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
 use crate::watchdog::LaneWatch;
@@ -35,6 +36,7 @@ pub use options::SessionOptions;
 use rank::Rank;
 use served::{Guest, Served};
 use sidelane_diagnostics::audit::AuditLog;
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::clock::now_ns;
 use sidelane_host::posix_signals::stop_this_process;
@@ -198,8 +200,8 @@ impl Session {
             Err(error) => return Err(undo(guardian, error)),
         };
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
-        let beside = (!guardian.is_apart()).then_some(Note::GuardianInGroup);
-        let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).collect();
+        let beside = (!guardian.is_apart()).then_some(LaneNote::GuardianInGroup);
+        let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
         Ok(Self {
             served,
             lanes,
@@ -353,14 +355,14 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", &why);
             let state = log.end();
-            self.notes.retain(|note| !note.is_of_audit());
-            self.notes.extend(Note::of_audit(log.path(), &state));
+            self.notes.retain(|note| !note.is(LogNote::is_of_audit));
+            self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
         let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
-        let notes = self.notes.into_iter().chain(of_ending).chain(of_services).chain(leak_notes(&books, holders));
-        let notes = notes.chain(own_threads::notes()).collect();
+        let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
+        let notes = notes.chain(leak_notes(&books, holders).map(Note::from)).chain(own_threads::notes()).collect();
         Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 
@@ -368,7 +370,7 @@ impl Session {
         let leftovers = self.cage.processes().len();
         if self.has_ended() {
             if leftovers > 0 {
-                self.note(Note::LeftoversEnded { processes: leftovers });
+                self.note(LaneNote::LeftoversEnded { processes: leftovers });
             }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
             let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
@@ -399,12 +401,13 @@ impl Session {
     /// Batch has been kept off for so long.
     pub fn note_blocked(&mut self, after: Duration, why: Reason) {
         if why != Reason::ServiceOnBatchLane && why != Reason::KeptOff {
-            self.note(Note::Blocked { seconds: after.as_secs(), why: why.to_string() });
+            self.note(LaneNote::Blocked { seconds: after.as_secs(), why: why.to_string() });
         }
     }
 
     /// Notes something once, however often it is seen.
-    fn note(&mut self, what: Note) {
+    fn note(&mut self, what: impl Into<Note>) {
+        let what = what.into();
         if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
             log.note(now_ns(), "note", &what.to_string());
         }
@@ -417,7 +420,7 @@ impl Session {
 /// From this share of all switches on it is said that the kernel hides some.
 const UNTOLD_ONE_IN: u64 = 200;
 
-fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note> {
+fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = LaneNote> {
     let leaks = books.sum(|lane| lane.leaks);
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
@@ -428,13 +431,13 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note>
     let broken = holders.promises_broken;
     let unbelieved_ms = books.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
     let notes = [
-        (leaks, Note::Leaks { times: leaks }),
-        (strays, Note::BatchStrays { times: strays }),
-        (lc_strays, Note::ServiceStrays { times: lc_strays }),
-        (untold_share, Note::SwitchesUntold { times: untold, of: switches }),
-        (errors, Note::EvictionsFailed { times: errors }),
-        (broken, Note::PromisesBroken { times: broken }),
-        (unbelieved_ms, Note::ExcusesNotBelieved { ms: unbelieved_ms }),
+        (leaks, LaneNote::Leaks { times: leaks }),
+        (strays, LaneNote::BatchStrays { times: strays }),
+        (lc_strays, LaneNote::ServiceStrays { times: lc_strays }),
+        (untold_share, LaneNote::SwitchesUntold { times: untold, of: switches }),
+        (errors, LaneNote::EvictionsFailed { times: errors }),
+        (broken, LaneNote::PromisesBroken { times: broken }),
+        (unbelieved_ms, LaneNote::ExcusesNotBelieved { ms: unbelieved_ms }),
     ];
     notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }

@@ -8,8 +8,8 @@ use super::options::SessionOptions;
 use super::work::{Ending, Work};
 use crate::batch::BatchClass;
 use crate::gate::LaneKeeper;
+use crate::note::LaneNote;
 use crate::watchdog::LaneWatch;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::rights;
 use sidelane_host::topology::Lanes;
 use sidelane_tracker::books::Books;
@@ -58,18 +58,18 @@ impl Rank {
     }
 
     /// What is to be said at the start.
-    pub(super) fn notes(&self) -> Vec<Note> {
+    pub(super) fn notes(&self) -> Vec<LaneNote> {
         let keeps_rights = self.is_command && self.class.is_some() && !rights::can_give_up();
-        let notes = [(self.is_allowed, Note::RealtimeAllowed), (keeps_rights, Note::RightsStay)];
+        let notes = [(self.is_allowed, LaneNote::RealtimeAllowed), (keeps_rights, LaneNote::RightsStay)];
         notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()
     }
 
     /// What is to be said of how the command ended.
-    pub(super) fn of_ending(&self, ending: &Ending) -> Option<Note> {
+    pub(super) fn of_ending(&self, ending: &Ending) -> Option<LaneNote> {
         use std::os::unix::process::ExitStatusExt;
         let Ending::Command(status) = ending else { return None };
         let signal = status.signal().filter(|signal| self.withholds_dumps && DUMPING.contains(signal))?;
-        Some(Note::CoreDumpWithheld { signal })
+        Some(LaneNote::CoreDumpWithheld { signal })
     }
 }
 
@@ -88,7 +88,7 @@ impl Session {
     /// Puts threads right that have left batch's class, CPUs or group.
     pub(super) fn look_at_rank(&mut self) {
         if self.cage.fetch_back() > 0 {
-            self.note(Note::BatchLeftGroup);
+            self.note(LaneNote::BatchLeftGroup);
         }
         let class = match self.rank.class {
             // Its scheduler was put out.
@@ -96,20 +96,20 @@ impl Session {
             class => class,
         };
         for lane in self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
-            self.note(Note::KeeperLowered { lane });
+            self.note(LaneNote::KeeperLowered { lane });
         }
         if self.watch.as_ref().is_some_and(LaneWatch::put_right) {
-            self.note(Note::WatchdogLowered);
+            self.note(LaneNote::WatchdogLowered);
         }
         let right = self.cage.put_right(class);
         if let Some(thread) = right.class {
-            self.note_named(Note::BatchRaised { thread });
+            self.note_named(LaneNote::BatchRaised { thread });
         }
         if let Some(what) = right.cpus {
-            self.note_named(Note::BatchWidened { what });
+            self.note_named(LaneNote::BatchWidened { what });
         }
         if let Some(thread) = right.kept {
-            self.note_named(Note::BatchKept { thread });
+            self.note_named(LaneNote::BatchKept { thread });
         }
         if !self.rank.use_seen && self.rank.began.elapsed() >= UNUSED_LOOK_AFTER {
             self.rank.use_seen = true;
@@ -120,34 +120,35 @@ impl Session {
 
     /// Notes a command that waits while a daemon may work for it, unless it was kept off its lanes.
     pub(super) fn note_unused(&mut self, books: &Books) {
-        let is_kept_off =
-            |note: &Note| matches!(note, Note::Blocked { .. } | Note::KeptOff { .. } | Note::SlowsDown { .. });
-        let is_told = |note: &Note| matches!(note, Note::CommandUsedNoCpu { .. });
-        if !matches!(self.work, Work::Command(_)) || self.notes.iter().any(|note| is_kept_off(note) || is_told(note)) {
+        let is_kept_off_or_told = |note: &LaneNote| {
+            use LaneNote::{Blocked, CommandUsedNoCpu, KeptOff, SlowsDown};
+            matches!(note, Blocked { .. } | KeptOff { .. } | SlowsDown { .. } | CommandUsedNoCpu { .. })
+        };
+        if !matches!(self.work, Work::Command(_)) || self.notes.iter().any(|note| note.is(is_kept_off_or_told)) {
             return;
         }
         if let Some(cpu_ms) = unused(books, &self.lanes) {
             let seconds = self.rank.began.elapsed().as_secs();
-            self.note(Note::CommandUsedNoCpu { seconds, cpu_ms });
+            self.note(LaneNote::CommandUsedNoCpu { seconds, cpu_ms });
         }
     }
 
     /// Notes what has a name that batch chose, up to a bound.
-    pub(super) fn note_named(&mut self, note: Note) {
-        let named = |note: &&Note| {
+    pub(super) fn note_named(&mut self, note: LaneNote) {
+        let named = |note: &LaneNote| {
             matches!(
                 note,
-                Note::BatchRaised { .. }
-                    | Note::BatchWidened { .. }
-                    | Note::BatchKept { .. }
-                    | Note::LeftAdopted { .. }
-                    | Note::BatchOutranked { .. }
-                    | Note::BatchStayed { .. }
-                    | Note::BatchStopped { .. }
-                    | Note::BatchNotStopped { .. }
+                LaneNote::BatchRaised { .. }
+                    | LaneNote::BatchWidened { .. }
+                    | LaneNote::BatchKept { .. }
+                    | LaneNote::LeftAdopted { .. }
+                    | LaneNote::BatchOutranked { .. }
+                    | LaneNote::BatchStayed { .. }
+                    | LaneNote::BatchStopped { .. }
+                    | LaneNote::BatchNotStopped { .. }
             )
         };
-        if self.notes.iter().filter(named).count() < NAMES_MAX {
+        if self.notes.iter().filter(|note| note.is(named)).count() < NAMES_MAX {
             self.note(note);
         }
     }

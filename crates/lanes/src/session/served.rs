@@ -12,8 +12,10 @@ use sidelane_policy::borrow::harm::HarmSource;
 use super::options::SessionOptions;
 use super::pinned::Pinned;
 use crate::beside::Beside;
+use crate::note::LaneNote;
 use crate::terms::{FinalTerms, TermsKeeper};
 use sidelane_diagnostics::note::Note;
+use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
 use sidelane_requests::{RequestSource, Requests, can_track, unseen};
 use sidelane_rollback::guardian::Guardian;
@@ -112,7 +114,8 @@ impl Guest {
                     Ok(requests) => Some(RequestSource::Sockets(requests)),
                     Err(error) if for_the_policy => return Err(error.into()),
                     Err(error) => {
-                        unseen = Some(Note::CostUnknown { service: beside.target.to_string(), why: error.to_string() });
+                        unseen =
+                            Some(LaneNote::CostUnknown { service: beside.target.to_string(), why: error.to_string() });
                         None
                     }
                 }
@@ -129,7 +132,7 @@ pub(super) struct Served {
     /// Its requests, if the policy has to know them.
     pub(super) requests: Option<RequestSource>,
     /// Why what batch costs its requests cannot be known, if it was to be.
-    unseen: Option<Note>,
+    unseen: Option<LaneNote>,
     /// On what terms its lanes are lent, if they are held at all.
     pub(super) terms: Option<TermsKeeper>,
     /// How it is confined, if it is to be.
@@ -176,31 +179,31 @@ impl Served {
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let window = self.requests.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
-        let lost = (events > 0).then_some(Note::RequestEventsLost { events });
+        let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
         let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
         // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
         let lends_by_requests =
             self.terms.as_ref().is_some_and(|terms| terms.present().lending.policy.needs_requests());
         let source = self.requests.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
-        let also = self.elsewhere().into_iter().chain(self.unseen.take());
-        lost.into_iter().chain(harm).chain(vague).chain(also).collect()
+        let vague = vague.chain(self.elsewhere()).map(Note::from);
+        lost.into_iter().chain(harm).chain(self.unseen.take()).map(Note::from).chain(vague).collect()
     }
 
     /// Where else the service may take requests, if its sockets are looked at.
-    fn elsewhere(&self) -> Option<Note> {
+    fn elsewhere(&self) -> Option<RequestNote> {
         let at_sockets = matches!(self.requests, Some(RequestSource::Sockets(_)));
         let pids = self.tracking.processes().into_iter().collect();
         at_sockets.then(|| unseen(&self.beside.target.to_string(), &pids, self.tracking.port())).flatten()
     }
 }
 
-fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<Note> {
+fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<LaneNote> {
     if terms.source != HarmSource::ServerTimes {
         return None;
     }
     Some(match tracking.counts()? {
-        Err(lack) => Note::HarmWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
-        Ok(()) => Note::HarmCountedTooRarely,
+        Err(lack) => LaneNote::HarmWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
+        Ok(()) => LaneNote::HarmCountedTooRarely,
     })
 }

@@ -14,12 +14,13 @@ use super::served::Served;
 use super::start::locks;
 use super::work::Work;
 use super::{Blocked, Session};
+use crate::note::LaneNote;
 use crate::slowdown::{Change, SlowdownKeeper};
 use crate::watchdog::LaneWatch;
-use sidelane_diagnostics::note::{Note, Slo};
+use sidelane_diagnostics::log_note::LogNote;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::online_cpus;
-use sidelane_requests::RequestSource;
+use sidelane_requests::{RequestSource, objective};
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ impl Session {
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
                 let left = adopted.look(&self.cage, &self.job, &mut self.guardian)?;
-                left.into_iter().for_each(|process| self.note_named(Note::LeftAdopted { process }));
+                left.into_iter().for_each(|process| self.note_named(LaneNote::LeftAdopted { process }));
             }
             // After processes that have left adopted batch were let go.
             self.look_at_rank();
@@ -60,7 +61,7 @@ impl Session {
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
-        if let Some(note) = Note::of_failing_audit(log.path(), &log.state()) {
+        if let Some(note) = LogNote::of_failing_audit(log.path(), &log.state()) {
             self.note(note);
         }
     }
@@ -77,10 +78,10 @@ impl Session {
             }
             let (budget, standing) = (terms.budget(), terms.keep());
             let Budget::Slo(slo) = budget else { continue };
-            let slo = Slo(slo);
+            let slo = objective::written(slo);
             match standing {
-                Some(Standing::MissedAlone) => self.note(Note::MissedAlone { slo }),
-                Some(Standing::Late) => self.note(Note::Late { slo }),
+                Some(Standing::MissedAlone) => self.note(LaneNote::MissedAlone { slo }),
+                Some(Standing::Late) => self.note(LaneNote::Late { slo }),
                 _ => {}
             }
         }
@@ -145,8 +146,8 @@ impl Session {
     /// Of several changes the last one stays.
     fn tell_worth(&mut self, change: &Change) {
         let service = self.served[change.service as usize].beside.target.to_string();
-        self.notes.retain(|note| !note.is_worth_of(&service));
-        if let Some(note) = Note::of_worth(service, change.worth, change.verdict) {
+        self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_worth_of(&service)));
+        if let Some(note) = LaneNote::of_worth(service, change.worth, change.verdict) {
             self.note(note);
         }
     }
@@ -158,10 +159,10 @@ impl Session {
         }
         let Some(scheduler) = &self.scheduler else { return Ok(()) };
         if let Some(why) = scheduler.ejection() {
-            self.note(Note::SchedulerPutOut { why: why.to_string() });
+            self.note(LaneNote::SchedulerPutOut { why: why.to_string() });
             self.scheduler = None;
         } else if scheduler.has_outsiders() && self.cage.make_ext() {
-            self.note(Note::LeftSchedulerClass);
+            self.note(LaneNote::LeftSchedulerClass);
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl Session {
         if !alive {
             self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
             // Said once it is so: the new one has the whole list.
-            self.note(Note::GuardianEnded);
+            self.note(LaneNote::GuardianEnded);
         }
         if !self.guardian.take_frozen().is_empty() {
             self.was_stopped = true;
@@ -238,8 +239,8 @@ impl Session {
             }
         }
         let note = had_gone.then(|| match pids.is_empty() {
-            true => Note::ServiceEnded { target: beside.target.clone() },
-            false => Note::ServiceCameBack { target: beside.target.clone() },
+            true => LaneNote::ServiceEnded { target: beside.target.clone() },
+            false => LaneNote::ServiceCameBack { target: beside.target.clone() },
         });
         if let Some(requests @ RequestSource::Emitted(_)) = requests {
             // A process may emit its first request at any time.
@@ -252,7 +253,7 @@ impl Session {
     fn receive_visitors(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
         let Beside { target, lanes, .. } = &self.served[index].beside;
         let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
-        self.note(Note::ServiceVisited { target, requests });
+        self.note(LaneNote::ServiceVisited { target, requests });
         let served = &mut self.served[index];
         served.beside.service.pids = pids.clone();
         served.pin_again(&mut self.guardian)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::sample::{SIGNALS_MAX, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
 use sidelane_diagnostics::log_file::{LogError, open, read_chunk_body, read_chunk_head, read_head};
-use sidelane_diagnostics::note::Note;
+use sidelane_diagnostics::log_note::LogNote;
 
 /// A log that is being read.
 pub struct LogReader<R> {
@@ -15,7 +15,7 @@ pub struct LogReader<R> {
     head: LogHead,
     foot: LogFoot,
     left_out: u64,
-    problem: Option<Note>,
+    problem: Option<LogNote>,
 }
 
 impl LogReader<BufReader<File>> {
@@ -51,7 +51,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Why reading stopped before the log's proper end.
-    pub fn problem(&self) -> Option<&Note> {
+    pub fn problem(&self) -> Option<&LogNote> {
         self.problem.as_ref()
     }
 
@@ -86,11 +86,11 @@ impl<R: Read> LogReader<R> {
         }
         let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
-            return self.stop(Note::LogDamaged);
+            return self.stop(LogNote::LogDamaged);
         }
         let (bytes, is_whole) = read_chunk_body(&mut self.input, length);
         if !is_whole {
-            self.problem = Some(Note::LogCutOff);
+            self.problem = Some(LogNote::LogCutOff);
         }
         Some(ReadChunk { left_out, paused: paused != 0, bytes })
     }
@@ -100,12 +100,12 @@ impl<R: Read> LogReader<R> {
         let (json, _) = read_chunk_body(&mut self.input, length);
         match serde_json::from_slice(&json) {
             Ok(foot) => self.foot = foot,
-            Err(_) => self.problem = Some(Note::LogCutOff),
+            Err(_) => self.problem = Some(LogNote::LogCutOff),
         }
         None
     }
 
-    fn stop<T>(&mut self, problem: Note) -> Option<T> {
+    fn stop<T>(&mut self, problem: LogNote) -> Option<T> {
         self.problem.get_or_insert(problem);
         None
     }
@@ -179,7 +179,7 @@ mod tests {
         std::fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<Note>) {
+    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<LogNote>) {
         let mut reader = LogReader::new(bytes).unwrap();
         assert_eq!(*reader.head(), head());
         let mut read = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(*reader.foot(), foot());
         let without = &whole[..whole.len() - foot_bytes()];
         assert_eq!(read(without), (samples(3), None));
-        assert_eq!(read(&whole[..whole.len() - 1]), (samples(3), Some(Note::LogCutOff)));
+        assert_eq!(read(&whole[..whole.len() - 1]), (samples(3), Some(LogNote::LogCutOff)));
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let whole = written(100);
         let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");
-        assert_eq!(problem, Some(Note::LogCutOff));
+        assert_eq!(problem, Some(LogNote::LogCutOff));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::super::handover::{Handover, Takeover, handover};
 use super::super::sample::{Layout, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
+use crate::note::ObserveNote;
 use sidelane_diagnostics::log_file::write_head;
 use sidelane_diagnostics::note::Note;
 
@@ -112,7 +113,7 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
 impl LogWriter {
     /// Waits until the samples are written, and writes `foot` below them. The observer must have ended.
     pub fn join(mut self, foot: &LogFoot) -> Logged {
-        let lost = Logged { problem: Some(Note::LogWriterDied), ..Logged::default() };
+        let lost = Logged { problem: Some(ObserveNote::LogWriterDied.into()), ..Logged::default() };
         let mut logged = self.thread.join().unwrap_or(lost);
         if logged.problem.is_none() {
             logged.problem = write_foot(&mut self.file, foot).err().map(|error| ends_early(&self.path, &error));
@@ -154,7 +155,7 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
 }
 
 fn ends_early(path: &Path, error: &io::Error) -> Note {
-    Note::LogEndsEarly { log: path.display().to_string(), error: error.to_string() }
+    ObserveNote::LogEndsEarly { log: path.display().to_string(), error: error.to_string() }.into()
 }
 
 /// Writes a chunk completely or, if the disk is full, not at all: space is allocated first.

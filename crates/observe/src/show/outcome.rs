@@ -7,6 +7,7 @@ use crate::analysis::tags::{RateSum, Seen};
 use crate::analysis::{Rate, RateSamples};
 use crate::cost::Slowdown;
 use crate::finding::{Finding, finding};
+use crate::note::ObserveNote;
 use crate::observed::Observed;
 use crate::show::view::{RateUnit, histograms, rate_unit};
 use sidelane_diagnostics::machine;
@@ -161,12 +162,12 @@ impl Observed {
     }
 
     pub(super) fn all_notes(&self) -> Vec<Note> {
-        let mut notes: Vec<Note> = self.ended.note().into_iter().collect();
+        let mut notes: Vec<Note> = self.ended.note().into_iter().map(Note::from).collect();
         if let Some(logged) = &self.logged {
             notes.extend(logged.problem.clone());
             if logged.left_out > 0 {
                 let all = logged.left_out + logged.samples;
-                notes.push(Note::LogLeftOut { left_out: logged.left_out, all });
+                notes.push(ObserveNote::LogLeftOut { left_out: logged.left_out, all }.into());
             }
         }
         notes.extend(self.notes.iter().cloned());

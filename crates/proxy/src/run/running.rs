@@ -26,7 +26,7 @@ use super::ejections::changes;
 use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
-use sidelane_diagnostics::note::Note;
+use crate::note::ProxyNote;
 use sidelane_rollback::own_threads::Fixed;
 
 /// How often a proxy is asked to write down what it does.
@@ -39,7 +39,7 @@ pub struct ReadyProxy {
     options: ProxyOptions,
     listener: TcpListener,
     watches: Vec<Watch>,
-    notes: Vec<Note>,
+    notes: Vec<ProxyNote>,
     log: Option<OpenLog>,
 }
 
@@ -76,7 +76,7 @@ impl ReadyProxy {
     }
 
     /// What is degraded.
-    pub fn notes(&self) -> &[Note] {
+    pub fn notes(&self) -> &[ProxyNote] {
         &self.notes
     }
 

@@ -11,6 +11,7 @@
 //! which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
 
 mod cost;
+mod note;
 mod state;
 
 use std::collections::BTreeSet;
@@ -126,8 +127,8 @@ pub fn is_apart() -> bool {
 }
 
 /// What this process's threads cost on CPUs of the services, if they ran there and it is worth a word.
-pub fn notes() -> Vec<Note> {
-    state().as_mut().and_then(State::note).into_iter().collect()
+pub fn notes() -> Option<Note> {
+    state().as_mut().and_then(State::note).map(Note::from)
 }
 
 /// The calling thread has a place of its own, as long as this lives.

@@ -13,8 +13,8 @@ use sidelane_policy::own_cpus;
 
 use super::Manner;
 use super::cost::Cost;
+use super::note::OwnThreadsNote;
 use crate::cpu_mask::{mask, set};
-use sidelane_diagnostics::note::Note;
 
 /// A CPU on which services ran for less than this part of the time is none of theirs.
 const BUSY_PART: u32 = 100;
@@ -222,7 +222,7 @@ impl State {
     }
 
     /// What it cost, if that is worth a word.
-    pub(super) fn note(&mut self) -> Option<Note> {
+    pub(super) fn note(&mut self) -> Option<OwnThreadsNote> {
         self.cost.charge(self.is_apart, &self.fixed);
         let online = online_cpus().unwrap_or_default();
         let cpus = self.cpus.as_ref()?;
@@ -237,6 +237,6 @@ impl State {
             () => ("the service runs on all CPUs", "confine the service to some of its CPUs (taskset, cpuset)"),
         };
         let percent = self.cost.percent(!self.is_apart && self.given.len() == 1)?;
-        Some(Note::OnServiceCpus { cpus: cpus.to_string(), percent, why, advice })
+        Some(OwnThreadsNote::OnServiceCpus { cpus: cpus.to_string(), percent, why, advice })
     }
 }

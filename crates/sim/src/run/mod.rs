@@ -12,9 +12,10 @@ use crate::sweep::Progress;
 use crate::{Choices, Experiment, Outcome, Scenario, ScenarioError, parallel, sweep};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use sidelane_diagnostics::note::written;
 use sidelane_report::ResultFile;
 use sidelane_report::progress_lines::ProgressLines;
+
+pub use words::SIMULATED;
 
 /// The options of `sidelane sim`.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
     result.settings.insert("slo_us".to_owned(), objective.map(|slo| slo.limit_ns as f64 / 1e3).into());
     result.rows = rows::of(experiment, outcomes);
     result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
-    result.notes = written(&words::notes(experiment, outcomes));
+    result.notes = words::notes(experiment, outcomes);
     result
 }
 

@@ -11,7 +11,6 @@ use sidelane_report::{ResultFile, Row};
 
 use super::rows::{key_of, text};
 use super::{with_bar, words};
-use sidelane_diagnostics::note::{Note, written};
 
 type MachineOutcome = Outcome<MachineFigures>;
 
@@ -47,12 +46,8 @@ pub(super) fn to_result(
     let settings = words::settings(experiment, scenario, choices);
     let mut result = ResultFile::new(words::machine(experiment), settings);
     result.rows = rows(experiment, outcomes);
-    let mut notes = vec![Note::Simulated];
     let refused = outcomes.iter().flat_map(|outcome| &outcome.figures.services).map(|service| service.refused).sum();
-    if refused > 0 {
-        notes.push(Note::Overload { refused });
-    }
-    result.notes = written(&notes);
+    result.notes = [words::SIMULATED.to_owned()].into_iter().chain(words::overload(refused)).collect();
     result
 }
 

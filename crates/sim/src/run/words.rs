@@ -7,8 +7,11 @@ use crate::scenario::Run;
 use crate::{Choices, Experiment, Outcome};
 use serde_json::{Map, Value, json};
 
-use sidelane_diagnostics::note::Note;
 use sidelane_report::{Machine, Pair};
+
+/// Note of every result of a simulation.
+pub const SIMULATED: &str =
+    "simulated: every number here comes from a model of a machine that ran the policies' own code; none was measured";
 
 pub(super) fn settings<R: Run>(experiment: &Experiment<R>, scenario: &Path, choices: Choices) -> Map<String, Value> {
     let mut explanation = experiment.explanation.clone();
@@ -49,17 +52,20 @@ pub(super) fn machine<R: Run>(experiment: &Experiment<R>) -> Machine {
     }
 }
 
-pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Note> {
-    let mut notes = vec![Note::Simulated];
+pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = vec![SIMULATED.to_owned()];
     let faults = experiment.first().map_or(&[][..], |model| &model.faults);
     if !faults.is_empty() {
-        notes.push(Note::FaultsInjected { faults: faults.iter().map(name).collect::<Vec<_>>().join(", ") });
+        notes.push(format!("faults were injected: {}", faults.iter().map(name).collect::<Vec<_>>().join(", ")));
     }
-    let refused: u64 = outcomes.iter().map(|outcome| outcome.figures.refused).sum();
-    if refused > 0 {
-        notes.push(Note::Overload { refused });
-    }
+    notes.extend(overload(outcomes.iter().map(|outcome| outcome.figures.refused).sum()));
     notes
+}
+
+pub(super) fn overload(refused: u64) -> Option<String> {
+    let overload =
+        || format!("overload: {refused} requests found the queue full and were refused; latencies are of the rest");
+    (refused > 0).then(overload)
 }
 
 fn name(fault: &Fault) -> &'static str {

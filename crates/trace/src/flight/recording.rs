@@ -19,6 +19,7 @@ use super::super::terminal::headline;
 use super::super::told::Told;
 use super::super::words::Names;
 use super::event::{Event, Tell};
+use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::own_threads::Patient;
 
@@ -104,10 +105,10 @@ impl Recording {
     }
 
     /// Whether it begins too late for the request that broke the objective.
-    fn late(&self) -> Option<Note> {
+    fn late(&self) -> Option<TraceNote> {
         let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
         let late = Duration::from_nanos(late_ns);
-        (late_ns > 0).then_some(Note::BreakNotRecorded { late })
+        (late_ns > 0).then_some(TraceNote::BreakNotRecorded { late })
     }
 
     /// Writes the log, and works out what it tells.
@@ -135,7 +136,8 @@ impl Recording {
         }
         let wall_s = self.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
         let end = LogEnd { wall_s, lost: study.lost(), ..LogEnd::default() };
-        let notes = log.end(&self.names, &end).into_iter().chain(late).chain(self.notes).collect();
+        let log = log.end(&self.names, &end).map(Note::from);
+        let notes = log.into_iter().chain(late.map(Note::from)).chain(self.notes).collect();
         Ok(study.end(Ended { service: self.service, end, names: self.names, notes }))
     }
 }

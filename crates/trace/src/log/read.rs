@@ -11,7 +11,7 @@ use sidelane_timeline::record::{RECORD_SIZE, Record};
 use super::super::words::Names;
 use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
 use sidelane_diagnostics::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
-use sidelane_diagnostics::note::Note;
+use sidelane_diagnostics::log_note::LogNote;
 
 /// The longest chunk that is read at once.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
@@ -28,7 +28,7 @@ pub struct LogReader<R> {
     head: LogHead,
     names: Names,
     end: Option<LogEnd>,
-    problem: Option<Note>,
+    problem: Option<LogNote>,
 }
 
 impl LogReader<BufReader<File>> {
@@ -57,7 +57,7 @@ impl<R: Read> LogReader<R> {
                 RECORDS => self.read_records(&bytes, &mut each),
                 NAMES => self.read_names(&bytes),
                 END => self.read_end(&bytes),
-                _ => self.problem = Some(Note::LogDamaged),
+                _ => self.problem = Some(LogNote::LogDamaged),
             }
         }
     }
@@ -73,7 +73,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Why reading stopped before the log's proper end.
-    pub fn problem(&self) -> Option<&Note> {
+    pub fn problem(&self) -> Option<&LogNote> {
         self.problem.as_ref()
     }
 
@@ -81,7 +81,7 @@ impl<R: Read> LogReader<R> {
     fn read_records(&mut self, bytes: &[u8], each: &mut impl FnMut(&Record)) {
         let records = bytes.as_chunks::<RECORD_SIZE>();
         if !records.1.is_empty() {
-            self.problem = Some(Note::LogDamaged);
+            self.problem = Some(LogNote::LogDamaged);
         }
         records.0.iter().filter_map(Record::from_bytes).for_each(|record| each(&record));
     }
@@ -100,7 +100,7 @@ impl<R: Read> LogReader<R> {
     fn json<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Option<T> {
         let read = serde_json::from_slice(bytes).ok();
         if read.is_none() {
-            self.problem = Some(Note::LogDamaged);
+            self.problem = Some(LogNote::LogDamaged);
         }
         read
     }
@@ -119,12 +119,12 @@ impl<R: Read> LogReader<R> {
         let [a, b, c, d, length @ ..] = head;
         let length = u32::from_le_bytes(length);
         if length > CHUNK_BYTES_MAX {
-            return self.stop(Note::LogDamaged);
+            return self.stop(LogNote::LogDamaged);
         }
         let (mut bytes, is_whole) = read_chunk_body(&mut self.input, u64::from(length));
         if !is_whole {
             bytes.truncate(bytes.len() / RECORD_SIZE * RECORD_SIZE);
-            self.problem = Some(Note::LogCutOff);
+            self.problem = Some(LogNote::LogCutOff);
         }
         Some(([a, b, c, d], bytes))
     }
@@ -132,12 +132,12 @@ impl<R: Read> LogReader<R> {
     /// A log that has no end was cut off: its tracer was killed.
     fn at_end<T>(&mut self) -> Option<T> {
         if self.end.is_none() {
-            self.problem = Some(Note::LogCutOff);
+            self.problem = Some(LogNote::LogCutOff);
         }
         None
     }
 
-    fn stop<T>(&mut self, problem: Note) -> Option<T> {
+    fn stop<T>(&mut self, problem: LogNote) -> Option<T> {
         self.problem.get_or_insert(problem);
         None
     }
@@ -201,7 +201,7 @@ mod tests {
         let bytes = written(&records[..100]);
         let begin = bytes.windows(4).position(|letters| letters == RECORDS).unwrap() + 8;
         let (reader, read) = read(&bytes[..begin + 10 * RECORD_SIZE + 7]);
-        assert_eq!((read.as_slice(), reader.problem()), (&records[..10], Some(&Note::LogCutOff)));
+        assert_eq!((read.as_slice(), reader.problem()), (&records[..10], Some(&LogNote::LogCutOff)));
     }
 
     #[test]

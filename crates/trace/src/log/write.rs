@@ -11,7 +11,7 @@ use sidelane_timeline::record::{RECORD_SIZE, Record};
 use super::super::words::Names;
 use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
 use sidelane_diagnostics::log_file::write_head;
-use sidelane_diagnostics::note::Note;
+use sidelane_diagnostics::log_note::LogNote;
 
 /// Records of a chunk.
 const CHUNK_RECORDS: usize = 4096;
@@ -64,7 +64,7 @@ impl LogWriter {
     }
 
     /// Ends the log; what went wrong while it was written.
-    pub fn end(mut self, names: &Names, end: &LogEnd) -> Option<Note> {
+    pub fn end(mut self, names: &Names, end: &LogEnd) -> Option<LogNote> {
         self.write_records();
         let end = LogEnd { objects: names.objects().clone(), ..end.clone() };
         let names: std::collections::BTreeMap<u32, &str> = names.all().collect();
@@ -73,7 +73,7 @@ impl LogWriter {
         let problem = self.problem.take().or_else(|| self.file.flush().err());
         problem.map(|error| {
             let (log, error) = (self.path.display().to_string(), error.to_string());
-            Note::RequestLogCut { log, error }
+            LogNote::RequestLogCut { log, error }
         })
     }
 

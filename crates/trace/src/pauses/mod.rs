@@ -17,10 +17,10 @@ use std::time::Duration;
 use sidelane_host::clock::now_ns;
 use sidelane_timeline::record::{Kind, Kinds, Record};
 
+use crate::note::TraceNote;
 use held::Held;
 use jvm::JvmPauses;
 use sidelane_channels::hsperf::JvmError;
-use sidelane_diagnostics::note::Note;
 
 /// How often the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -119,11 +119,11 @@ impl Pauses {
     }
 
     /// What cannot be seen.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
+    pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         let unseen = self.unseen.iter();
-        let unseen = unseen.map(|(pid, error)| Note::PausesUnseen { pid: *pid, error: error.clone() });
+        let unseen = unseen.map(|(pid, error)| TraceNote::PausesUnseen { pid: *pid, error: error.clone() });
         let pauses = self.shared.missed.load(Ordering::Relaxed);
-        unseen.chain((pauses > 0).then_some(Note::PausesMissed { pauses }))
+        unseen.chain((pauses > 0).then_some(TraceNote::PausesMissed { pauses }))
     }
 
     /// Puts pauses among `records`, which are in the order of time, and keeps those back that come too early.

@@ -17,8 +17,8 @@ use serde_json::{Map, json};
 
 use self::build::Workshop;
 use self::reaction::Reactions;
+use crate::note::LabNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -86,7 +86,7 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
 /// The slowdown of a real program that was built with checks at every function's entry.
 fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
-        result.notes.push(Note::NoLz4.to_string());
+        result.notes.push(LabNote::NoLz4.to_string());
         return Ok(());
     };
     let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);

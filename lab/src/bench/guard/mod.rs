@@ -38,7 +38,7 @@ use plan::{Group, Plan};
 use reaction::Reactions;
 use run::Ground;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::written;
+use sidelane_diagnostics::note::{Note, written};
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 pub use way::Way;
@@ -96,7 +96,7 @@ fn of_group(
     if plan.ways.contains(&Way::Holmes) {
         let uncounted = ground.choose_source(options.source)?;
         of_agent(plan, &ground, uncounted.is_none(), measured)?;
-        measured.notes.extend(uncounted);
+        measured.notes.extend(uncounted.map(Note::from));
     }
     let mut cells = Cells::of(group);
     until_decided(

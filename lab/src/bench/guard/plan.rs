@@ -10,6 +10,7 @@ use super::options::GuardOptions;
 use super::way::Way;
 use crate::experiment::containers::{Stay, Work};
 use crate::experiment::store::{Mix, Store};
+use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::note::Note;
 use sidelane_stats::rounds::{Limit, Patience};
@@ -135,9 +136,9 @@ fn all_groups() -> Vec<Group> {
 /// A store that is missing is left out, and said.
 fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
     let missing = group.stores.iter().find_map(|store| Some((store, store.ensure_installed(lab).err()?)));
-    let note = missing.map(|(store, why)| Note::StoreMissing { store: store.name(), why: format!("{why:#}") });
+    let note = missing.map(|(store, why)| LabNote::StoreMissing { store: store.name(), why: format!("{why:#}") });
     let there = note.is_none();
-    notes.extend(note);
+    notes.extend(note.map(Note::from));
     there
 }
 
@@ -153,9 +154,9 @@ fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
         stays.push(stay("spark", Work::Spark, 0.0, 2.0));
     }
     let mut is_possible = |stay: &Stay| {
-        let note = stay.work.missing().map(|why| Note::WorkMissing { work: stay.work.name(), why });
+        let note = stay.work.missing().map(|why| LabNote::WorkMissing { work: stay.work.name(), why });
         let possible = note.is_none();
-        notes.extend(note);
+        notes.extend(note.map(Note::from));
         possible
     };
     stays.retain(|stay| is_possible(stay));

@@ -17,8 +17,8 @@ use crate::experiment::sibling::Sibling;
 use crate::experiment::stage::Stage;
 use crate::experiment::store;
 use crate::experiment::store::Store;
+use crate::note::LabNote;
 use crate::programs::Lab;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority;
 use sidelane_host::procfs::threads;
@@ -87,7 +87,7 @@ impl Ground {
     }
 
     /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
-    pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<Note>> {
+    pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
         let (ports, heard) = ([self.stages[0].port], Heard::Bell);
         let told =
@@ -95,7 +95,7 @@ impl Ground {
         let why = why_not_counted(&told, folder)?;
         let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Harm };
         self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Harm };
-        Ok(why.map(|why| Note::NoStandIn { why }))
+        Ok(why.map(|why| LabNote::NoStandIn { why }))
     }
 
     /// Whether stores that are disturbed make what stands in for counters.

@@ -9,6 +9,7 @@ use super::measured::Measured;
 use super::plan::Plan;
 use super::way::Way;
 use crate::experiment::place::Place;
+use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::PairKind;
 
@@ -69,18 +70,19 @@ fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
 pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
     let mut notes = measured.notes.clone();
     if place.kind == PairKind::Declared {
-        notes.insert(Note::DeclaredPair);
+        notes.insert(LabNote::DeclaredPair.into());
     }
-    notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
+    notes.extend(measured.emulated.as_ref().map(|emulated| Note::from(emulated.note.clone())));
     let cpus = std::thread::available_parallelism().map_or(0, |count| count.get() as u64);
     if (1..=FEW_CPUS).contains(&cpus) {
-        notes.insert(Note::FewCpus { cpus });
+        notes.insert(LabNote::FewCpus { cpus }.into());
     }
-    notes.extend(metrics(measured).into_iter().map(|metric| Note::GuardMetric { metric }));
+    notes.extend(metrics(measured).into_iter().map(|metric| LabNote::GuardMetric { metric }.into()));
     for cells in &measured.groups {
         let undisturbed = names(cells).into_iter().enumerate().filter(|(store, _)| !is_disturbed(cells, *store));
         notes.extend(undisturbed.filter_map(|(store, what)| {
-            Some(Note::LittleHarm { what, times: format!("{:.2}", harm(cells, store)?.measured) })
+            let times = format!("{:.2}", harm(cells, store)?.measured);
+            Some(Note::from(LabNote::LittleHarm { what, times }))
         }));
     }
     notes

@@ -19,6 +19,7 @@ mod words;
 use anyhow::Result;
 
 use crate::experiment::place::Place;
+use crate::note::LabNote;
 use cells::Cells;
 use ground::Ground;
 pub use options::{HurryOptions, LITTLE_SPEED};
@@ -52,6 +53,6 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
 }
 
 fn notes(ground: &Ground, place: Place) -> std::collections::BTreeSet<Note> {
-    let client = place.client_on_batch_lane().then_some(Note::ClientOnLittleCore);
-    ground.slow.iter().map(|slow| slow.note()).chain(client).collect()
+    let client = place.client_on_batch_lane().then_some(LabNote::ClientOnLittleCore);
+    ground.slow.iter().map(|slow| slow.note()).chain(client).map(Note::from).collect()
 }

@@ -9,7 +9,7 @@ mod voluntary;
 
 use std::thread;
 
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_doctor::reaction::latency::Effort;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::tsc::Clock;
@@ -63,12 +63,12 @@ impl Ladder {
     }
 
     /// Why rungs are missing, and how to read those that are not.
-    pub(super) fn notes(&self) -> Vec<Note> {
+    pub(super) fn notes(&self) -> Vec<LabNote> {
         let lack = |rung: &Rung| {
             let why = rung.outcome.as_ref().err()?.clone();
-            Some(Note::NapMissing { nap: rung.name.clone(), why })
+            Some(LabNote::NapMissing { nap: rung.name.clone(), why })
         };
-        let method = [Note::NapsUncounted, Note::NapsBegin, Note::NapsOfHolder];
+        let method = [LabNote::NapsUncounted, LabNote::NapsBegin, LabNote::NapsOfHolder];
         self.rungs.iter().filter_map(lack).chain(method).collect()
     }
 

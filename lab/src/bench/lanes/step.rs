@@ -16,7 +16,7 @@ use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run};
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::rounds;
@@ -127,9 +127,9 @@ impl StepRuns {
     }
 
     /// If the service alone was late for long, batch is not to blame.
-    pub(super) fn note(&self) -> Option<Note> {
+    pub(super) fn note(&self) -> Option<LabNote> {
         let above_s = longest_s(&self.alone).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
-        Some(Note::StepLateAlone { above: Duration::from_secs_f64(above_s) })
+        Some(LabNote::StepLateAlone { above: Duration::from_secs_f64(above_s) })
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {

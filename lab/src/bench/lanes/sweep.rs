@@ -15,6 +15,7 @@ use crate::experiment::run::{BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run};
+use crate::note::in_setting;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::Lanes;
 use sidelane_lanes::terms::Learned;
@@ -155,7 +156,7 @@ impl Sweep {
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
         let lends = setting.beside.is_some_and(|terms| terms.hold.is_some());
         let notes = seen.beside.iter().flat_map(|beside| &beside.notes).filter(|_| lends);
-        self.notes.extend(notes.map(|note| note.clone().in_setting(setting.title)));
+        self.notes.extend(notes.map(|note| in_setting(note.clone(), setting.title)));
     }
 }
 

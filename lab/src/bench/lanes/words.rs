@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::step::StepRuns;
 use super::sweep::Sweep;
 use crate::experiment::place::Place;
+use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::{Lanes, PairKind};
 
@@ -76,27 +77,27 @@ fn explanation(place: Place, lanes: &Lanes, measured: &Measured) -> Vec<String> 
 }
 
 pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Note> {
-    let mut notes = BTreeSet::from([Note::FreezerEmulated]);
+    let mut notes = BTreeSet::from([Note::from(LabNote::FreezerEmulated)]);
     if lanes.kind == PairKind::Declared {
-        notes.insert(Note::DeclaredPair);
+        notes.insert(LabNote::DeclaredPair.into());
     }
-    notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
+    notes.extend(measured.emulated.as_ref().map(|emulated| Note::from(emulated.note.clone())));
     let sweeps = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
     for sweep in sweeps {
-        notes.extend(of_client(sweep, place));
+        notes.extend(of_client(sweep, place).map(Note::from));
         notes.extend(sweep.notes.iter().cloned());
     }
     if measured.redis.is_none() {
-        notes.insert(Note::WithoutRedisAndStep);
+        notes.insert(LabNote::WithoutRedisAndStep.into());
     }
-    notes.extend(measured.step.as_ref().and_then(StepRuns::note));
-    notes.into_iter().chain(measured.ladder.notes()).collect()
+    notes.extend(measured.step.as_ref().and_then(StepRuns::note).map(Note::from));
+    notes.into_iter().chain(measured.ladder.notes().into_iter().map(Note::from)).collect()
 }
 
-fn of_client(sweep: &Sweep, place: Place) -> impl Iterator<Item = Note> {
+fn of_client(sweep: &Sweep, place: Place) -> impl Iterator<Item = LabNote> {
     let (service, percent) = (sweep.plan.service, sweep.client_percent.round() as u64);
     let lag_us = sweep.send_lag_us.round() as u64;
-    let shares = place.client_on_batch_lane().then_some(Note::ClientOnBatchLane { service, percent });
-    let late = (lag_us > SEND_LAG_LIMIT_US).then_some(Note::ClientLate { service, lag_us });
+    let shares = place.client_on_batch_lane().then_some(LabNote::ClientOnBatchLane { service, percent });
+    let late = (lag_us > SEND_LAG_LIMIT_US).then_some(LabNote::ClientLate { service, lag_us });
     shares.into_iter().chain(late)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::subject::{Look, Stage};
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_host::tsc;
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
@@ -66,9 +66,9 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
 }
 
 /// A counter with steps that the correction takes for an error at the shortest period with a bound.
-pub(super) fn coarse_cycles() -> Option<Note> {
+pub(super) fn coarse_cycles() -> Option<LabNote> {
     let step = tsc::step();
-    (step as f64 > TOLERANCE * LONG as f64).then_some(Note::CoarseCycles { step, period: LONG })
+    (step as f64 > TOLERANCE * LONG as f64).then_some(LabNote::CoarseCycles { step, period: LONG })
 }
 
 /// The share of kept samples, in percent.

@@ -22,8 +22,8 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use self::subject::Stage;
+use crate::note::LabNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Patience};
@@ -48,7 +48,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     profiler::measure(&stage, limit, &mut result).context("perf record")?;
     pause::measure(&stage, limit, &mut result).context("pauses of a JVM")?;
     if !result.machine.pmu {
-        result.notes.push(Note::NoHardwareCounters.to_string());
+        result.notes.push(LabNote::NoHardwareCounters.to_string());
     }
     result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
     machine::note_stolen(&mut result.machine);

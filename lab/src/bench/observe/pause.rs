@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::subject::Stage;
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
 use sidelane_observe::log::LogReader;
@@ -31,7 +31,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(jvm) = Jvm::start(stage.target_cpu)? else {
-        result.notes.push(Note::NoJava.to_string());
+        result.notes.push(LabNote::NoJava.to_string());
         return Ok(());
     };
     let mut delays_us = Vec::new();

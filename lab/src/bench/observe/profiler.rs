@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::subject::{Look, Running, Stage};
+use crate::note::LabNote;
 use sidelane_channels::Reader;
 use sidelane_channels::app::Emitted;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_host::tsc::Clock;
 use sidelane_observe::period::Period;
@@ -41,7 +41,7 @@ struct Turns {
 
 pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
-        result.notes.push(Note::NoPerf.to_string());
+        result.notes.push(LabNote::NoPerf.to_string());
         return Ok(());
     }
     let clock = Clock::calibrate();

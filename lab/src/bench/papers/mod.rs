@@ -28,10 +28,9 @@ use sidelane_sim::{Choices, Experiment, ScenarioError};
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
 use machine::names_no_file;
-use sidelane_diagnostics::note::Note;
 use sidelane_report::chart::{Line, Multiples};
 use sidelane_report::{Machine, Pair, ResultFile, Row};
-use sidelane_sim::run::{outcomes, pictures, rows};
+use sidelane_sim::run::{SIMULATED, outcomes, pictures, rows};
 
 /// The columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 12] = [
@@ -61,7 +60,7 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     }
     holmes::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
     hurry::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
-    result.notes.push(Note::Simulated.to_string());
+    result.notes.push(SIMULATED.to_owned());
     Ok(result)
 }
 
@@ -124,7 +123,7 @@ fn settings(quick: bool) -> Map<String, Value> {
              14 and Tables 3 and 4, and Hurry-up from its Figs. 6 to 9, checked on a simulated machine. The policies that \
              decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and \
              latencies come from a model that is fitted to what the paper says of its service alone.",
-            Note::Simulated.to_string(),
+            SIMULATED.to_owned(),
         ],
         "simulated": true,
         "scenarios": elfens.chain(holmes).chain(hurrys).collect::<Vec<_>>(),

@@ -26,6 +26,7 @@ use crate::experiment::run::Task;
 use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
+use crate::note::LabNote;
 use compare::Compared;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
@@ -75,7 +76,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let all = experiment.points.iter().flat_map(|point| &point.runs);
     let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
     let mut notes = words(&lanes, place, stage.sibling.is_some());
-    notes.extend(left_out.iter().filter_map(|model| Some(left_out_note(model, model::saturated(model)?))));
+    notes.extend(left_out.iter().filter_map(|model| Some(Note::from(left_out_note(model, model::saturated(model)?)))));
     let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
     let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
@@ -137,9 +138,9 @@ fn name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
 
-fn left_out_note(model: &Model, busy: f64) -> Note {
+fn left_out_note(model: &Model, busy: f64) -> LabNote {
     let percent = |part: f64| (100.0 * part).round() as u64;
-    Note::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
+    LabNote::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
 }
 
 /// The comparisons of all settings.
@@ -160,7 +161,7 @@ impl Both {
             let real = model::real(model)?;
             if let Some(sibling) = &mut stage.sibling {
                 sibling.begin(model::slowdown(model)?)?;
-                self.notes.insert(sibling.note());
+                self.notes.insert(sibling.note().into());
             }
             let stage = &*stage;
             let batch_alone_per_s = match real.setting.beside {
@@ -205,12 +206,12 @@ fn settings(
 }
 
 fn words(lanes: &Lanes, place: Place, emulated: bool) -> BTreeSet<Note> {
-    let mut notes = BTreeSet::from([Note::SimulatedRows]);
+    let mut notes = BTreeSet::from([Note::from(LabNote::SimulatedRows)]);
     if lanes.kind == PairKind::Declared && !emulated {
-        notes.insert(Note::PairWithoutSlowdown);
+        notes.insert(LabNote::PairWithoutSlowdown.into());
     }
     if place.client_on_batch_lane() {
-        notes.insert(Note::ClientWidensBound);
+        notes.insert(LabNote::ClientWidensBound.into());
     }
     notes
 }

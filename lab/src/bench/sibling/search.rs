@@ -14,6 +14,7 @@ use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
+use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
@@ -32,7 +33,7 @@ const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 /// Settings in turns, each with the same requests within a round.
 pub(super) struct SearchRuns {
     rounds: Vec<[Figures; 3]>,
-    note: Option<Note>,
+    note: Option<LabNote>,
 }
 
 fn settings() -> [Setting; 3] {
@@ -100,11 +101,11 @@ impl SearchRuns {
     }
 
     pub(super) fn notes(&self, place: Place) -> BTreeSet<Note> {
-        let mut notes: BTreeSet<Note> = self.note.iter().cloned().collect();
+        let mut notes: BTreeSet<Note> = self.note.iter().cloned().map(Note::from).collect();
         let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
         notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));
         if place.client_on_batch_lane() {
-            notes.insert(Note::ClientOnBatchLaneAsleep);
+            notes.insert(LabNote::ClientOnBatchLaneAsleep.into());
         }
         notes
     }

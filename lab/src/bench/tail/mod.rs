@@ -26,11 +26,11 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use crate::experiment::place::Place;
+use crate::note::LabNote;
 use crate::programs::Lab;
 pub use options::{Part, TailOptions};
 pub use planted::Claim;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 use stage::Stage;
@@ -43,7 +43,7 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
         measure(part, &stage, &mut result).with_context(|| part.name().to_owned())?;
     }
     if stage.place.kind == PairKind::Declared {
-        result.notes.push(Note::DeclaredPair.to_string());
+        result.notes.push(LabNote::DeclaredPair.to_string());
     }
     machine::note_stolen(&mut result.machine);
     options.patience.advise(&mut result, lucene::rounds(options.patience).rounds);

@@ -6,8 +6,8 @@ use super::options::TailOptions;
 use crate::bench::subject;
 use crate::bench::subject::{Real, RealServer};
 use crate::experiment::place::Place;
+use crate::note::LabNote;
 use crate::programs::Lab;
-use sidelane_diagnostics::note::Note;
 use sidelane_report::ResultFile;
 
 /// Where a part is measured, and how.
@@ -22,7 +22,7 @@ impl Stage<'_> {
     /// A Redis on the request lane, and its place; nothing, and a note, where none is installed.
     pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, subject::Place)>> {
         if !Real::Redis.is_installed() {
-            result.notes.push(Note::NotInstalled { program: Real::Redis.program() }.to_string());
+            result.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());
             return Ok(None);
         }
         let place = subject::Place { server_cpu: self.place.request, client_cpu: self.place.client };

@@ -25,8 +25,8 @@ use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::{Hazard, Hazards, Server};
 
 use super::options::Watched;
+use crate::note::ProxyNote;
 use lack::Lack;
-use sidelane_diagnostics::note::Note;
 use sidelane_report::terminal::eprint_fitted;
 use sources::Sources;
 
@@ -61,8 +61,8 @@ impl Watch {
         address: SocketAddr,
         wanted: &Watched,
         poll: Duration,
-    ) -> Result<(Option<Self>, Vec<Note>)> {
-        let unwatched = |why: String| (None, vec![Note::HazardsUnwatched { server: address.to_string(), why }]);
+    ) -> Result<(Option<Self>, Vec<ProxyNote>)> {
+        let unwatched = |why: String| (None, vec![ProxyNote::HazardsUnwatched { server: address.to_string(), why }]);
         if !is_on_this_machine(address) {
             return Ok(unwatched("it is not on this machine".to_owned()));
         }
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// Hazards that cannot be seen: an error if one was named.
-    fn check(&mut self, sources: &Sources) -> Result<Vec<Note>> {
+    fn check(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
         let mut notes = Vec::new();
         for (hazard, lack) in sources.lacks() {
             let server = self.address.to_string();
@@ -114,7 +114,9 @@ impl Watch {
                         "{hazard} of {server} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all"
                     )
                 }
-                Lack::Unreadable(why) => notes.push(Note::HazardUnseen { server, hazard: hazard.to_string(), why }),
+                Lack::Unreadable(why) => {
+                    notes.push(ProxyNote::HazardUnseen { server, hazard: hazard.to_string(), why })
+                }
                 Lack::NotThere(_) => {}
             }
         }

@@ -9,7 +9,7 @@ use super::peer::{Peer, RunningPeer};
 use super::setting::{Setting, Watchers};
 use crate::bench::subject::{Place, RealServer};
 use crate::bench::tail::stage::Stage;
-use sidelane_diagnostics::note::Note;
+use crate::note::LabNote;
 use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
@@ -67,11 +67,11 @@ pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, resu
 /// Those that can be compared here, in the time that there is. The result says which cannot.
 fn peers(patience: Patience, result: &mut ResultFile) -> Vec<Peer> {
     if patience.quick {
-        result.notes.push(Note::TracedWithoutPeers.to_string());
+        result.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
     }
     let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
-    let absent = missing.iter().map(|peer| Note::NotInstalled { program: peer.program() }.to_string());
+    let absent = missing.iter().map(|peer| LabNote::NotInstalled { program: peer.program() }.to_string());
     result.notes.extend(absent);
     peers
 }

@@ -18,13 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::stage::Stage;
+use crate::note::LabNote;
 use front::Front;
 pub(super) use jar::Lucene;
 pub(super) use load::{CONNECTIONS, Load, Point, Report};
 use load::{ITERATIONS, Iteration};
 use runs::Run;
 pub(super) use server::{Memory, Server};
-use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::{ResultFile, Row};
 use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
@@ -49,7 +49,7 @@ pub(super) fn rounds(patience: Patience) -> Limit {
 /// The server's program; without it, the result says why.
 pub(super) fn prepared(stage: &Stage<'_>, result: &mut ResultFile) -> Option<Lucene> {
     let prepared = Lucene::prepare(&stage.options.cache);
-    prepared.map_err(|why| result.notes.push(Note::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
+    prepared.map_err(|why| result.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
 /// Runs all ways in turn.

@@ -18,11 +18,11 @@ use anyhow::{Context, Result, ensure};
 use super::lucene::{Lucene, Memory, Server, Way};
 use super::stage::Stage;
 use super::traced::{Subject, while_running};
+use crate::note::LabNote;
 use crate::programs::Service;
 pub use cause::Claim;
 use cause::{DELAY_MS, Place, Planted};
 use named::Named;
-use sidelane_diagnostics::note::Note;
 use sidelane_host::service::Target;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
@@ -64,14 +64,16 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     let mut notes = Vec::new();
     let chosen = Planted::chosen(stage.options.patience);
     if chosen.len() < Planted::ALL.len() {
-        notes.push(Note::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
+        notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
     }
     let round = |seen: &mut Vec<Named>, turn: Turn<'_>| {
         for planted in chosen.iter().copied() {
             turn.bar.set_message(planted.name);
             match run(stage, planted) {
                 Ok(named) => seen.push(named),
-                Err(why) => notes.push(Note::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string()),
+                Err(why) => {
+                    notes.push(LabNote::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string())
+                }
             }
         }
         Ok(())

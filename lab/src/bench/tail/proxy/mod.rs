@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::stage::Stage;
+use crate::note::LabNote;
 use client::{as_fast_as_possible, on_time, percentile};
 use peers::{Peer, Running, start_server};
-use sidelane_diagnostics::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
@@ -51,7 +51,7 @@ struct Round {
 /// Compares them until that is decided.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     if let Some(program) = Peer::missing() {
-        result.notes.push(Note::NotInstalled { program }.to_string());
+        result.notes.push(LabNote::NotInstalled { program }.to_string());
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;

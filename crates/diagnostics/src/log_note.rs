@@ -1,0 +1,49 @@
+//! Notes of logs.
+
+use crate::audit::AuditState;
+use crate::diagnostics;
+
+diagnostics! {
+    /// Note of logs.
+    pub enum LogNote in Logs;
+    degraded {
+        AuditFails { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
+            "the log {log} cannot be written ({error}): its lines are counted and lost, and all else goes on",
+            "make room for it, or mend its disk: the log is tried again every 2 s";
+        AuditLinesLost { log: String = "/tmp/log".to_owned(), lines: u64 = 12 } =>
+            "{lines} lines of the log {log} could not be written and are lost",
+            "keep room on its disk, or name a file on another one";
+        RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
+            "the log {log} is not whole: {error}",
+            "free some space or log elsewhere";
+    }
+    told {
+        Replayed { log: String = "/tmp/log".to_owned() } =>
+            "read from the log {log}, on a machine that may be another one";
+        LogUnreadable { error: String = "Input/output error".to_owned() } =>
+            "the log cannot be read further: {error}; what was recorded before that is here";
+        LogCutOff =>
+            "the log is cut off within a chunk; what was recorded before that is here";
+        LogDamaged =>
+            "the head of a chunk of the log is damaged; what was recorded before that is here";
+    }
+}
+
+impl LogNote {
+    /// Says that an audit log cannot be written now.
+    pub fn of_failing_audit(log: &str, state: &AuditState) -> Option<Self> {
+        let error = state.error.clone()?;
+        Some(Self::AuditFails { log: log.to_owned(), error })
+    }
+
+    /// Says what became of an audit log: that it cannot be written, and how many lines are lost.
+    pub fn of_audit(log: &str, state: &AuditState) -> impl Iterator<Item = Self> {
+        let lost = Self::AuditLinesLost { log: log.to_owned(), lines: state.lost_lines };
+        Self::of_failing_audit(log, state).into_iter().chain((state.lost_lines > 0).then_some(lost))
+    }
+
+    /// Whether it is about an audit log.
+    pub fn is_of_audit(&self) -> bool {
+        matches!(self, Self::AuditFails { .. } | Self::AuditLinesLost { .. })
+    }
+}

@@ -1,0 +1,25 @@
+//! Notes of the proxy.
+
+use sidelane_diagnostics::diagnostics;
+
+diagnostics! {
+    /// Note of the proxy.
+    pub enum ProxyNote in Proxy;
+    degraded {
+        HazardsUnwatched {
+            server: String = "10.0.0.7:9001".to_owned(),
+            why: String = "it is not on this machine".to_owned()
+        } =>
+            "hazards of {server} are not watched: {why}",
+            "run the proxy where its servers are, in their container if they are in one, or ask for no hazards (hazard \
+             none)";
+        HazardUnseen {
+            server: String = "10.0.0.7:9001".to_owned(),
+            hazard: String = "jvm-gc".to_owned(),
+            why: String = "the JVM 1234 keeps no counters".to_owned()
+        } =>
+            "{hazard} of {server} is not seen: {why}",
+            "mend that, or name the hazards that count (hazard stopped,restart)";
+    }
+    told {}
+}

@@ -1,0 +1,19 @@
+//! Notes of this process's own threads.
+
+use sidelane_diagnostics::diagnostics;
+
+diagnostics! {
+    /// Note of this process's own threads.
+    pub enum OwnThreadsNote in OwnThreads;
+    degraded {
+        OnServiceCpus {
+            cpus: String = "0".to_owned(),
+            percent: String = "1.5".to_owned(),
+            why: &'static str = "its CPU affinity allows it no others",
+            advice: &'static str = "start it without taskset"
+        } =>
+            "sidelane's own threads ran on CPUs of the service ({cpus}) for {percent} % of the time: {why}",
+            "{advice}";
+    }
+    told {}
+}
