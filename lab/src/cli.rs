@@ -201,7 +201,7 @@ pub struct GuardArgs {
     #[arg(long, value_name = "MIX", value_delimiter = ',', value_parser = ["a", "b", "e"])]
     pub mixes: Option<Vec<String>>,
     /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
-    /// harm]
+    /// latency]
     #[arg(long, value_name = "FROM", value_enum)]
     pub interference: Option<Source>,
     /// Where results go

@@ -124,7 +124,7 @@ diagnostics! {
         EmulatedLittleCoreByThief { cpu: u32 = 1, loss: u64 = 69 } =>
             "CPU {cpu} is an emulated little core: a real-time thread takes {loss} % of it while programs want it, in \
              slices of 0.5 to 2 ms. --slow-cpu none switches it off";
-        GuardMetric { metric: String = "harm".to_owned() } =>
+        GuardMetric { metric: String = "latency".to_owned() } =>
             "interference was told from {metric}; the paper tells it from counters of the processor (VPI)";
         FewCpus { cpus: u64 = 2 } =>
             "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \

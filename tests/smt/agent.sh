@@ -72,8 +72,8 @@ write_agent_file() {
 		cgroup = "/batch"
 		[policy]
 		kind = "holmes"
-		e = 40
-		t = "99%"
+		interference_threshold = 40
+		reserved_busy = "99%"
 		reserved = "0"
 		[intervals]
 		look = "1s"

@@ -18,10 +18,10 @@ pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
     match &config.kind {
         Kind::Holmes(holmes) => {
             let config = HolmesConfig {
-                threshold: here.e,
-                calm_ns: holmes.s.as_nanos() as Nanos,
+                threshold: here.interference_threshold,
+                calm_ns: holmes.calm_time.as_nanos() as Nanos,
                 reserved: mask(&here.reserved),
-                busy_most: holmes.t,
+                busy_most: holmes.reserved_busy,
                 floor,
                 ..HolmesConfig::default()
             };

@@ -1,4 +1,4 @@
-//! How interference is told: by counters, by harm, from a recording, or not at all.
+//! How interference is told: by counters, by latency, from a recording, or not at all.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use sidelane_tracker::interference::Interference;
 use sidelane_tracker::tracker::Tracker;
 
 use super::away::Away;
-use super::config::{OnMachine, Told};
+use super::config::{ActiveSource, OnMachine};
 use super::seen::Span;
 use super::tracked::Tracked;
 use crate::replay::Replay;
@@ -28,7 +28,7 @@ pub enum Metric {
     /// By counters, which the kernel program reads.
     Counters(Box<Counters>),
     /// By the services' own request times.
-    Harm(Box<Harm>),
+    Latency(Box<LatencyRise>),
     /// From a recording.
     Replay(Replayed),
 }
@@ -38,14 +38,14 @@ impl Metric {
     pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
-            Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
-            Told::Counters(formula) => {
+            ActiveSource::Latency => Ok(Self::Latency(Box::new(LatencyRise::new(here.cores.clone())))),
+            ActiveSource::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
-                let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
+                let opened = opened.context("cannot count interference; write [metric] source = \"latency\"")?;
                 let counters = Counters { open: opened, cpus: here.online.clone(), away: Away::default() };
                 Ok(Self::Counters(Box::new(counters)))
             }
-            Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
+            ActiveSource::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
         }
     }
 
@@ -53,9 +53,9 @@ impl Metric {
     pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
         let features = tracker.features();
         let is_loaded = match &here.told {
-            Told::Harm => features.requests,
-            Told::Counters(_) => features.interference,
-            Told::Replay(_) => true,
+            ActiveSource::Latency => features.requests,
+            ActiveSource::Counters(_) => features.interference,
+            ActiveSource::Replay(_) => true,
         };
         ensure!(
             is_loaded,
@@ -88,8 +88,8 @@ impl Metric {
 
     /// These are the cores from now on.
     pub fn has_cores(&mut self, cores: &Cores) {
-        if let Self::Harm(harm) = self {
-            harm.cores = cores.clone();
+        if let Self::Latency(rise) = self {
+            rise.cores = cores.clone();
         }
     }
 
@@ -98,8 +98,8 @@ impl Metric {
         match self {
             Self::None => "nothing: the policy does not go by it".to_owned(),
             Self::Counters(counters) => format!("counters: {}", counters.open.formula()),
-            Self::Harm(_) => {
-                "harm: request times beside batch against those alone, since nothing is counted".to_owned()
+            Self::Latency(_) => {
+                "latency: request times beside batch against those alone, since nothing is counted".to_owned()
             }
             Self::Replay(replayed) => format!("replay: the recording {}", replayed.file.display()),
         }
@@ -125,7 +125,7 @@ impl Metric {
         match self {
             Self::None => None,
             Self::Counters(counters) => counters.open.read(cpu),
-            Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
+            Self::Latency(rise) => rise.values.get(cpu as usize).copied().flatten(),
             Self::Replay(replayed) => replayed.values.get(cpu as usize).copied().flatten().map(|(_, value)| value),
         }
     }
@@ -172,7 +172,7 @@ impl Metric {
 
     /// Whether requests have to be known for it.
     pub fn needs_requests(&self) -> bool {
-        matches!(self, Self::Harm(_))
+        matches!(self, Self::Latency(_))
     }
 }
 
@@ -209,15 +209,15 @@ impl Replayed {
     }
 }
 
-/// Harm to each service, and on each CPU that a service ran on.
-pub struct Harm {
+/// By which share requests of each service take longer beside batch, and on each CPU that a service ran on.
+pub struct LatencyRise {
     cores: Cores,
     /// By place.
     services: Vec<(u32, Inflation)>,
     values: Vec<Option<f64>>,
 }
 
-impl Harm {
+impl LatencyRise {
     /// Nothing is known yet.
     pub fn new(cores: Cores) -> Self {
         Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
@@ -244,7 +244,7 @@ impl Harm {
         }
     }
 
-    /// Why harm says nothing of a service, if it has not for long.
+    /// Why the rise of a service is not known, if it has not for long.
     pub fn silence(&self, number: u32) -> Option<Silence> {
         self.services.iter().find(|(other, _)| *other == number)?.1.silence()
     }

@@ -12,29 +12,29 @@ diagnostics! {
     degraded {
         // Of the agent.
         HarmUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
-            "harm to {service} is not known: {why}",
+            "interference with {service} is not known: {why}",
             "see what sidelane requests shows of it";
         HarmWithoutSiblings { service: String = "redis".to_owned() } =>
-            "harm to {service} is not known: none of the CPUs on which it runs has a sibling",
+            "interference with {service} is not known: none of the CPUs on which it runs has a sibling",
             "name CPUs that disturb each other in policy.siblings, or choose kind = \"perfiso\"";
         HarmWithoutBaseline { service: String = "redis".to_owned() } =>
-            "harm to {service} is not known: batch has been beside all of its requests, so none can be compared with those \
+            "interference with {service} is not known: batch has been beside all of its requests, so none can be compared with those \
              alone",
             "pause batch for some seconds, or run where the processor's counters can be used";
         HarmBetween { service: String = "redis".to_owned() } =>
-            "harm to {service} is not known: batch has more than 5 % and less than half of the time of its siblings, so its \
+            "interference with {service} is not known: batch has more than 5 % and less than half of the time of its siblings, so its \
              requests are neither alone nor beside batch",
             "confine it to one CPU of each core, or run where the processor's counters can be used";
-        HarmForCounters =>
+        LatencyForCounters =>
             "metric: nothing can be counted here, so that interference is told from the services' own request times, \
              and batch has to disturb some requests first",
             "run where the processor's counters can be used";
-        ThresholdOfNearestEvents { e: String = "40".to_owned(), processors: &'static str = "Zen 2" } =>
-            "e is {e}, the paper's, and {processors} counts only what comes nearest to the paper's events",
-            "find e with sidelane calibrate, and write it in [policy]";
-        ThresholdOfGivenEvents { e: String = "40".to_owned(), formula: String = "page-faults / task-clock".to_owned() } =>
-            "e is {e}, which the paper has for its own events, and interference is {formula}, as the file gives it",
-            "find e with sidelane calibrate --events '{formula}', and write it in [policy]";
+        ThresholdOfNearestEvents { threshold: String = "40".to_owned(), processors: &'static str = "Zen 2" } =>
+            "interference_threshold is {threshold}, the paper's, and {processors} counts only what comes nearest to the paper's events",
+            "find it with sidelane calibrate, and write it in [policy]";
+        ThresholdOfGivenEvents { threshold: String = "40".to_owned(), formula: String = "page-faults / task-clock".to_owned() } =>
+            "interference_threshold is {threshold}, which the paper has for its own events, and interference is {formula}, as the file gives it",
+            "find it with sidelane calibrate --events '{formula}', and write it in [policy]";
         CountersShared { cpu: u32 = 3, percent: u64 = 40 } =>
             "other programs had the counters of CPU {cpu} for up to {percent} % of the time, in which no interference \
              was seen",

@@ -45,7 +45,7 @@ fn all_that_is_wrong_is_a_usage_error() {
         written(dir.path(), "[[service]]\nname = \"a\"\nport = 0\n[[batch]]\ncgroup = \"/b\"\n[policy]\ns = 1\n");
     let said = format!(
         "{file}:3: `service.port` is 0; write a whole number from 1 to 65535\n\
-         {file}:7: `policy.s` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \"8us\" \
+         {file}:7: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \"8us\" \
          or \"1.5s\"\n"
     );
     for verb in [&["check", &file][..], &["show", "--config", &file]] {
@@ -72,7 +72,7 @@ fn a_file_that_does_not_fit_the_machine_is_shown_with_what_to_do() {
     assert!(said.contains("batch /no-such-group: there is no such group;"), "{said}");
     assert!(said.contains("policy.reserved names CPUs 7000, and the machine has 0"), "{said}");
     assert!(said.contains("policy.reserved \"7000\" line 7"), "{said}");
-    assert!(said.contains("policy.t \"80%\" default"), "{said}");
+    assert!(said.contains("policy.reserved_busy \"80%\" default"), "{said}");
 }
 
 /// A tree of groups in the hierarchies of this machine that batch can be told by.

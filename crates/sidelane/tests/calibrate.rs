@@ -28,7 +28,7 @@ fn without_counters_nothing_is_concluded_and_what_was_seen_is_said() {
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("no conclusion: ") && said.contains("alone and up to"), "{said}");
     let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    assert!(result["settings"].get("e").is_none());
+    assert!(result["settings"].get("interference_threshold").is_none());
     let rows = result["rows"].as_array().unwrap();
     let (alone, beside): (Vec<&Value>, Vec<&Value>) = rows
         .iter()

@@ -217,16 +217,16 @@ policy = "perfiso"
 buffer = 1
 [[setting]]
 policy = "holmes"
-s_ms = 5
+calm_time_ms = 5
 [[setting]]
 name = "rung"
 policy = "holmes"
-s_ms = 5
+calm_time_ms = 5
 control = { look_us = 10_000, ring_p50_us = 30, act_p50_us = 20 }
 [[setting]]
 name = "gated"
 policy = "holmes"
-s_ms = 5
+calm_time_ms = 5
 gate = { kind = "holder" }
 "#;
 

@@ -46,7 +46,7 @@ policy = "alone"
 
 [[setting]]
 policy = "holmes"
-s_ms = 10
+calm_time_ms = 10
 control = { look_us = 100, ring_p50_us = 20, act_p50_us = 10 }
 gate = { kind = "holder" }
 

@@ -16,8 +16,8 @@ use sidelane_diagnostics::machine::has_pmu;
 use sidelane_hurry::Sizes;
 use sidelane_rollback::cpu_mask::{mask, set};
 
-/// E where interference is told by request times: a service that takes a fifth longer is disturbed.
-pub const E_OF_HARM: f64 = 0.2;
+/// Interference threshold where interference is a rise in latency: a service that takes a fifth longer is disturbed.
+pub const LATENCY_THRESHOLD: f64 = 0.2;
 
 /// What of the file this machine cannot be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Unfit {
     #[error("metric.formula cannot be counted here: {0}")]
     Formula(FormulaError),
     /// It has no counters.
-    #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"")]
+    #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"latency\"")]
     NoCounters,
     /// What is written would have no place.
     #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
@@ -53,7 +53,9 @@ pub enum Unfit {
         dir: PathBuf,
     },
     /// Nobody knows what to count.
-    #[error("metric.source is \"counters\", and no events are known for this processor; write a formula, or \"harm\"")]
+    #[error(
+        "metric.source is \"counters\", and no events are known for this processor; write a formula, or \"latency\""
+    )]
     NoRow,
 }
 
@@ -75,11 +77,11 @@ impl Counters {
 
 /// From what interference is told on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ActiveSource {
     /// By counters.
     Counters(Formula),
     /// By the services' own request times.
-    Harm,
+    Latency,
     /// By counters that were recorded.
     Replay(PathBuf),
 }
@@ -94,9 +96,9 @@ pub struct OnMachine {
     /// The CPUs that batch never uses; none but by Holmes.
     pub reserved: CpuSet,
     /// From what interference is told.
-    pub told: Told,
-    /// E: from which interference on batch leaves.
-    pub e: f64,
+    pub told: ActiveSource,
+    /// Interference at which batch leaves a core.
+    pub interference_threshold: f64,
     /// Which cores are big, if threads are to be moved to them and there are any.
     pub sizes: Option<Sizes>,
     /// What of that is not as the paper has it, or not there.
@@ -108,7 +110,7 @@ impl Config {
     ///
     /// # Errors
     /// When its CPUs cannot be read.
-    pub fn here(&self, running: Option<&Told>) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
+    pub fn here(&self, running: Option<&ActiveSource>) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
         let on = self.on(&topology, Counters::here(), running);
         let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
@@ -126,20 +128,26 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// What the file comes to on a machine with this topology. E is that of `running`, if interference is told from that
+    /// What the file comes to on a machine with this topology. The threshold is that of `running`, if interference is told from that
     /// already: what the file and the counters would come to now may be another metric.
     ///
     /// # Errors
     /// All that does not fit.
-    pub fn on(&self, topology: &Topology, counters: Counters, running: Option<&Told>) -> Result<OnMachine, Vec<Unfit>> {
+    pub fn on(
+        &self,
+        topology: &Topology,
+        counters: Counters,
+        running: Option<&ActiveSource>,
+    ) -> Result<OnMachine, Vec<Unfit>> {
         let online = topology.online();
         let cores = self.cores(topology);
         let reserved = self.reserved(&cores, &online);
         let mut unfit = self.unfit(&online, &reserved);
         match running.map_or_else(|| self.metric.told(counters), |told| Ok(told.clone())) {
             Ok(told) if unfit.is_empty() => {
-                let (e, notes) = (self.e(&told), self.notes(&told, counters));
-                Ok(OnMachine { online, cores, reserved, told, e, sizes: None, notes })
+                let interference_threshold = self.interference_threshold(&told);
+                let notes = self.notes(&told, counters);
+                Ok(OnMachine { online, cores, reserved, told, interference_threshold, sizes: None, notes })
             }
             told => {
                 unfit.extend(told.err());
@@ -168,29 +176,31 @@ impl Config {
         }
     }
 
-    fn e(&self, told: &Told) -> f64 {
+    fn interference_threshold(&self, told: &ActiveSource) -> f64 {
         let given = match &self.policy.kind {
-            Kind::Holmes(holmes) => holmes.e,
+            Kind::Holmes(holmes) => holmes.interference_threshold,
             Kind::PerfIso { .. } | Kind::Unmanaged => None,
         };
         given.unwrap_or(match told {
-            Told::Harm => E_OF_HARM,
-            Told::Counters(_) | Told::Replay(_) => HolmesConfig::default().threshold,
+            ActiveSource::Latency => LATENCY_THRESHOLD,
+            ActiveSource::Counters(_) | ActiveSource::Replay(_) => HolmesConfig::default().threshold,
         })
     }
 
     /// Where interference, or its threshold, is not the paper's and nobody asked for that.
-    fn notes(&self, told: &Told, counters: Counters) -> Vec<AgentNote> {
+    fn notes(&self, told: &ActiveSource, counters: Counters) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
-        let e = || HolmesConfig::default().threshold.to_string();
+        let threshold = || HolmesConfig::default().threshold.to_string();
         let note = match (told, &self.metric.formula, counters.row) {
-            (Told::Harm, ..) if self.metric.source == MetricSource::Auto => Some(AgentNote::HarmForCounters),
-            (Told::Counters(_), ..) if holmes.e.is_some() => None,
-            (Told::Counters(_), Some(formula), _) => {
-                Some(AgentNote::ThresholdOfGivenEvents { e: e(), formula: formula.clone() })
+            (ActiveSource::Latency, ..) if self.metric.source == MetricSource::Auto => {
+                Some(AgentNote::LatencyForCounters)
             }
-            (Told::Counters(_), None, Some(row)) if !row.exact => {
-                Some(AgentNote::ThresholdOfNearestEvents { e: e(), processors: row.processors })
+            (ActiveSource::Counters(_), ..) if holmes.interference_threshold.is_some() => None,
+            (ActiveSource::Counters(_), Some(formula), _) => {
+                Some(AgentNote::ThresholdOfGivenEvents { threshold: threshold(), formula: formula.clone() })
+            }
+            (ActiveSource::Counters(_), None, Some(row)) if !row.exact => {
+                Some(AgentNote::ThresholdOfNearestEvents { threshold: threshold(), processors: row.processors })
             }
             _ => None,
         };
@@ -236,12 +246,12 @@ impl OnMachine {
 
 impl Metric {
     /// From what it is told on a machine with these counters.
-    fn told(&self, counters: Counters) -> Result<Told, Unfit> {
+    fn told(&self, counters: Counters) -> Result<ActiveSource, Unfit> {
         match (&self.source, self.counted(counters)) {
-            (MetricSource::Replay(file), _) => Ok(Told::Replay(file.clone())),
-            (MetricSource::Harm, _) => Ok(Told::Harm),
-            (_, Ok(Some(formula))) => Ok(Told::Counters(formula)),
-            (MetricSource::Auto, Ok(None)) => Ok(Told::Harm),
+            (MetricSource::Replay(file), _) => Ok(ActiveSource::Replay(file.clone())),
+            (MetricSource::Latency, _) => Ok(ActiveSource::Latency),
+            (_, Ok(Some(formula))) => Ok(ActiveSource::Counters(formula)),
+            (MetricSource::Auto, Ok(None)) => Ok(ActiveSource::Latency),
             (_, Ok(None)) if counters.are_there => Err(Unfit::NoRow),
             (_, Ok(None)) => Err(Unfit::NoCounters),
             (_, Err(unfit)) => Err(unfit),
@@ -329,64 +339,64 @@ mod tests {
                 "policy.reserved names CPUs 8-9, and the machine has 0-7; name some of these",
                 "policy.siblings names CPUs 12, and the machine has 0-7; name some of these",
                 "policy.reserved leaves batch none of the machine's CPUs 0-7; reserve fewer",
-                "the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"",
+                "the metric is to be counted, and the processor's counters are nobody's here; write source = \"latency\"",
             ]
         );
     }
 
     #[test]
-    fn e_is_the_metrics_unless_it_is_given() {
-        assert_eq!(on("").unwrap().e, E_OF_HARM);
-        assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().e, 40.0);
-        assert_eq!(on("e = 7").unwrap().e, 7.0);
-        assert_eq!(counting("").unwrap().e, 40.0);
+    fn the_threshold_is_the_metrics_unless_it_is_given() {
+        assert_eq!(on("").unwrap().interference_threshold, LATENCY_THRESHOLD);
+        assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().interference_threshold, 40.0);
+        assert_eq!(on("interference_threshold = 7").unwrap().interference_threshold, 7.0);
+        assert_eq!(counting("").unwrap().interference_threshold, 40.0);
     }
 
     #[test]
-    fn e_is_that_of_the_metric_that_runs() {
+    fn the_threshold_is_that_of_the_metric_that_runs() {
         let none = Counters::default();
-        let of = |text: &str, running: &Told| {
+        let of = |text: &str, running: &ActiveSource| {
             let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
             let here = config.on(&machine(), none, Some(running)).expect("the file fits");
             assert_eq!(here.told, *running);
-            here.e
+            here.interference_threshold
         };
-        let counters = Told::Counters(row_of(&SKYLAKE).unwrap().default_formula());
+        let counters = ActiveSource::Counters(row_of(&SKYLAKE).unwrap().default_formula());
         assert_eq!(of("", &counters), 40.0, "the counters have been taken by others since");
-        assert_eq!(of("[metric]\nsource = \"counters\"", &Told::Harm), E_OF_HARM);
-        assert_eq!(of("[policy]\ne = 7", &Told::Harm), 7.0);
+        assert_eq!(of("[metric]\nsource = \"counters\"", &ActiveSource::Latency), LATENCY_THRESHOLD);
+        assert_eq!(of("[policy]\ninterference_threshold = 7", &ActiveSource::Latency), 7.0);
     }
 
     #[test]
     fn a_threshold_that_is_not_the_metrics_own_is_noted() {
         let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
         let near = |policy: &str| with(policy, Counters { are_there: true, row: Some(zen) }).unwrap().notes;
-        let note = AgentNote::ThresholdOfNearestEvents { e: "40".to_owned(), processors: "Zen 3" };
+        let note = AgentNote::ThresholdOfNearestEvents { threshold: "40".to_owned(), processors: "Zen 3" };
         assert_eq!(near(""), [note]);
-        assert_eq!(near("e = 7"), []);
+        assert_eq!(near("interference_threshold = 7"), []);
         assert_eq!(near("kind = \"perfiso\""), []);
         assert_eq!(counting("").unwrap().notes, [], "the paper's own events");
         let formula = "page-faults / context-switches".to_owned();
         let given = format!("[metric]\nformula = \"{formula}\"");
         assert_eq!(
             counting(&given).unwrap().notes,
-            [AgentNote::ThresholdOfGivenEvents { e: "40".to_owned(), formula }]
+            [AgentNote::ThresholdOfGivenEvents { threshold: "40".to_owned(), formula }]
         );
-        assert_eq!(counting(&format!("e = 7\n{given}")).unwrap().notes, []);
-        assert_eq!(on("").unwrap().notes, [AgentNote::HarmForCounters]);
-        assert_eq!(on("[metric]\nsource = \"harm\"").unwrap().notes, [], "it was asked for");
+        assert_eq!(counting(&format!("interference_threshold = 7\n{given}")).unwrap().notes, []);
+        assert_eq!(on("").unwrap().notes, [AgentNote::LatencyForCounters]);
+        assert_eq!(on("[metric]\nsource = \"latency\"").unwrap().notes, [], "it was asked for");
     }
 
     #[test]
     fn what_can_be_counted_is_counted_and_what_was_asked_for_is_not_forgotten() {
         let formula = row_of(&SKYLAKE).unwrap().default_formula();
-        assert_eq!(counting("").unwrap().told, Told::Counters(formula));
-        assert_eq!(counting("[metric]\nsource = \"harm\"").unwrap().told, Told::Harm);
-        assert_eq!(on("").unwrap().told, Told::Harm);
+        assert_eq!(counting("").unwrap().told, ActiveSource::Counters(formula));
+        assert_eq!(counting("[metric]\nsource = \"latency\"").unwrap().told, ActiveSource::Latency);
+        assert_eq!(on("").unwrap().told, ActiveSource::Latency);
         let kernels = "[metric]\nformula = \"page-faults / context-switches\"";
-        assert!(matches!(on(kernels).unwrap().told, Told::Counters(_)));
+        assert!(matches!(on(kernels).unwrap().told, ActiveSource::Counters(_)));
         let processors = "[metric]\nformula = \"r140014a3 / r81d0\"";
-        assert!(matches!(counting(processors).unwrap().told, Told::Counters(_)));
+        assert!(matches!(counting(processors).unwrap().told, ActiveSource::Counters(_)));
         assert_eq!(on(processors).unwrap_err(), [Unfit::NoCounters]);
         let unknown = with("[metric]\nsource = \"counters\"", Counters { are_there: true, row: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);

@@ -30,7 +30,7 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
-pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit};
+pub use machine::{ActiveSource, Counters, LATENCY_THRESHOLD, OnMachine, Unfit};
 pub use problem::{Problem, Problems};
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;
@@ -168,12 +168,12 @@ impl Kind {
 /// What Holmes needs (Holmes §4.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holmes {
-    /// E: interference from which on batch leaves a sibling. `None`: the metric's own default.
-    pub e: Option<f64>,
-    /// S: for how long there has to be less before batch comes back.
-    pub s: Duration,
-    /// T: how busy the reserved CPUs may be, 0 to 1.
-    pub t: f64,
+    /// Interference at which batch leaves a sibling. `None`: the metric's own default.
+    pub interference_threshold: Option<f64>,
+    /// For how long interference stays below the threshold before batch comes back.
+    pub calm_time: Duration,
+    /// How busy the reserved CPUs may be before one more is reserved, 0 to 1.
+    pub reserved_busy: f64,
     /// The CPUs that batch never uses.
     pub reserved: Reserved,
 }
@@ -222,7 +222,7 @@ pub struct Intervals {
     pub look: Duration,
     /// Between two searches for services by port and name, which read all processes.
     pub processes: Duration,
-    /// Between two readings of the metric, as the paper does it. `None`: the kernel program says when it crosses E.
+    /// Between two readings of the metric, as the paper does it. `None`: the kernel program says when it crosses the threshold.
     pub poll: Option<Duration>,
     /// Between two readings of the counters while a service runs on, which cost the service time.
     pub tick: Duration,
@@ -240,12 +240,12 @@ pub struct Metric {
 /// From what interference is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricSource {
-    /// From counters where the machine has them, else from harm.
+    /// From counters where the machine has them, else from latency.
     Auto,
     /// From the processor's counters.
     Counters,
     /// From the service's own request times.
-    Harm,
+    Latency,
     /// From counters that were recorded.
     Replay(PathBuf),
 }
@@ -256,7 +256,7 @@ impl MetricSource {
         match self {
             Self::Auto => "auto",
             Self::Counters => "counters",
-            Self::Harm => "harm",
+            Self::Latency => "latency",
             Self::Replay(_) => "replay",
         }
     }

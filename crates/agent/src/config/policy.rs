@@ -32,9 +32,9 @@ const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::Pe
 
 /// Which keys are of which policies only.
 const OF_ONE: [(&str, &[Name]); 6] = [
-    ("e", &[Name::Holmes]),
-    ("s", &[Name::Holmes]),
-    ("t", &[Name::Holmes]),
+    ("interference_threshold", &[Name::Holmes]),
+    ("calm_time", &[Name::Holmes]),
+    ("reserved_busy", &[Name::Holmes]),
     ("reserved", &[Name::Holmes]),
     ("idle", &[Name::PerfIso]),
     ("floor", &[Name::Holmes, Name::PerfIso]),
@@ -68,14 +68,18 @@ fn name_of(wanted: Name) -> &'static str {
 }
 
 fn holmes(reader: &Reader) -> Holmes {
-    let e = reader.positive("e", "write the interference from which on batch leaves a sibling, as in 40");
-    let s = reader.time("s", Duration::from_micros(1));
-    let t = reader.percent("t", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
+    let e = reader
+        .positive("interference_threshold", "write the interference from which on batch leaves a sibling, as in 40");
+    let s = reader.time("calm_time", Duration::from_micros(1));
+    let t = reader.percent("reserved_busy", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
     let default = HolmesConfig::default();
     Holmes {
-        e: reader.setting("e", e.map(Some), None, |e| e.map_or("the metric's".to_owned(), |e| e.to_string())),
-        s: reader.setting("s", s, Duration::from_nanos(default.calm_ns), time),
-        t: reader.setting("t", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
+        interference_threshold: reader.setting("interference_threshold", e.map(Some), None, |e| {
+            e.map_or("the metric's".to_owned(), |e| e.to_string())
+        }),
+        calm_time: reader.setting("calm_time", s, Duration::from_nanos(default.calm_ns), time),
+        reserved_busy: reader
+            .setting("reserved_busy", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
         reserved: reserved(reader),
     }
 }
@@ -155,7 +159,7 @@ pub(super) fn metric(reader: Reader) -> Metric {
     const SOURCES: [(&str, Make); 4] = [
         ("auto", || MetricSource::Auto),
         ("counters", || MetricSource::Counters),
-        ("harm", || MetricSource::Harm),
+        ("latency", || MetricSource::Latency),
         ("replay", || MetricSource::Replay("".into())),
     ];
     let chosen = reader.choice("source", &SOURCES).map(|source| source());

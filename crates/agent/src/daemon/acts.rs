@@ -131,7 +131,7 @@ impl Agent {
 
     /// Interference from which on the policy acts, if it goes by that.
     pub(super) fn threshold(&self) -> Option<f64> {
-        goes_by_interference(&self.config.policy).then_some(self.here.e)
+        goes_by_interference(&self.config.policy).then_some(self.here.interference_threshold)
     }
 
     /// Remembers what was decided.

@@ -360,7 +360,12 @@ impl Agent {
     fn watch_beside_batch(&mut self) {
         let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
-            self.metric.watch_closely(&self.here.online, &cpus, self.config.intervals.tick, self.here.e);
+            self.metric.watch_closely(
+                &self.here.online,
+                &cpus,
+                self.config.intervals.tick,
+                self.here.interference_threshold,
+            );
             self.beside_batch = beside;
         }
     }

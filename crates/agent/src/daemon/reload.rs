@@ -8,7 +8,7 @@ use sidelane_host::clock::now_ns;
 use super::Agent;
 use super::start::{asks_for_requests, fit};
 use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
-use crate::config::{Config, OnMachine, Told};
+use crate::config::{ActiveSource, Config, OnMachine};
 use crate::helper::{Looked, Reloaded, Report};
 use crate::metric::Metric;
 use crate::note::AgentNote;
@@ -88,11 +88,11 @@ impl Agent {
     }
 
     /// From what interference is told, if it is.
-    pub(super) fn running_told(&self) -> Option<&Told> {
+    pub(super) fn running_told(&self) -> Option<&ActiveSource> {
         (!matches!(self.metric, Metric::None)).then_some(&self.here.told)
     }
 
-    /// The cores are others now: harm is told by them, and lanes are kept beside services by them.
+    /// The cores are others now: a rise in latency is told by them, and lanes are kept beside services by them.
     pub(super) fn have_cores(&mut self) {
         self.metric.has_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());

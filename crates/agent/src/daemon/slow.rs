@@ -446,17 +446,17 @@ impl Agent {
     fn look_at_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.measured.look());
-        if let Metric::Harm(harm) = &mut self.metric {
-            harm.note(self.slow.span(), &self.tracked);
+        if let Metric::Latency(rise) = &mut self.metric {
+            rise.note(self.slow.span(), &self.tracked);
         }
         self.note_silence();
     }
 
-    /// Of which services harm has said nothing for many requests, and why.
+    /// Of which services the rise in latency has not been known for many requests, and why.
     fn note_silence(&mut self) {
-        let Metric::Harm(harm) = &self.metric else { return };
+        let Metric::Latency(rise) = &self.metric else { return };
         let silence =
-            |served: &Served| Some((harm.silence(served.tracking.number().get())?, served.found.name.clone()));
+            |served: &Served| Some((rise.silence(served.tracking.number().get())?, served.found.name.clone()));
         let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
         let silent: Vec<Note> =
             services.map(|(silence, service)| AgentNote::of_silence(silence, service).into()).collect();

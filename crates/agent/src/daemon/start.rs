@@ -20,7 +20,7 @@ use super::lent::LentLanes;
 use super::{Agent, AgentOptions, Demoted, Diary, Times};
 use crate::act::Hands;
 use crate::choice::{choose, goes_by_interference};
-use crate::config::{Config, LaneGate, OnMachine, Told};
+use crate::config::{ActiveSource, Config, LaneGate, OnMachine};
 use crate::cost::Cost;
 use crate::daemon::doors::Doors;
 use crate::discover::Finder;
@@ -157,7 +157,7 @@ fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
 }
 
 /// What the file comes to on this machine, where interference is told from `running`, if that is so already.
-pub(super) fn fit(config: &Config, running: Option<&Told>) -> Result<OnMachine> {
+pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<OnMachine> {
     let fits = config.here(running)?;
     fits.map_err(|unfit| {
         let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
@@ -172,22 +172,25 @@ pub(super) fn asks_for_requests(config: &Config) -> bool {
 }
 
 /// Whether figures of requests are wanted, or whoever lends lanes goes by requests.
-fn wants_requests(config: &Config, by_harm: bool) -> bool {
+fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
-    config.lanes.as_ref().is_some_and(by_requests) || by_harm || asks_for_requests(config) || config.metrics.is_some()
+    config.lanes.as_ref().is_some_and(by_requests)
+        || by_latency
+        || asks_for_requests(config)
+        || config.metrics.is_some()
 }
 
 /// Requests are tracked only where somebody asks for them: it costs a service 2 µs each. What batch costs them is known
 /// from a few, and can be done without.
-fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
-    let wanted = wants_requests(config, told == Some(&Told::Harm));
+fn features(config: &Config, told: Option<&ActiveSource>) -> Result<Features> {
+    let wanted = wants_requests(config, told == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
     if wanted {
         can_track()?;
     }
     let requests = wanted || (bounded && can_track().is_ok());
     let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
-    let interference = matches!(told, Some(Told::Counters(_)));
+    let interference = matches!(told, Some(ActiveSource::Counters(_)));
     let only_watched = config.lanes.is_none();
     Ok(Features { requests, turns, interference, only_watched, groups: true, shares: true, ..Features::default() })
 }

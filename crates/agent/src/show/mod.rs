@@ -12,7 +12,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Topology;
 
-use super::config::{Config, Kind, OnMachine, Setting, Told};
+use super::config::{ActiveSource, Config, Kind, OnMachine, Setting};
 use super::discover::{Container, Finder, FoundService};
 use crate::note::AgentNote;
 use sidelane_requests::objective::written;
@@ -84,7 +84,7 @@ pub struct CpusShown {
     /// From what interference is told.
     pub interference: String,
     /// From which value on batch leaves a sibling.
-    pub e: Option<f64>,
+    pub interference_threshold: Option<f64>,
     /// The big and little cores that threads are mapped to, if any are.
     pub mapped_to: Option<String>,
 }
@@ -169,16 +169,16 @@ impl ContainerShown {
 impl CpusShown {
     fn of(config: &Config, here: &OnMachine) -> Self {
         let interference = match &here.told {
-            Told::Counters(formula) => formula.to_string(),
-            Told::Replay(file) => format!("counters that were recorded in {}", file.display()),
-            Told::Harm => "the services' own request times".to_owned(),
+            ActiveSource::Counters(formula) => formula.to_string(),
+            ActiveSource::Replay(file) => format!("counters that were recorded in {}", file.display()),
+            ActiveSource::Latency => "the services' own request times".to_owned(),
         };
         let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
         Self {
             reserved: here.reserved.clone(),
             batch: here.online.difference(&here.reserved),
             interference,
-            e: is_holmes.then_some(here.e),
+            interference_threshold: is_holmes.then_some(here.interference_threshold),
             mapped_to: here.sizes.as_ref().map(ToString::to_string),
         }
     }

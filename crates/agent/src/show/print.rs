@@ -56,8 +56,8 @@ fn cpus_text(cpus: &CpuSet) -> String {
 
 fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
     let mut rows = vec![("never batch", cpus_text(&cpus.reserved)), ("batch", cpus_text(&cpus.batch))];
-    if let Some(e) = cpus.e {
-        rows.push(("batch leaves a sibling at", format!("{e}, told from {}", cpus.interference)));
+    if let Some(threshold) = cpus.interference_threshold {
+        rows.push(("batch leaves a sibling at", format!("{threshold}, told from {}", cpus.interference)));
     }
     rows.extend(cpus.mapped_to.iter().map(|cores| ("threads are mapped to", cores.clone())));
     rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
@@ -126,10 +126,14 @@ mod tests {
                 reserved: "0".parse().unwrap(),
                 batch: "1".parse().unwrap(),
                 interference: "the services' own request times".into(),
-                e: Some(0.1),
+                interference_threshold: Some(0.1),
                 mapped_to: Some("big CPUs 0 and little CPUs 1 (given)".into()),
             }),
-            settings: vec![SettingShown { key: "policy.t".into(), value: "\"80%\"".into(), from: "default".into() }],
+            settings: vec![SettingShown {
+                key: "policy.reserved_busy".into(),
+                value: "\"80%\"".into(),
+                from: "default".into(),
+            }],
             missing: vec!["batch /more: there is no such group; it is followed".into()],
             unfit: Vec::new(),
         };
@@ -151,8 +155,8 @@ CPUs
   threads are mapped to      big CPUs 0 and little CPUs 1 (given)
 
 Settings
-  key       value  from
-  policy.t  \"80%\"  default
+  key                   value  from
+  policy.reserved_busy  \"80%\"  default
 
 Missing here
   – batch /more: there is no such group; it is followed

@@ -107,7 +107,7 @@ fn result(
     settings.insert("finding".to_owned(), finding(candidates, analysis).into());
     if let Ok(conclusion) = analysis.conclusion {
         settings.insert("formula".to_owned(), candidates[conclusion.candidate].to_string().into());
-        settings.insert("e".to_owned(), conclusion.threshold.into());
+        settings.insert("interference_threshold".to_owned(), conclusion.threshold.into());
     }
     let mut result = ResultFile::new(machine::describe(kind), settings);
     result.rows = steps.iter().map(|step| step_row(candidates, step)).collect();

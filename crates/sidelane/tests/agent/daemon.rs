@@ -15,7 +15,7 @@ impl File {
     /// Holmes with CPU 0 reserved, on a machine of one core with two lanes.
     pub fn holmes() -> Self {
         Self(
-            "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"harm\"\n"
+            "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"latency\"\n"
                 .to_owned(),
         )
     }

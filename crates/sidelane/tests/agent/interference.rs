@@ -16,8 +16,8 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     let batch = tree.container("one");
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
     let file = file.replace(
-        "[metric]\nsource = \"harm\"",
-        "e = 0.5\ns = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
+        "[metric]\nsource = \"latency\"",
+        "interference_threshold = 0.5\ncalm_time = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
     );
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || batch.cpus() == "1" && !batch.is_frozen());
@@ -47,8 +47,8 @@ fn batch_that_cannot_be_paused_is_told_as_running_until_it_can() {
     let mut batch = tree.container("one");
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
     let file = file.replace(
-        "[metric]\nsource = \"harm\"",
-        "e = 0.5\ns = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
+        "[metric]\nsource = \"latency\"",
+        "interference_threshold = 0.5\ncalm_time = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
     );
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || batch.cpus() == "1");
@@ -95,9 +95,9 @@ fn a_recording_is_told_again_until_its_end() {
     let service = program.start("0");
     let batch = tree.container("one");
     let recording = recording();
-    let metric = format!("e = 40\ns = \"50ms\"\n\n[metric]\n{}", replay(&recording));
+    let metric = format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-    let daemon = Daemon::start(&file.replace("[metric]\nsource = \"harm\"", &metric), 1, 1);
+    let daemon = Daemon::start(&file.replace("[metric]\nsource = \"latency\"", &metric), 1, 1);
     wait_until("batch was paused", || batch.is_frozen());
     wait_until("batch came back after the recording's end", || batch.cpus() == "1" && !batch.is_frozen());
     daemon.end();
@@ -108,18 +108,18 @@ fn a_recording_is_told_again_until_its_end() {
 fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let recording = recording();
-    let table = format!("s = \"50ms\"\n\n[metric]\n{}", replay(&recording));
-    let file = File::of_nobody().replace("[metric]\nsource = \"harm\"", &table);
+    let table = format!("calm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
+    let file = File::of_nobody().replace("[metric]\nsource = \"latency\"", &table);
     let mut daemon = Daemon::start(&file, 0, 0);
     let threshold = || status()["agent"]["threshold"].as_f64();
     assert_eq!(threshold(), Some(40.0));
-    let harm = file.replace(&replay(&recording), "source = \"harm\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
-    daemon.reload(&harm.replace("s = \"50ms\"", "s = \"60ms\""));
+    let latency = file.replace(&replay(&recording), "source = \"latency\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
+    daemon.reload(&latency.replace("calm_time = \"50ms\"", "calm_time = \"60ms\""));
     let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads at its start alone");
     daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
     assert_eq!(threshold(), Some(40.0), "the recording is told on");
     assert!(status()["agent"]["metric"].as_str().is_some_and(|words| words.starts_with("replay: ")));
-    daemon.reload(&harm.replace("s = \"50ms\"", "e = 7"));
+    daemon.reload(&latency.replace("calm_time = \"50ms\"", "interference_threshold = 7"));
     daemon.run.wait_until("a threshold of the policy's own was taken over", |_| threshold() == Some(7.0));
     daemon.reload(&file);
     daemon.run.wait_until("the file is in effect again", |_| threshold() == Some(40.0) && !is_noted());
@@ -134,14 +134,14 @@ fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_r
     let service = program.start("0");
     let batch = tree.container("one");
     let recording = recording();
-    let by = |source: &str| format!("e = 40\ns = \"50ms\"\n\n[metric]\n{source}");
+    let by = |source: &str| format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{source}");
     let holmes = |source: &str| {
         let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-        file.replace("[metric]\nsource = \"harm\"", &by(source))
+        file.replace("[metric]\nsource = \"latency\"", &by(source))
     };
     let replay = replay(&recording);
     let perfiso = holmes(&replay).replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"perfiso\"");
-    let mut daemon = Daemon::start(&perfiso.replace("e = 40\ns = \"50ms\"\n", ""), 1, 1);
+    let mut daemon = Daemon::start(&perfiso.replace("interference_threshold = 40\ncalm_time = \"50ms\"\n", ""), 1, 1);
     daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));
     daemon.run.wait_until("it was refused", |run| run.errors().contains("from its start on alone: restart it"));
     assert_eq!(status()["agent"]["policy"], "perfiso");

@@ -21,7 +21,7 @@ use sidelane_agent::status::{SOCKET, Snapshot};
 /// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
 const FORMULA: &str = "page-faults / task-clock";
 /// Two in a window of 50 µs: stores that are alone make one now and then.
-const E: &str = "e = 0.00004\n";
+const THRESHOLD: &str = "interference_threshold = 0.00004\n";
 /// It finds a service by its port at its first look.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ fn ask() -> Option<Snapshot> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Source {
     /// The services' own request times
-    Harm,
+    Latency,
     /// Counted page faults, which whoever makes up for an emulated sibling makes meanwhile
     StandIn,
 }
@@ -190,12 +190,14 @@ impl Told<'_> {
         let services: String = self.ports.iter().map(service).collect();
         let kind = match self.way {
             Way::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
-            _ => format!("kind = \"holmes\"\ns = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
+            _ => format!("kind = \"holmes\"\ncalm_time = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
         };
         let (e, metric) = match (self.way, self.source) {
             (Way::PerfIso, _) => ("", String::new()),
-            (_, Source::StandIn) => (E, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n")),
-            (_, Source::Harm) => ("", "\n[metric]\nsource = \"harm\"\n".to_owned()),
+            (_, Source::StandIn) => {
+                (THRESHOLD, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n"))
+            }
+            (_, Source::Latency) => ("", "\n[metric]\nsource = \"latency\"\n".to_owned()),
         };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
         let gate =

@@ -66,7 +66,7 @@ impl Ground {
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
         let stores = group.stores.clone();
         let mut ground =
-            Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Harm };
+            Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
         for stay in &plan.stays {
             ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
         }
@@ -93,8 +93,8 @@ impl Ground {
         let told =
             Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn, heard };
         let why = why_not_counted(&told, folder)?;
-        let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Harm };
-        self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Harm };
+        let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Latency };
+        self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Latency };
         Ok(why.map(|why| LabNote::NoStandIn { why }))
     }
 

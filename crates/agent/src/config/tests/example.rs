@@ -41,7 +41,7 @@ fn what_the_example_leaves_out_is_right() {
     const UNIT: &str = "unit = ";
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose";
-    const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
+    const HOLMES: [&str; 3] = ["kind = ", "calm_time = ", "reserved_busy = "];
     let variants: [(&[&str], &[&str]); 16] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
@@ -52,7 +52,7 @@ fn what_the_example_leaves_out_is_right() {
             &[
                 "cpus = \"0-3\"",
                 "cpus = 4",
-                "e = 40",
+                "interference_threshold = 40",
                 "reserved = 4",
                 "siblings = [",
                 "tick = ",
@@ -63,7 +63,7 @@ fn what_the_example_leaves_out_is_right() {
         (&[], &["[kubernetes]", "exclude = ", "slo = \"p99=50ms\"", "may_be_placed = false             # of all"]),
         (&[], &["[kubernetes]", "cgroup = \"/kubepods.slice\""]),
         (&HOLMES, &["kind = \"perfiso\"", "idle = 8"]),
-        (&["kind = ", "s = ", "t = ", "floor = "], &["kind = \"unmanaged\""]),
+        (&["kind = ", "calm_time = ", "reserved_busy = ", "floor = "], &["kind = \"unmanaged\""]),
         (&["source = "], &["source = \"replay\"", "replay = "]),
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),

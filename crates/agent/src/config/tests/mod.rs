@@ -25,8 +25,8 @@ cgroup = "/batch"
 
 [policy]
 kind = "holmes"
-s = "1s"
-t = "80%"
+calm_time = "1s"
+reserved_busy = "80%"
 reserved = "0-1"
 
 [lanes]
@@ -58,7 +58,10 @@ fn a_good_one_is_read() {
     assert_eq!(config.batch[0].cgroup.to_string(), "/batch");
     assert!(config.kubernetes.is_some());
     let Kind::Holmes(holmes) = &config.policy.kind else { panic!("{:?}", config.policy) };
-    assert_eq!((holmes.e, holmes.s, holmes.t), (None, Duration::from_secs(1), 0.8));
+    assert_eq!(
+        (holmes.interference_threshold, holmes.calm_time, holmes.reserved_busy),
+        (None, Duration::from_secs(1), 0.8)
+    );
     assert_eq!(holmes.reserved, Reserved::Cpus("0-1".parse().unwrap()));
     assert_eq!(config.intervals.look, Duration::from_millis(10));
 }
@@ -72,7 +75,7 @@ fn each_setting_says_where_it_comes_from() {
     };
     assert_eq!(setting("policy.kind"), ("\"holmes\"", Some(16)));
     assert_eq!(setting("policy.reserved"), ("\"0-1\"", Some(19)));
-    assert_eq!(setting("policy.e"), ("the metric's", None));
+    assert_eq!(setting("policy.interference_threshold"), ("the metric's", None));
     assert_eq!(setting("intervals.processes"), ("\"1s\"", None));
     assert_eq!(setting("lanes.min_idle"), ("\"8us\"", None));
 }
@@ -80,7 +83,7 @@ fn each_setting_says_where_it_comes_from() {
 proptest! {
     /// Garbage is refused, with words, and never a panic.
     #[test]
-    fn any_text_is_read_or_refused(lines in prop::collection::vec("(\\[|\\[\\[)?(policy|service|batch|e|s|reserved|cgroup|kubernetes|lanes)(\\]|\\]\\]| = [\"0-9a-z%{\\[,/*]{0,8})?", 0..8)) {
+    fn any_text_is_read_or_refused(lines in prop::collection::vec("(\\[|\\[\\[)?(policy|service|batch|calm_time|reserved|cgroup|kubernetes|lanes)(\\]|\\]\\]| = [\"0-9a-z%{\\[,/*]{0,8})?", 0..8)) {
         if let Err(problems) = Config::parse("a.toml", &lines.join("\n")) {
             prop_assert!(!problems.all.is_empty());
         }

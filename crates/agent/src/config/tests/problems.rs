@@ -5,16 +5,16 @@ use super::*;
 #[test]
 fn all_problems_are_told_at_once() {
     refused(
-        "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ns = 1\nE = 40\n",
+        "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ncalm_time = 1\nInterference_thresold = 40\n",
         &[
             "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how \
              it is found",
             "a.toml:2: `service.name` is 3; write a name for it, as in \"redis\"",
             "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
-            "a.toml:6: `policy.s` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
+            "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
              \"8us\" or \"1.5s\"",
-            "a.toml:7: `policy.E` is not a key here; did you mean `e`? there are `e`, `floor`, `idle`, `kind`, \
-             `reserved`, `s`, `siblings`, `t`",
+            "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? there are `calm_time`, `floor`, `idle`, \
+             `interference_threshold`, `kind`, `reserved`, `reserved_busy`, `siblings`",
             "a.toml: `batch` is missing; name a tree of groups in [[batch]], or write kubernetes = true",
         ],
     );
@@ -52,22 +52,22 @@ fn unknown_keys() {
 #[test]
 fn wrong_units() {
     wrong(
-        "t = \"80%\"",
-        "t = 80",
+        "reserved_busy = \"80%\"",
+        "reserved_busy = 80",
         &[
-            "a.toml:18: `policy.t` is 80, which has no unit; write a percentage from 1 to 99 with its sign, as in \"80%\"",
+            "a.toml:18: `policy.reserved_busy` is 80, which has no unit; write a percentage from 1 to 99 with its sign, as in \"80%\"",
         ],
     );
     wrong(
-        "t = \"80%\"",
-        "t = \"0.8\"",
-        &["a.toml:18: `policy.t` is \"0.8\"; write a percentage from 1 to 99 with its sign, as in \"80%\""],
+        "reserved_busy = \"80%\"",
+        "reserved_busy = \"0.8\"",
+        &["a.toml:18: `policy.reserved_busy` is \"0.8\"; write a percentage from 1 to 99 with its sign, as in \"80%\""],
     );
     wrong(
-        "s = \"1s\"",
-        "s = \"1 min\"",
+        "calm_time = \"1s\"",
+        "calm_time = \"1 min\"",
         &[
-            "a.toml:17: `policy.s` is \"1 min\", which is not a time; write a number and its unit, one of ns, us, ms, s, \
+            "a.toml:17: `policy.calm_time` is \"1 min\", which is not a time; write a number and its unit, one of ns, us, ms, s, \
            as in \"8us\" or \"1.5s\"",
         ],
     );
@@ -183,13 +183,15 @@ fn keys_of_another_policy() {
         "kind = \"holmes\"",
         "kind = \"perfiso\"",
         &[
-            "a.toml:17: `policy.s` is for `holmes`, and kind is `perfiso`; leave it out",
-            "a.toml:18: `policy.t` is for `holmes`, and kind is `perfiso`; leave it out",
+            "a.toml:17: `policy.calm_time` is for `holmes`, and kind is `perfiso`; leave it out",
+            "a.toml:18: `policy.reserved_busy` is for `holmes`, and kind is `perfiso`; leave it out",
             "a.toml:19: `policy.reserved` is for `holmes`, and kind is `perfiso`; leave it out",
         ],
     );
-    let unmanaged = GOOD
-        .replace("kind = \"holmes\"\ns = \"1s\"\nt = \"80%\"\nreserved = \"0-1\"", "kind = \"unmanaged\"\nfloor = 1");
+    let unmanaged = GOOD.replace(
+        "kind = \"holmes\"\ncalm_time = \"1s\"\nreserved_busy = \"80%\"\nreserved = \"0-1\"",
+        "kind = \"unmanaged\"\nfloor = 1",
+    );
     refused(
         &unmanaged,
         &["a.toml:17: `policy.floor` is for `holmes` and `perfiso`, and kind is `unmanaged`; leave it out"],

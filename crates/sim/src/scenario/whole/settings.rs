@@ -107,10 +107,10 @@ fn holmes(reader: &Reader, machine: &Machine) -> Result<HolmesConfig> {
     let default = HolmesConfig::default();
     let percent = |key| reader.number(key, 1.0..=100.0);
     Ok(HolmesConfig {
-        threshold: reader.number("e", 0.0..=1e6)?.unwrap_or(default.threshold),
-        calm_ns: reader.number("s_ms", LONGER)?.map_or(default.calm_ns, ms),
+        threshold: reader.number("interference_threshold", 0.0..=1e6)?.unwrap_or(default.threshold),
+        calm_ns: reader.number("calm_time_ms", LONGER)?.map_or(default.calm_ns, ms),
         reserved: reserved(reader, machine)?,
-        busy_most: percent("t_percent")?.map_or(default.busy_most, |percent| percent / 100.0),
+        busy_most: percent("reserved_busy_percent")?.map_or(default.busy_most, |percent| percent / 100.0),
         window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
         floor: reader.count("floor", 0..=machine.layout.cpus() as u64)?.map_or(default.floor, |cpus| cpus as usize),
     })

@@ -10,7 +10,7 @@ use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// As in the scenario.
-const THRESHOLD: &str = "setting.1.e";
+const THRESHOLD: &str = "setting.1.interference_threshold";
 const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
 /// Two runs differ by less though nothing differs but which container was where.
 const SAME: f64 = 0.01;
