@@ -41,8 +41,10 @@ fn the_example_passes_the_check() {
 #[test]
 fn all_that_is_wrong_is_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
-    let file =
-        written(dir.path(), "[[service]]\nname = \"a\"\nport = 0\n[[batch]]\ncgroup = \"/b\"\n[policy]\ns = 1\n");
+    let file = written(
+        dir.path(),
+        "[[service]]\nname = \"a\"\nport = 0\n[[batch]]\ncgroup = \"/b\"\n[policy]\ncalm_time = 1\n",
+    );
     let said = format!(
         "{file}:3: `service.port` is 0; write a whole number from 1 to 65535\n\
          {file}:7: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \"8us\" \
