@@ -18,22 +18,24 @@ diagnostics! {
             "interference with {service} is not known: none of the CPUs on which it runs has a sibling",
             "name CPUs that disturb each other in policy.siblings, or choose kind = \"perfiso\"";
         HarmWithoutBaseline { service: String = "redis".to_owned() } =>
-            "interference with {service} is not known: batch has been beside all of its requests, so none can be compared with those \
-             alone",
+            "interference with {service} is not known: batch has been beside all of its requests, so none can be \
+             compared with those alone",
             "pause batch for some seconds, or run where the processor's counters can be used";
         HarmBetween { service: String = "redis".to_owned() } =>
-            "interference with {service} is not known: batch has more than 5 % and less than half of the time of its siblings, so its \
-             requests are neither alone nor beside batch",
+            "interference with {service} is not known: batch has more than 5 % and less than half of the time of its \
+             siblings, so its requests are neither alone nor beside batch",
             "confine it to one CPU of each core, or run where the processor's counters can be used";
         LatencyForCounters =>
             "metric: nothing can be counted here, so that interference is told from the services' own request times, \
              and batch has to disturb some requests first",
             "run where the processor's counters can be used";
         ThresholdOfNearestEvents { threshold: String = "40".to_owned(), processors: &'static str = "Zen 2" } =>
-            "interference_threshold is {threshold}, the paper's, and {processors} counts only what comes nearest to the paper's events",
+            "interference_threshold is {threshold}, the paper's, and {processors} counts only what comes nearest to \
+             the paper's events",
             "find it with sidelane calibrate, and write it in [policy]";
         ThresholdOfGivenEvents { threshold: String = "40".to_owned(), formula: String = "page-faults / task-clock".to_owned() } =>
-            "interference_threshold is {threshold}, which the paper has for its own events, and interference is {formula}, as the file gives it",
+            "interference_threshold is {threshold}, which the paper has for its own events, and interference is \
+             {formula}, as the file gives it",
             "find it with sidelane calibrate --events '{formula}', and write it in [policy]";
         CountersShared { cpu: u32 = 3, percent: u64 = 40 } =>
             "other programs had the counters of CPU {cpu} for up to {percent} % of the time, in which no interference \
