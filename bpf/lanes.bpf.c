@@ -388,6 +388,6 @@ int self_pid(void *nothing)
 #include "scx/ops.h"
 #endif
 
-#ifdef SIDELANE_TALE
-#include "tale/tale.h"
+#ifdef SIDELANE_TRACE
+#include "trace/trace.h"
 #endif

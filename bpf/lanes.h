@@ -191,8 +191,8 @@ struct sidelane_settings {
 	uint32_t reserved;      /* 76 */
 };
 
-/* A trace's state of one CPU, written there, but for `waiting`. src/tale/memory.rs mirrors it. */
-struct sidelane_tale_cpu {
+/* A trace's state of one CPU, written there, but for `waiting`. src/trace/memory.rs mirrors it. */
+struct sidelane_trace_cpu {
 	uint64_t written;  /*  0: records so far; the ring's place of the next is its remainder */
 	uint32_t tid;      /*  8: the thread that runs, if it is on the way of requests; else 0 */
 	uint32_t pid;      /* 12 */
@@ -211,11 +211,11 @@ struct sidelane_tale_cpu {
 	uint32_t reserved[8];
 };
 
-/* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/tale/memory.rs
+/* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/trace/memory.rs
  * mirrors it. */
-#define SIDELANE_TALE_THREADS 4096
+#define SIDELANE_TRACE_THREADS 4096
 
-struct sidelane_tale_thread {
+struct sidelane_trace_thread {
 	uint32_t tid;      /*  0 */
 	uint32_t follow;   /*  4: how many wake-ups from it on are followed; 0: it is not on the way of requests */
 	uint64_t woken_ns; /*  8: 0 once it has run */

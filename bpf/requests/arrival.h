@@ -6,10 +6,10 @@
 #define SIDELANE_REQUEST_ARRIVAL_H
 
 #include "requests/forget.h"
-#ifdef SIDELANE_TALE
-#include "tale/sockets.h"
+#ifdef SIDELANE_TRACE
+#include "trace/sockets.h"
 #else
-#include "tale/none.h"
+#include "trace/none.h"
 #endif
 
 static __always_inline bool is_services(uint32_t port)
@@ -120,7 +120,7 @@ SEC("tp_btf/sk_data_ready")
 int BPF_PROG(request_data, const struct sock *sock)
 {
 	if (!is_a_services_port(sock)) {
-		tale_answer_arrives(sock);
+		trace_answer_arrives(sock);
 		return 0;
 	}
 	struct tcp_sock *tcp = tcp_of(sock);
@@ -154,12 +154,12 @@ int BPF_PROG(request_data, const struct sock *sock)
 	uint32_t bytes = seq - conn->seen_seq;
 	conn->seen_seq = seq;
 	conn->data_ns = segment_came_ns(tcp);
-	tale_data_ready(sock, seq, bytes, conn->data_ns);
+	trace_data_ready(sock, seq, bytes, conn->data_ns);
 	/* The end came with this data, before the connection was known. */
 	if (state == TCP_CLOSE_WAIT && !conn->ended_by) {
-		conn->ended_by = SIDELANE_TALE_ENDED_BY_CLIENT;
+		conn->ended_by = SIDELANE_TRACE_ENDED_BY_CLIENT;
 		conn->ended_ns = conn->data_ns;
-		tale_state(sock, conn, TCP_ESTABLISHED, state, false, conn->data_ns);
+		trace_state(sock, conn, TCP_ESTABLISHED, state, false, conn->data_ns);
 	}
 	if (ends_message(sock))
 		message_arrives(conn, books, tcp, conn->data_ns);

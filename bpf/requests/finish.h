@@ -41,7 +41,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	uint32_t service = conn->service;
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
-	tale_answered(response->sock, response->tcp, conn, response->bytes, cpu, response->now_ns);
+	trace_answered(response->sock, response->tcp, conn, response->bytes, cpu, response->now_ns);
 	/* Nobody wants records of this service. */
 	if (!ring)
 		return;
@@ -103,7 +103,7 @@ static __always_inline void begin_next(struct connection *conn, struct request_t
 	conn->queue_len = message->queue_len;
 	begin_at(conn, message->arrived_ns, cpu, now_ns);
 	works_on(thread, conn->number, conn->arrived_ns, now_ns, true);
-	tale_started(conn, cpu);
+	trace_started(conn, cpu);
 	thread->more = 1;
 	if (!load_once(switches_tell))
 		store_once(switches_tell, 1);
@@ -135,11 +135,11 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 
 	if (conn->receiver != (uint32_t)task->pid) {
 		find_start(conn, thread, books, cpu);
-		tale_started(conn, cpu);
+		trace_started(conn, cpu);
 	}
 	conn->left--;
 	conn->sends = 1;
-	conn->too_late = conn->ended_by == SIDELANE_TALE_ENDED_BY_CLIENT;
+	conn->too_late = conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT;
 	/* Before the record: an atomic addition waits for all stores before it, and those to the ring are slow. */
 	__sync_fetch_and_add(&books->finished, 1);
 	if (load)
@@ -164,7 +164,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	if (length <= 0)
 		return 0;
 	if (!is_a_services_port(sock)) {
-		tale_elsewhere(sock, SIDELANE_TALE_SENT, length);
+		trace_elsewhere(sock, SIDELANE_TRACE_SENT, length);
 		return 0;
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -192,7 +192,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 		.cpu = bpf_get_smp_processor_id(),
 		.now_ns = bpf_ktime_get_ns(),
 	};
-	tale_present(conn, response.cpu);
+	trace_present(conn, response.cpu);
 	if (conn->left) {
 		finish_request(conn, thread, books, &response);
 	} else {
@@ -207,12 +207,12 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 static __always_inline uint32_t who_ends(const struct sock *sock, int new)
 {
 	if (new == TCP_CLOSE_WAIT)
-		return SIDELANE_TALE_ENDED_BY_CLIENT;
+		return SIDELANE_TRACE_ENDED_BY_CLIENT;
 	if (sock->sk_shutdown & SEND_SHUTDOWN)
-		return SIDELANE_TALE_ENDED_BY_SERVICE;
+		return SIDELANE_TRACE_ENDED_BY_SERVICE;
 	if (sock->sk_err == ECONNRESET || sock->sk_err == EPIPE)
-		return SIDELANE_TALE_ENDED_BY_CLIENT;
-	return SIDELANE_TALE_ENDED_OTHERWISE;
+		return SIDELANE_TRACE_ENDED_BY_CLIENT;
+	return SIDELANE_TRACE_ENDED_OTHERWISE;
 }
 
 /* Some of what was sent was never acknowledged; the end of the service's data takes a number of its own. */
@@ -265,7 +265,7 @@ SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {
 	if (new == TCP_SYN_SENT)
-		tale_connects(sock);
+		trace_connects(sock);
 	if (new != TCP_CLOSE_WAIT && new != TCP_FIN_WAIT1 && new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
@@ -279,10 +279,10 @@ int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 		conn->ended_ns = now_ns;
 	}
 	bool in_vain = new == TCP_CLOSE && !is_open(conn) && conn->number && conn->too_late && is_unacknowledged(sock);
-	tale_state(sock, conn, old, new, in_vain, now_ns);
+	trace_state(sock, conn, old, new, in_vain, now_ns);
 	if (new != TCP_CLOSE)
 		return 0;
-	bool unread = !is_open(conn) && conn->ended_by == SIDELANE_TALE_ENDED_BY_CLIENT && conn->taken != conn->arrived;
+	bool unread = !is_open(conn) && conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT && conn->taken != conn->arrived;
 	if (unread)
 		take_unread(conn, books);
 	if (is_open(conn) || unread)

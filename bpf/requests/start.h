@@ -165,7 +165,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
 	if (!is_a_services_port(sock)) {
-		tale_elsewhere(sock, SIDELANE_TALE_RECEIVED, length);
+		trace_elsewhere(sock, SIDELANE_TRACE_RECEIVED, length);
 		return 0;
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -208,7 +208,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 		works_on(thread, conn->number, conn->arrived_ns, conn->started_ns, conn->waited);
 	show_request(cpu, thread, 0, now_ns);
 	show_thread(thread, tid);
-	tale_received(sock, tcp, conn, length, cpu, now_ns);
+	trace_received(sock, tcp, conn, length, cpu, now_ns);
 	if (begins && conn->waited && !conn->handed)
 		request_that_waited_starts(cpu);
 	return 0;

@@ -7,7 +7,7 @@
 #define SIDELANE_REQUEST_STATE_H
 
 #include "abi/request.h"
-#include "abi/tale.h"
+#include "abi/trace.h"
 #include "kernel/net.h"
 #include "maps.h"
 
@@ -25,7 +25,7 @@ struct sidelane_request_record {
 	uint32_t queue_len;   /* 56: requests that had arrived and not started, itself included, at its arrival */
 	uint32_t sends;       /* 60 */
 	uint32_t waited;      /* 64: 1: it arrived before another one on its lane had finished */
-	uint32_t ended_by;    /* 68: enum sidelane_tale_end, of a request that its connection's end cut off: finished_ns is
+	uint32_t ended_by;    /* 68: enum sidelane_trace_end, of a request that its connection's end cut off: finished_ns is
 	                       * when; 0: answered */
 	uint64_t instructions; /* 72: retired on its lane between start and finish, see requests/counters.h */
 	uint64_t cycles;      /* 80: not halted; 0: not counted */
@@ -193,7 +193,7 @@ struct connection {
 	uint64_t started_ns;
 	uint64_t batch_ns; /* the partners' batch clock at its start */
 	uint64_t ended_ns; /* one side closed the connection; 0 before that */
-	uint32_t ended_by; /* which: enum sidelane_tale_end */
+	uint32_t ended_by; /* which: enum sidelane_trace_end */
 	uint32_t too_late; /* 1: `number` was answered after its client had closed */
 	uint64_t cookie; /* of the socket; only where there is a trace */
 	uint64_t peer_port; /* the same */

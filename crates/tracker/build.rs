@@ -7,7 +7,7 @@ use libbpf_cargo::SkeletonBuilder;
 
 /// What is made of `bpf/lanes.bpf.c`, with which definitions.
 const OBJECTS: [(&str, &[&str]); 3] =
-    [("lanes", &[]), ("lanes_scx", &["-DSIDELANE_SCX"]), ("lanes_tale", &["-DSIDELANE_TALE"])];
+    [("lanes", &[]), ("lanes_scx", &["-DSIDELANE_SCX"]), ("lanes_trace", &["-DSIDELANE_TRACE"])];
 const SOURCE: &str = "../../bpf/lanes.bpf.c";
 
 fn main() {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject};
-use sidelane_tracker::tale::{TraceOptions, leave_out};
+use sidelane_tracker::trace::{TraceOptions, leave_out};
 
 static OF_TRACKING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 static OF_A_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_floor.bpf.o"));

@@ -34,8 +34,8 @@
 //!   `rotation_by_rename_and_sighup_loses_no_line`).
 //! - A full disk loses lines and no request (`crates/sidelane/tests/proxy/access.rs`:
 //!   `a_full_disk_loses_lines_and_no_request_and_both_are_said`).
-//! - What is told of a request at its server belongs to that request (`crates/sidelane/tests/proxy/tales.rs`:
-//!   `the_tale_of_a_slow_request_names_what_delayed_it_at_its_server`).
+//! - What is told of a request at its server belongs to that request (`crates/sidelane/tests/proxy/traces.rs`:
+//!   `the_trace_of_a_slow_request_names_what_delayed_it_at_its_server`).
 //! - No client waits for a stopped or killed server while the other server is there
 //!   (`crates/sidelane/tests/proxy/hazards.rs`: `a_stopped_server_is_replaced_and_nobody_waits_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).

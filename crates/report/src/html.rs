@@ -20,7 +20,7 @@ use crate::unit::{MISSING, Unit, title_of_key};
 use crate::whole_file::{WriteError, write_whole};
 
 const TEMPLATE: &str = include_str!("page/page.html");
-const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/tale.css"));
+const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/trace.css"));
 /// shared.js comes first: the other scripts draw as soon as they are read.
 const SCRIPT: &str = concat!(
     include_str!("page/shared.js"),
@@ -28,7 +28,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/zoom.js"),
     include_str!("page/timelines.js"),
     include_str!("page/series.js"),
-    include_str!("page/tale.js"),
+    include_str!("page/trace.js"),
 );
 
 /// The page of `result`.
@@ -44,7 +44,7 @@ pub fn page(result: &ResultFile) -> String {
             ("opening", &opening),
             ("explanation", &explanation),
             ("notes", &notes(&result.notes)),
-            ("tale", &result.tale.as_ref().map_or_else(String::new, drawing::tale::tale)),
+            ("trace", &result.trace.as_ref().map_or_else(String::new, drawing::trace::trace)),
             ("checks", &checks(&result.checks)),
             ("series", series(result)),
             ("pictures", &drawing::pictures(result)),
@@ -73,7 +73,7 @@ pub fn open_page(page: &Path) -> bool {
 
 /// The verdict of the checks. A result without checks has none if it has a finding, which comes first.
 fn verdict(result: &ResultFile) -> String {
-    let is_told = result.tale.is_some() || !result.finding().is_empty();
+    let is_told = result.trace.is_some() || !result.finding().is_empty();
     if is_told && result.checks.is_empty() {
         return String::new();
     }
@@ -333,7 +333,7 @@ mod tests {
             "give it a CPU of its own",
             "id=\"spread\"",
             "id=\"slowest\"",
-            "id=\"tale\"",
+            "id=\"trace\"",
         ];
         assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
         assert!(html.contains("no records of disks") && !html.contains("nothing was checked"));
@@ -344,16 +344,16 @@ mod tests {
     fn the_texts_of_a_trace_cannot_leave_their_place() {
         let evil = "\"><script>alert(1)</script>";
         let mut result = sample::trace();
-        let tale = result.tale.as_mut().unwrap();
-        tale.limit_name = evil.into();
-        tale.found[0].advice = evil.into();
-        tale.found[0].evidence = vec![evil.into()];
-        tale.cannot_tell[0].why = evil.into();
-        for words in &mut tale.causes {
+        let trace = result.trace.as_mut().unwrap();
+        trace.limit_name = evil.into();
+        trace.found[0].advice = evil.into();
+        trace.found[0].evidence = vec![evil.into()];
+        trace.cannot_tell[0].why = evil.into();
+        for words in &mut trace.causes {
             (words.name, words.meaning) = (evil.into(), evil.into());
         }
-        tale.spread[0].time[0].cause = evil.into();
-        tale.requests[0].time[0].cause = evil.into();
+        trace.spread[0].time[0].cause = evil.into();
+        trace.requests[0].time[0].cause = evil.into();
         let page = page(&result);
         assert!(!page.contains("<script>alert"));
         assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);

@@ -1,7 +1,7 @@
 //! The results format: the one JSON object that every measuring command writes.
 //!
 //! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`.
-//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `tale`
+//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace`
 //! are present only if there is something to draw. Unknown keys are ignored on reading, so an older
 //! Sidelane can show a newer file.
 
@@ -14,7 +14,7 @@ use crate::chart::{Bars, Heatmap, Intervals, Multiples};
 use crate::check::{Check, Verdict};
 use crate::picture::{Curve, Series, Timeline};
 use crate::row::Row;
-use crate::tale::Tale;
+use crate::trace::Trace;
 use crate::whole_file::{WriteError, write_whole};
 
 /// All measurements of one run, and the machine.
@@ -57,7 +57,7 @@ pub struct ResultFile {
     pub bars: Vec<Bars>,
     /// Why requests were slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tale: Option<Tale>,
+    pub trace: Option<Trace>,
 }
 
 /// The machine of a run.
@@ -122,7 +122,7 @@ impl ResultFile {
             multiples: Vec::new(),
             heatmaps: Vec::new(),
             bars: Vec::new(),
-            tale: None,
+            trace: None,
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(keys(&result), always);
         let seen = sample::observation();
         assert_eq!(keys(&seen), format!("{always} series heatmaps bars"));
-        assert_eq!(keys(&sample::trace()), format!("{always} tale"));
+        assert_eq!(keys(&sample::trace()), format!("{always} trace"));
     }
 
     #[test]

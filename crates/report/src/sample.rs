@@ -13,7 +13,7 @@ use crate::interval::{Interval, Method};
 use crate::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::Row;
-use crate::tale::{self, Bar, CannotTell, CauseWords, Found, Part, Request, Tale};
+use crate::trace::{self, Bar, CannotTell, CauseWords, Found, Part, Request, Trace};
 use crate::unit::Unit;
 
 const TIMELINE_NS: u64 = 50_000_000;
@@ -61,17 +61,17 @@ pub(crate) fn trace() -> ResultFile {
     let mut result = ResultFile::new(machine(), Map::new());
     result.settings.insert("title".into(), "Why requests of port:8080 were slow".into());
     result.settings.insert("finding".into(), "1 of 2 requests took longer than 2 ms.".into());
-    result.tale = Some(tale());
+    result.trace = Some(slow_requests());
     result
 }
 
-fn tale() -> Tale {
+fn slow_requests() -> Trace {
     let words = |cause: &str, name: &str| CauseWords {
         cause: cause.into(),
         name: name.into(),
         meaning: format!("the meaning of {name}"),
     };
-    Tale {
+    Trace {
         limit_us: 2_000.0,
         limit_name: "objective".into(),
         length_us: 1e6,
@@ -100,7 +100,7 @@ fn parts(time: &[(&str, f64)]) -> Vec<Part> {
 }
 
 fn request(number: u64, latency_us: f64) -> Request {
-    let span = |from_us, to_us, cause: &str| tale::Span {
+    let span = |from_us, to_us, cause: &str| trace::Span {
         from_us,
         to_us,
         cause: cause.into(),

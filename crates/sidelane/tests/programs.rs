@@ -160,7 +160,7 @@ fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
     let tracing = Tracing::start(&format!("port:{}", program.port), &options);
     (0..TIMES).for_each(|_| scene(program));
     let said = tracing.stop();
-    Told { said, found: json_of(&json)["tale"]["found"].as_array().unwrap().clone() }
+    Told { said, found: json_of(&json)["trace"]["found"].as_array().unwrap().clone() }
 }
 
 fn fixture(name: &str) -> PathBuf {

@@ -49,7 +49,7 @@ fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     assert_eq!(row("slow_count"), row("requests_count"));
     assert!(told.contains("took longer than 1 ns (objective). Largest cause: "), "{told}");
     assert!(told.contains("What to do: ") && told.contains("Traced for "), "{told}");
-    for request in result["tale"]["requests"].as_array().unwrap() {
+    for request in result["trace"]["requests"].as_array().unwrap() {
         let sum: f64 = request["spans"].as_array().unwrap().iter().map(length_us).sum();
         assert!((sum - request["latency_us"].as_f64().unwrap()).abs() < 1e-3, "{request}");
     }
@@ -76,7 +76,7 @@ fn a_log_tells_what_the_trace_told() {
     assert!(told["rows"][0]["requests_count"].as_u64().unwrap() > 0, "{}", told["rows"]);
     assert!(told["rows"] == again["rows"], "{}\n{}", told["rows"], again["rows"]);
     for key in ["limit_us", "found", "cannot_tell", "spread", "causes"] {
-        assert!(told["tale"][key] == again["tale"][key], "{key}");
+        assert!(told["trace"][key] == again["trace"][key], "{key}");
     }
 }
 
@@ -246,7 +246,7 @@ fn told_of(
     served.join().unwrap();
     drop(client);
     let told = tracing.stop();
-    let found = json_of(&json)["tale"]["found"][0]["cause"].as_str().unwrap_or_default().to_owned();
+    let found = json_of(&json)["trace"]["found"][0]["cause"].as_str().unwrap_or_default().to_owned();
     Some((found, told))
 }
 
@@ -482,7 +482,7 @@ fn what_is_sent_again_for_nothing_is_no_loss() {
     if sent_again(&watched).0 < WANTED {
         return sidelane_testing::skip("needs a TCP that probes for losses");
     }
-    assert!(!json_of(&json)["tale"]["found"].to_string().contains("retransmission"), "{told}");
+    assert!(!json_of(&json)["trace"]["found"].to_string().contains("retransmission"), "{told}");
 }
 
 const EVENT_LOOP: &str = "
@@ -522,7 +522,7 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
     let told = tracing.stop();
     server.kill().unwrap();
     server.wait().unwrap();
-    assert_eq!(json_of(&json)["tale"]["found"][0]["cause"], "inside", "{told}");
+    assert_eq!(json_of(&json)["trace"]["found"][0]["cause"], "inside", "{told}");
     let said = in_one_line(&told);
     assert!(said.contains("no thread had it") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
@@ -569,7 +569,7 @@ fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
     drop((first, second));
     [holder, waiter].into_iter().for_each(|thread| thread.join().unwrap());
     let told = tracing.stop();
-    let found = json_of(&json)["tale"]["found"].clone();
+    let found = json_of(&json)["trace"]["found"].clone();
     let lock = found.as_array().unwrap().iter().find(|found| found["cause"] == "lock").expect("a lock");
     let evidence = lock["evidence"].to_string();
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
@@ -593,7 +593,7 @@ fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, Str
     drop(client);
     let told = tracing.stop();
     assert!(server.wait().unwrap().success());
-    let found = json_of(&json)["tale"]["found"].clone();
+    let found = json_of(&json)["trace"]["found"].clone();
     let found = found.as_array().unwrap().iter().filter(|found| found["requests_count"] != 0);
     Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
 }

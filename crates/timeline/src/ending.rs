@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The side that ended a connection first; the numbers are those of `enum sidelane_tale_end`.
+/// The side that ended a connection first; the numbers are those of `enum sidelane_trace_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Side {

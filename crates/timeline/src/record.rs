@@ -1,14 +1,14 @@
-//! Records of a trace; `abi/tale.h` is the format.
+//! Records of a trace; `abi/trace.h` is the format.
 
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 64;
 
-/// What a record says happened; the numbers are those of `enum sidelane_tale_type`.
+/// What a record says happened; the numbers are those of `enum sidelane_trace_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
-#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+#[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub enum Kind {
     Segment = 1,
     DataReady = 2,
@@ -127,26 +127,26 @@ impl Kinds {
     }
 }
 
-/// The detail of [`Kind::SleepsIn`] in place of a system call's number: `SIDELANE_TALE_NO_CALL`.
+/// The detail of [`Kind::SleepsIn`] in place of a system call's number: `SIDELANE_TRACE_NO_CALL`.
 pub const NO_CALL: u32 = u32::MAX;
 
-/// The value of [`Kind::Woken`] if a timer did it: `SIDELANE_TALE_BY_TIMER`.
+/// The value of [`Kind::Woken`] if a timer did it: `SIDELANE_TRACE_BY_TIMER`.
 pub const BY_TIMER: u64 = 1 << 32;
-/// The flag in the value of [`Kind::Woken`] if the thread may wake more than one: `SIDELANE_TALE_WAKES_SEVERAL`.
+/// The flag in the value of [`Kind::Woken`] if the thread may wake more than one: `SIDELANE_TRACE_WAKES_SEVERAL`.
 pub const WAKES_SEVERAL: u64 = 1 << 33;
 /// The flag beside the expected value of a futex in [`Kind::SleepsIn`], if that lies on the thread's own stack:
-/// `SIDELANE_TALE_OWN_STACK`.
+/// `SIDELANE_TRACE_OWN_STACK`.
 pub const OWN_STACK: u64 = 1 << 32;
 
 /// When a page fault was met, in the detail of [`Kind::PageFault`].
-#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+#[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod fault {
     pub const BEGINS: u32 = 1;
     pub const ENDS: u32 = 2;
     pub const BEGINS_IN_CALL: u32 = 3;
 }
 
-/// Where a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum sidelane_tale_tasks`.
+/// Where a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum sidelane_trace_tasks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tasks {
@@ -157,8 +157,8 @@ pub enum Tasks {
     Stay = 2,
 }
 
-/// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_tale_leave`.
-#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+/// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_trace_leave`.
+#[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod leave {
     pub const PREEMPTED: u32 = 0;
     pub const SLEEPS: u32 = 1;
@@ -167,8 +167,8 @@ pub mod leave {
     pub const ENDED: u32 = 4;
 }
 
-/// What a runtime pauses for, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_tale_pause`.
-#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+/// What a runtime pauses for, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_trace_pause`.
+#[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod pause {
     pub const OTHER: u32 = 0;
     pub const YOUNG_COLLECTION: u32 = 1;
@@ -186,7 +186,7 @@ pub struct Task {
     pub pid: u32,
 }
 
-/// One record: `struct sidelane_event_slot` with the payload of `abi/tale.h`.
+/// One record: `struct sidelane_event_slot` with the payload of `abi/trace.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// CLOCK_MONOTONIC nanoseconds.

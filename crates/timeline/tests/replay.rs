@@ -131,11 +131,11 @@ fn whatever_never_ends_memory_is_bounded() {
     assert!(replay.whole > 0 && replay.not_whole > 0);
 }
 
-/// `TALE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`
+/// `TRACE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`
 #[test]
 #[ignore = "takes as long as a day of 20 000 requests a second takes to replay: half an hour"]
 fn a_day_is_kept_in_a_hundred_megabytes() {
-    let hours: u64 = std::env::var("TALE_HOURS").ok().and_then(|hours| hours.parse().ok()).unwrap_or(24);
+    let hours: u64 = std::env::var("TRACE_HOURS").ok().and_then(|hours| hours.parse().ok()).unwrap_or(24);
     let mut replay = Replay::new();
     let begin = Instant::now();
     replay.run(hours * 3_600 * REQUESTS_PER_SECOND, Manner::Calm);

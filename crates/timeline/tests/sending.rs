@@ -7,7 +7,7 @@ use sidelane_timeline::cause::BY_TCP;
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, Task};
 
-/// Bits of `enum sidelane_tale_hold`.
+/// Bits of `enum sidelane_trace_hold`.
 const WINDOW: u32 = 1;
 const CONGESTION: u32 = 2;
 const SMALL: u32 = 4;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sidelane_report::perfetto::{Trace, Track};
-use sidelane_report::tale::{Arrow, ArrowKind, Of, Request, Track as Row, Who};
+use sidelane_report::trace::{Arrow, ArrowKind, Of, Request, Track as Row, Who};
 use sidelane_timeline::cause::Cause;
 
 use super::kept::Clip;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use sidelane_host::topology::PairKind;
-use sidelane_report::tale::{self, CannotTell, Found, Part, Tale};
+use sidelane_report::trace::{self, CannotTell, Found, Part, Trace};
 use sidelane_report::{ResultFile, Row};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::{Bar, Finding};
@@ -22,7 +22,7 @@ impl Told {
         result.rows.push(self.own_row());
         result.rows.extend(self.diagnosis.findings.iter().map(row));
         result.notes = written(&self.notes);
-        result.tale = Some(self.tale());
+        result.trace = Some(self.trace());
         result
     }
 
@@ -91,9 +91,9 @@ impl Told {
         row.put("one_way_messages_count", self.cut.one_way as f64);
     }
 
-    fn tale(&self) -> Tale {
+    fn trace(&self) -> Trace {
         let requests = self.clips.iter().map(|clip| scene(clip, &self.names, self.begin_ns)).collect();
-        Tale {
+        Trace {
             limit_us: self.limit_us(),
             limit_name: self.bound.name(),
             length_us: self.wall_s * 1e6,
@@ -135,9 +135,9 @@ fn found(finding: &Finding) -> Found {
     }
 }
 
-fn bar(bar: &Bar) -> tale::Bar {
+fn bar(bar: &Bar) -> trace::Bar {
     let part = |(cause, ns): &(Cause, u64)| Part { cause: words::key(*cause), us: *ns as f64 / 1e3 };
-    tale::Bar {
+    trace::Bar {
         from_us: bar.from_ns as f64 / 1e3,
         to_us: bar.to_ns as f64 / 1e3,
         requests_count: bar.requests,
@@ -161,25 +161,25 @@ mod tests {
         let row = &json["rows"][0];
         assert_eq!((&row["setting"], row["requests_count"].as_u64()), (&json!("trace"), Some(300)));
         assert_eq!(json["rows"][1]["setting"], Cause::SendBuffer.words());
-        let tale = &json["tale"];
-        let keys: Vec<&str> = tale.as_object().unwrap().keys().map(String::as_str).collect();
+        let trace = &json["trace"];
+        let keys: Vec<&str> = trace.as_object().unwrap().keys().map(String::as_str).collect();
         let wanted = ["limit_us", "limit_name", "length_us", "causes", "found", "cannot_tell", "spread", "requests"];
         assert_eq!(keys, wanted);
-        assert_eq!(tale["found"][0]["cause"], "send-buffer");
-        assert!(tale["found"][0]["advice"].as_str().unwrap().contains("TCP_NODELAY"), "{}", tale["found"][0]);
-        let slowest = &tale["requests"][0];
-        assert!(slowest["latency_us"].as_f64() > tale["limit_us"].as_f64());
+        assert_eq!(trace["found"][0]["cause"], "send-buffer");
+        assert!(trace["found"][0]["advice"].as_str().unwrap().contains("TCP_NODELAY"), "{}", trace["found"][0]);
+        let slowest = &trace["requests"][0];
+        assert!(slowest["latency_us"].as_f64() > trace["limit_us"].as_f64());
         let time: f64 = slowest["time"].as_array().unwrap().iter().map(|part| part["us"].as_f64().unwrap()).sum();
         assert!((time - slowest["latency_us"].as_f64().unwrap()).abs() < 1e-3);
     }
 
     #[test]
     fn each_cause_that_is_drawn_is_in_the_legend() {
-        let tale = sample::told().to_result().tale.unwrap();
-        let known = |cause: &String| tale.causes.iter().any(|words| words.cause == *cause);
-        assert!(tale.spread.iter().flat_map(|bar| &bar.time).all(|part| known(&part.cause)));
-        assert!(tale.requests.iter().flat_map(|request| &request.spans).all(|span| known(&span.cause)));
-        assert!(tale.found.iter().all(|found| known(&found.cause)));
-        assert!(tale.cannot_tell.iter().all(|missing| known(&missing.cause)));
+        let trace = sample::told().to_result().trace.unwrap();
+        let known = |cause: &String| trace.causes.iter().any(|words| words.cause == *cause);
+        assert!(trace.spread.iter().flat_map(|bar| &bar.time).all(|part| known(&part.cause)));
+        assert!(trace.requests.iter().flat_map(|request| &request.spans).all(|span| known(&span.cause)));
+        assert!(trace.found.iter().all(|found| known(&found.cause)));
+        assert!(trace.cannot_tell.iter().all(|missing| known(&missing.cause)));
     }
 }

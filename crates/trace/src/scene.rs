@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sidelane_report::tale::{Arrow, ArrowKind, Block, Mark, Of, Part, Request, Span, Track, Who};
+use sidelane_report::trace::{Arrow, ArrowKind, Block, Mark, Of, Part, Request, Span, Track, Who};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::{Kind, Record, Task};
 use sidelane_tracker::requests::own_number;

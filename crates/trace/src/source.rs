@@ -9,7 +9,7 @@ use sidelane_host::ports::listeners;
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
 use sidelane_timeline::record::{Kinds, Record};
-use sidelane_tracker::tale::{self, Recorder};
+use sidelane_tracker::trace::{self, Recorder};
 
 use super::objects::Sightings;
 use super::pauses::Pauses;
@@ -66,7 +66,7 @@ impl Source {
              port:8080"
         );
         let reader = Patient::reader();
-        let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
+        let how = trace::TraceOptions { light, ..trace::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids);
         let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;

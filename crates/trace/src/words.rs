@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sidelane_report::tale::CauseWords;
+use sidelane_report::trace::CauseWords;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnoser::Known;
 use sidelane_timeline::record::Task;

@@ -14,7 +14,7 @@ pub(crate) use assert_layout;
 
 /// The objects that together have everything.
 const OBJECTS: [&str; 2] =
-    [concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"), concat!(env!("OUT_DIR"), "/lanes_tale.bpf.o")];
+    [concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"), concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o")];
 
 /// `fields` are all of them, with their offsets in bytes.
 pub(crate) fn compare(name: &str, bytes: usize, fields: &[(&str, usize)]) {

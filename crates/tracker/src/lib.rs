@@ -33,9 +33,9 @@
 //! - A thread that gave one answer to two requests is done when it sleeps (`crates/sidelane/tests/thread_words.rs`:
 //!   `a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps`).
 //! - A tracker without programs at wakeups lends no lane: *not guarded* but by an assertion in `Tracker::lend`.
-//! - Trace: a record is read whole or counted as lost (`src/tale/ring.rs`:
-//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/tale.rs`: `what_is_not_read_in_time_is_counted`).
-//! - Trace: what the kernel lacks is named (`tests/tale.rs`: `what_the_kernel_lacks_is_named_and_not_recorded`).
+//! - Trace: a record is read whole or counted as lost (`src/trace/ring.rs`:
+//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`: `what_is_not_read_in_time_is_counted`).
+//! - Trace: what the kernel lacks is named (`tests/trace.rs`: `what_the_kernel_lacks_is_named_and_not_recorded`).
 //! - Interference is noticed when a service comes and goes, and at ticks while it stays
 //!   (`crates/sidelane/tests/interference.rs`: `a_service_that_comes_and_goes_is_noticed`,
 //!   `a_service_that_never_leaves_its_cpu_is_noticed_at_ticks`).
@@ -67,8 +67,8 @@ pub mod scheduler;
 pub mod shares;
 pub mod stolen;
 pub mod summons;
-pub mod tale;
 pub mod threads;
+pub mod trace;
 pub mod tracepoints;
 pub mod tracker;
 pub mod tracking;

@@ -92,7 +92,7 @@ pub struct RequestRecord {
     pub sends: u32,
     /// 1: it arrived before another one on its lane had finished.
     pub waited: u32,
-    /// The side that ended its connection (`enum sidelane_tale_end`), if that cut it off at `finished_ns`; 0: answered.
+    /// The side that ended its connection (`enum sidelane_trace_end`), if that cut it off at `finished_ns`; 0: answered.
     pub ended_by: u32,
     /// Retired on its lane between start and finish.
     pub instructions: u64,

@@ -370,7 +370,7 @@ impl<O: Clone> Desk<O> {
     }
 
     /// What is known of a request: one in flight, or of the last that finished.
-    pub fn tale(&self, id: u64) -> Option<&Record> {
+    pub fn find(&self, id: u64) -> Option<&Record> {
         self.table.find(id)
     }
 }

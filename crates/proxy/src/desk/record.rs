@@ -51,7 +51,7 @@ pub struct Class {
     pub is_repeatable: bool,
     /// It goes to this server, because an earlier request of the same client that it has to follow is there.
     pub follows: Option<Server>,
-    /// What the tale calls it.
+    /// Its name in an answer of `/.sidelane/trace`.
     pub label: Label,
 }
 

@@ -9,7 +9,7 @@ use super::fields::{self, FieldList, Said};
 use super::forwarded::write_via;
 use super::number::Number;
 
-/// The field in which a client finds its request's number, for `/.sidelane/tale/NUMBER`.
+/// The field in which a client finds its request's number, for `/.sidelane/trace/NUMBER`.
 const NUMBER: &[u8] = b"Sidelane-Request: ";
 
 /// A head that was read.

@@ -162,7 +162,7 @@ fn a_client_that_goes_away_has_abandoned_its_request() {
     say_in(&mut client, "GET /a");
     proxy.wait_until("the client", |state| state.clients == 1);
     // The proxy has read what it has when it has answered another one that came later.
-    assert!(proxy.get("/.sidelane/tale/0").starts_with("HTTP/1.1 404"));
+    assert!(proxy.get("/.sidelane/trace/0").starts_with("HTTP/1.1 404"));
     assert_eq!(log.next()["end"], "own");
     reset(client);
     let line = log.only(proxy);
@@ -224,7 +224,7 @@ fn what_the_proxy_answers_itself_has_a_line() {
         ("GET / HTTP/1.1\r\n\r\n", "refused", 400, "GET / HTTP/1.1"),
         ("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n", "refused", 501, "CONNECT h:1 HTTP/1.1"),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nend", "answered", 200, "POST / HTTP/1.1"),
-        ("GET /.sidelane/tale/1 HTTP/1.1\r\nHost: h\r\n\r\n", "own", 404, "GET /.sidelane/tale/1 HTTP/1.1"),
+        ("GET /.sidelane/trace/1 HTTP/1.1\r\nHost: h\r\n\r\n", "own", 404, "GET /.sidelane/trace/1 HTTP/1.1"),
         (&long, "refused", 431, &long[..access::REQUEST_MAX]),
     ];
     let (address, _heads) = telling_server(|stream, _| say_status(stream, 200, "well"));

@@ -109,11 +109,11 @@ fn what_became_of_a_request_is_told_to_whom_its_number_was_told() {
     let proxy = Proxy::start(http(address, None));
     let answer = proxy.get("/?token=secret");
     let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
-    assert!(proxy.get(&format!("/.sidelane/tale/{number}")).contains("token=secret"));
+    assert!(proxy.get(&format!("/.sidelane/trace/{number}")).contains("token=secret"));
     let (id, mark) = number.split_once('-').unwrap_or((number, ""));
     let guessed = u64::from_str_radix(mark, 16).unwrap_or_default() ^ 1;
     for guess in [id.to_owned(), format!("{id}-"), format!("{id}-0"), format!("{id}-{guessed:016x}")] {
-        let told = proxy.get(&format!("/.sidelane/tale/{guess}"));
+        let told = proxy.get(&format!("/.sidelane/trace/{guess}"));
         assert!(told.starts_with("HTTP/1.1 404 "), "{guess}: {told}");
     }
 }
@@ -148,7 +148,7 @@ fn a_witness_is_asked_about_each_copy_by_the_port_that_its_server_sees() {
     for path in ["/new", "/again"] {
         let answer = proxy.get(path);
         let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
-        let told = proxy.get(&format!("/.sidelane/tale/{number}"));
+        let told = proxy.get(&format!("/.sidelane/trace/{number}"));
         let wanted = format!("\"at_server\":{{\"port\":{},\"asked\":0}}", ports.recv().unwrap());
         assert!(told.contains(&wanted), "{wanted}: {told}");
     }

@@ -8,7 +8,7 @@ mod heatmap;
 mod intervals;
 mod multiples;
 pub(crate) mod svg;
-pub(crate) mod tale;
+pub(crate) mod trace;
 
 use crate::result::ResultFile;
 

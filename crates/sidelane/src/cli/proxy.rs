@@ -28,7 +28,7 @@ When a hazard of the active server begins, active and backup change places. Requ
 are sent to the new active server, too. The client gets the first answer that is no failure (429, 5xx). A server that \
 fails its requests is out of service for a while.
 
-To see where a slow request went: curl localhost:8080/.sidelane/tale/NUMBER, with the NUMBER in the field \
+To see where a slow request went: curl localhost:8080/.sidelane/trace/NUMBER, with the NUMBER in the field \
 Sidelane-Request of its answer.
 
 At SIGTERM and Ctrl-C the proxy takes no more clients, answers the requests that it has, and ends. Exit code: 0."
@@ -78,7 +78,7 @@ pub struct ProxyArgs {
     /// Time between two looks for hazards
     #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_time)]
     pub poll: Duration,
-    /// Trace the servers, so that /.sidelane/tale/NUMBER tells their part, too (as root, and for http)
+    /// Trace the servers, so that /.sidelane/trace/NUMBER tells their part, too (as root, and for http)
     #[arg(long)]
     pub trace: bool,
     /// File for a line each request, or - for standard output; SIGHUP opens it again

@@ -11,11 +11,11 @@ use sidelane_host::until::Until;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
 use sidelane_rollback::own_threads::in_bulk;
-use sidelane_trace as tale;
 use sidelane_trace::bound::Bound;
 use sidelane_trace::flight;
 use sidelane_trace::flight::{Event, FlightOptions};
 use sidelane_trace::options::TraceOptions;
+use sidelane_trace::replay::{ReplayOptions, replay};
 use sidelane_trace::terminal::{headline, text};
 use sidelane_trace::told::Told;
 
@@ -42,7 +42,7 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
     }
     let length = args.length.unwrap_or(TRACE_LENGTH);
     let options = TraceOptions { target: args.service, bound, length, light: args.light, log: args.log };
-    let told = tale::trace::run(&options)?;
+    let told = sidelane_trace::trace::run(&options)?;
     in_bulk(|| tell_trace(&told, args.outputs))
 }
 
@@ -60,12 +60,9 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
         args.tolerance.is_none(),
         "--tolerance is for logs of sidelane observe, and {log} is one of sidelane trace"
     );
-    let options = tale::replay::ReplayOptions {
-        from_s: args.from.as_secs_f64(),
-        to_s: args.to.map(|to| to.as_secs_f64()),
-        bound: args.slo,
-    };
-    tell_trace(&tale::replay::replay(&args.log, &options)?, args.outputs)
+    let options =
+        ReplayOptions { from_s: args.from.as_secs_f64(), to_s: args.to.map(|to| to.as_secs_f64()), bound: args.slo };
+    tell_trace(&replay(&args.log, &options)?, args.outputs)
 }
 
 /// What was traced, for people and for programs.

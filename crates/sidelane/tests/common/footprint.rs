@@ -44,7 +44,7 @@ fn describe_process(pid: u32) -> String {
 /// Every kernel program of the tracker, found by the common prefix of their names.
 fn kernel_programs() -> impl Iterator<Item = String> {
     let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
-    let is_ours = |name: &str| ["lane_", "request_", "tale_"].iter().any(|prefix| name.starts_with(prefix));
+    let is_ours = |name: &str| ["lane_", "request_", "trace_"].iter().any(|prefix| name.starts_with(prefix));
     names.filter(move |(name, _)| is_ours(name)).map(|(name, id)| format!("kernel program {name} {id}"))
 }
 

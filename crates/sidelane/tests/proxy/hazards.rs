@@ -117,10 +117,10 @@ fn a_request_that_waits_for_too_long_is_hedged_and_the_first_answer_counts() {
     assert!(answer.ends_with("fast"), "{answer}");
     seen.recv().expect("the slow server has it, too");
     let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
-    let tale = proxy.get(&format!("/.sidelane/tale/{number}"));
-    let tale: serde_json::Value = serde_json::from_str(tale.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    assert_eq!((&tale["answered_by"], &tale["ended"]), (&json!(fast.to_string()), &json!("answered")), "{tale}");
-    assert_eq!(tale["copies"][1]["why"], "not answered in time", "{tale}");
+    let trace = proxy.get(&format!("/.sidelane/trace/{number}"));
+    let trace: serde_json::Value = serde_json::from_str(trace.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&trace["answered_by"], &trace["ended"]), (&json!(fast.to_string()), &json!("answered")), "{trace}");
+    assert_eq!(trace["copies"][1]["why"], "not answered in time", "{trace}");
     let summary = proxy.finish();
     assert_eq!((&summary["counts"]["hedges"], &summary["counts"]["wins"]), (&json!(1), &json!(1)));
 }

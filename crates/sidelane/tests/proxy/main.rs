@@ -11,4 +11,4 @@ mod limits;
 mod outliers;
 mod redis;
 mod scene;
-mod tales;
+mod traces;

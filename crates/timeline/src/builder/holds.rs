@@ -7,7 +7,7 @@ pub fn is_paced(holds: u32) -> bool {
     holds & hold::PACED != 0 && cause_of(holds) == Cause::Pacing
 }
 
-/// Bits of `enum sidelane_tale_hold`.
+/// Bits of `enum sidelane_trace_hold`.
 mod hold {
     pub const WINDOW: u32 = 1;
     pub const CONGESTION: u32 = 2;

@@ -12,7 +12,7 @@ use crate::wait::Peer;
 
 /// States of a socket in the kernel's numbers.
 const CLOSED: u32 = 7;
-/// The flag in the value of [`Kind::SocketState`]: `SIDELANE_TALE_IN_VAIN`.
+/// The flag in the value of [`Kind::SocketState`]: `SIDELANE_TRACE_IN_VAIN`.
 const IN_VAIN: u64 = 0x100;
 
 /// The most services that are known to answer.

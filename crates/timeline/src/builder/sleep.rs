@@ -6,7 +6,7 @@ use crate::cause::Cause;
 use crate::record::{OWN_STACK, Record, Task, leave};
 use crate::wait::{Ended, Object, Peer, Purpose, Wait, call};
 
-/// Kinds of files in `SLEEPS_IN`, `enum sidelane_tale_file`.
+/// Kinds of files in `SLEEPS_IN`, `enum sidelane_trace_file`.
 mod file {
     pub const PIPE: u32 = 1;
     pub const FOLDER: u32 = 4;

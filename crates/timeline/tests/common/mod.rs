@@ -47,7 +47,7 @@ pub struct On {
     pub expected: u64,
 }
 
-/// Kinds of files, of `enum sidelane_tale_file`.
+/// Kinds of files, of `enum sidelane_trace_file`.
 pub const PIPE: u32 = 1;
 pub const REGULAR: u32 = 8;
 pub const SOCKET: u32 = 12;

@@ -1,6 +1,6 @@
 //! What a tracker is able to do. What it does for each service and each lane is said when they are added.
 
-use crate::tale::options::TraceOptions;
+use crate::trace::options::TraceOptions;
 
 /// What is loaded into the kernel besides the tracking of lanes. The fewer, the cheaper is a switch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Features {
     pub single_places: bool,
     /// Who has each CPU for how long is written down, for a look at the whole machine.
     pub shares: bool,
-    /// What happens on the way of requests is recorded: see [`crate::tale`]. Not together with a scheduler.
+    /// What happens on the way of requests is recorded: see [`crate::trace`]. Not together with a scheduler.
     pub trace: Option<TraceOptions>,
     /// Nobody lends lanes of this tracker: that a thread is woken or moved is no news, and nobody looks there.
     pub only_watched: bool,

@@ -13,7 +13,7 @@ use crate::identities::{Identities, NUMBERS};
 use crate::kernel_work::InterruptsFrom;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, field_offset, offset_from_run_queue};
-use crate::tale::parts::{leave_out, prepare_map};
+use crate::trace::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
@@ -25,7 +25,7 @@ use sidelane_host::cpulist::CpuSet;
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 
 /// The same with the programs of a trace in it.
-static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_tale.bpf.o"));
+static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o"));
 
 /// The same with a scheduler for batch in it.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));

@@ -15,7 +15,7 @@ use sidelane_timeline::ending::Unanswered;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
 use sidelane_trace::pauses::Pauses;
-use sidelane_tracker::tale::{Recorder, TraceOptions};
+use sidelane_tracker::trace::{Recorder, TraceOptions};
 use sidelane_tracker::tracker::{Features, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 

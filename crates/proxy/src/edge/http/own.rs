@@ -1,4 +1,4 @@
-//! What the proxy answers itself: `/.sidelane/tale/NUMBER`.
+//! What the proxy answers itself: `/.sidelane/trace/NUMBER`.
 
 use std::io::Write;
 use std::rc::Rc;
@@ -11,26 +11,26 @@ use crate::desk::{CopyState, End, Record};
 use crate::http::{Number, write_error};
 use crate::witness::Asked;
 
-const TALE: &[u8] = b"/.sidelane/tale/";
+const PATH: &[u8] = b"/.sidelane/trace/";
 
 /// The answer to a request for this target.
 pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let Some(number) = target.strip_prefix(TALE).and_then(Number::read) else {
-        write_error(404, "there is /.sidelane/tale/NUMBER, with the number of the field Sidelane-Request", &mut out);
+    let Some(number) = target.strip_prefix(PATH).and_then(Number::read) else {
+        write_error(404, "there is /.sidelane/trace/NUMBER, with the number of the field Sidelane-Request", &mut out);
         return out;
     };
     let desk = shared.desk.borrow();
     // A number that was guessed is no number that was told.
-    match desk.tale(number.id).filter(|_| number == shared.number(number.id)) {
-        Some(record) => write_json(&tale(shared, number.id, record), &mut out),
+    match desk.find(number.id).filter(|_| number == shared.number(number.id)) {
+        Some(record) => write_json(&history(shared, number.id, record), &mut out),
         None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
     }
     out
 }
 
 /// What the proxy knows of a request. Times are counted from its arrival.
-fn tale(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
+fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(record.arrived_ns);
     let copies = Server::BOTH.into_iter().filter_map(|server| {
         let copy = &record.copies[server.index()];

@@ -59,7 +59,7 @@ impl Traces {
         let here = servers.iter().flatten().filter(|traced| is_on_this_machine(traced.server));
         let recorder = |traced: &Arc<Traced>| {
             let traced = Arc::clone(traced);
-            Aside::start("sidelane-tale", move |until, _| {
+            Aside::start("sidelane-trace", move |until, _| {
                 traced.record(until);
                 Ok(())
             })

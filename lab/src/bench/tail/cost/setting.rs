@@ -9,7 +9,7 @@ use super::peer::{Peer, RunningPeer};
 use crate::bench::subject::RealServer;
 use crate::floor::Floor;
 use sidelane_host::service::Target;
-use sidelane_tracker::tale::{Recorder, TraceOptions};
+use sidelane_tracker::trace::{Recorder, TraceOptions};
 
 /// What looks at the service while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

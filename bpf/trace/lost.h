@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Time that a thread seems to have and has not: stolen by the hypervisor, shared with batch on a lane of the same
+ * core, refused by its group's quota or freezer.
+ */
+#ifndef SIDELANE_TRACE_LOST_H
+#define SIDELANE_TRACE_LOST_H
+
+#include "lane/stolen.h"
+#include "requests/thread.h"
+#include "trace/who.h"
+
+/* Less is what any entry into the guest costs. */
+#define STOLEN_MIN_NS 1000
+/* A gap that is worth a record is longer than what lies between two looks. */
+#define STOLEN_LOOK_NS 50000
+/* Of enum task_state, as in include/linux/sched.h. */
+#define TASK_FROZEN 0x8000
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct___throttled {
+	bool throttled;
+};
+
+struct task_struct___frozen {
+	unsigned int frozen : 1;
+};
+
+struct cfs_rq___throttled {
+	int throttle_count;
+};
+
+#pragma clang attribute pop
+
+/* What the hypervisor took on this CPU since somebody last looked. It is told if a thread that is on the way of
+ * requests runs, or waits for the CPU: looks are a few milliseconds apart at most while the CPU works. */
+static __always_inline void look_at_stolen(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
+					   uint64_t now_ns)
+{
+	struct sidelane_lane_stats *stats = 0;
+
+	if (settings.stolen_offset && now_ns - state->looked_ns >= STOLEN_LOOK_NS)
+		stats = bpf_map_lookup_elem(&lane_stats, &cpu);
+	if (!stats)
+		return;
+	find_run_queue(stats, task);
+	uint64_t clock_ns = stolen_clock_ns(stats), seen_ns = state->stolen_seen_ns;
+	state->stolen_seen_ns = clock_ns;
+	state->looked_ns = now_ns;
+	if (!seen_ns || above(clock_ns, seen_ns) < STOLEN_MIN_NS || (!state->tid && state->waiting <= 0))
+		return;
+	struct record record = {
+		.at_ns = now_ns,
+		.type = SIDELANE_TRACE_STOLEN,
+		.tid = state->tid,
+		.pid = state->pid,
+		.request = present_request(state, cpu),
+		.value = clock_ns - seen_ns,
+	};
+	tell(state, cpu, &record);
+}
+
+/* How long batch ran beside the service's thread since this was last told. */
+static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, uint32_t cpu, uint64_t request,
+					    uint64_t now_ns)
+{
+	struct sidelane_lane_role *role = 0;
+
+	if (settings.lanes)
+		role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	if (!role || role->role != SIDELANE_ROLE_REQUEST || !role->partner_count)
+		return;
+	uint64_t batch_ns = partners_batch_ns(cpu, now_ns), mark_ns = state->overlap_mark_ns;
+	state->overlap_mark_ns = batch_ns;
+	if ((int64_t)(batch_ns - mark_ns) <= 0 || !state->tid)
+		return;
+	struct record record = {
+		.at_ns = now_ns,
+		.type = SIDELANE_TRACE_OVERLAP,
+		.detail = role->partners[0],
+		.tid = state->tid,
+		.pid = state->pid,
+		.request = request,
+		.value = batch_ns - mark_ns,
+	};
+	tell(state, cpu, &record);
+}
+
+/* Since 6.18 a thread without quota leaves by itself; before, its group's queue was taken away as a whole. */
+static __always_inline bool is_throttled(struct task_struct *task)
+{
+	struct task_struct___throttled *since_6_18 = (void *)task;
+	struct cfs_rq___throttled *queue = (void *)task->se.cfs_rq;
+
+	if (bpf_core_field_exists(since_6_18->throttled))
+		return since_6_18->throttled;
+	return bpf_core_field_exists(queue->throttle_count) && queue->throttle_count > 0;
+}
+
+/* The first is the freezer of cgroup v1, the second that of v2. */
+static __always_inline bool is_frozen(struct task_struct *task)
+{
+	struct task_struct___frozen *in_v2 = (void *)task;
+
+	if (task->__state & TASK_FROZEN)
+		return true;
+	return bpf_core_field_exists(in_v2->frozen) && BPF_CORE_READ_BITFIELD(in_v2, frozen);
+}
+
+static __always_inline void tell_of_thread(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
+					   uint32_t type, uint32_t detail, uint64_t now_ns)
+{
+	struct record record = {
+		.at_ns = now_ns,
+		.type = type,
+		.detail = detail,
+		.tid = task->pid,
+		.pid = task->tgid,
+	};
+	tell(state, cpu, &record);
+}
+
+/* A service's thread leaves the CPU: because it must? */
+static __always_inline void note_denied(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
+					bool preempted, uint64_t now_ns)
+{
+	bool throttled = preempted && is_throttled(task), frozen = !preempted && is_frozen(task);
+	struct sidelane_trace_thread *thread = throttled || frozen ? see_thread(task) : 0;
+
+	if (!thread)
+		return;
+	if (throttled && !thread->throttled)
+		tell_of_thread(state, cpu, task, SIDELANE_TRACE_THROTTLED, 1, now_ns);
+	if (frozen && !thread->frozen)
+		tell_of_thread(state, cpu, task, SIDELANE_TRACE_FROZEN, 1, now_ns);
+	thread->throttled |= throttled;
+	thread->frozen |= frozen;
+}
+
+/* It is back. */
+static __always_inline void note_allowed(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
+					 struct sidelane_trace_thread *thread, uint64_t now_ns)
+{
+	if (thread->throttled)
+		tell_of_thread(state, cpu, task, SIDELANE_TRACE_THROTTLED, 0, now_ns);
+	if (thread->frozen)
+		tell_of_thread(state, cpu, task, SIDELANE_TRACE_FROZEN, 0, now_ns);
+	thread->throttled = thread->frozen = 0;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What a thread was about when it came into the kernel, by the registers that the kernel saved then: which system call,
+ * if it was one. To look when the thread goes to sleep costs nothing while it does not; tracepoints at the begin and end
+ * of each call are paid for by every program of the machine.
+ */
+#ifndef SIDELANE_TRACE_REGISTERS_H
+#define SIDELANE_TRACE_REGISTERS_H
+
+#include "kernel/types.h"
+#include <bpf/bpf_helpers.h>
+
+#if defined(__TARGET_ARCH_x86)
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct pt_regs {
+	unsigned long di;
+	unsigned long si;
+	unsigned long dx;
+	unsigned long r10;
+	unsigned long r8;
+	unsigned long orig_ax;
+	unsigned long sp;
+};
+
+#pragma clang attribute pop
+
+/* Part of the kernel's interface; a number above says which entry it came through, and -1 that it was no call. */
+#define number_of_call(regs) ((uint32_t)(regs)->orig_ax)
+#define first_argument(regs) ((regs)->di)
+#define argument(regs, number) \
+	((number) == 2 ? (regs)->si : (number) == 3 ? (regs)->dx : (number) == 4 ? (regs)->r10 : (regs)->r8)
+#define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
+#define stack_pointer(regs) ((regs)->sp)
+#define calls_are_known true
+#else
+struct pt_regs;
+#define number_of_call(regs) ((void)(regs), 0)
+#define first_argument(regs) ((void)(regs), 0)
+#define argument(regs, number) ((void)(regs), 0)
+#define is_in_no_call(regs) ((void)(regs), false)
+#define stack_pointer(regs) ((void)(regs), 0)
+#define calls_are_known false
+#endif
+
+static __always_inline struct pt_regs *registers_of(struct task_struct *task)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(task);
+}
+
+#endif

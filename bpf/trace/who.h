@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Who is on the way of requests: threads of a service, and whoever such a thread wakes, and whoever they wake in
+ * turn, up to a limit, until they sleep again. Each CPU knows it of the thread that runs there.
+ */
+#ifndef SIDELANE_TRACE_WHO_H
+#define SIDELANE_TRACE_WHO_H
+
+#include "trace/record.h"
+#include "who.h"
+
+/* A service's thread wakes a kernel thread, which wakes another: farther is rarely on the way. */
+#define FOLLOWED_WAKES 3
+
+/* Part of the kernel's layout of this word since 2.6, but where it is real-time. */
+#define SERVES_SOFTIRQ 0x100
+#define SERVES_INTERRUPT 0xff0000
+
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+/* Any type of the kernel's that begins with such a number. */
+struct refcount_struct {
+	atomic_t refs;
+};
+
+#pragma clang attribute pop
+
+/* Kernels do not tell BPF programs the addresses of variables, but those of one CPU lie at fixed distances. */
+static __always_inline void find_preempt_count(struct sidelane_trace_cpu *state, struct task_struct *task)
+{
+	if (settings.preempt_count_offset && !state->preempt_count)
+		state->preempt_count = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq) + settings.preempt_count_offset;
+}
+
+/* An interrupt or a softirq does the present work, whichever thread it came upon. Where that is not known, it is
+ * taken for the thread's own. */
+static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
+{
+	if (!settings.preempt_count_offset || !state->preempt_count)
+		return false;
+	void *where = (void *)state->preempt_count;
+	struct refcount_struct *count = bpf_rdonly_cast(where, bpf_core_type_id_kernel(struct refcount_struct));
+	return count->refs.counter & (SERVES_SOFTIRQ | SERVES_INTERRUPT);
+}
+
+/* The place of a thread among those seen: its own, or somebody else's. */
+static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
+{
+	uint32_t place = tid % SIDELANE_TRACE_THREADS;
+
+	return bpf_map_lookup_elem(&trace_threads, &place);
+}
+
+/* The thread is seen: its place is its own. */
+static __always_inline struct sidelane_trace_thread *see_thread(struct task_struct *task)
+{
+	struct sidelane_trace_thread *thread = trace_thread(task->pid);
+
+	if (!thread || thread->tid == (uint32_t)task->pid)
+		return thread;
+	thread->follow = thread->frozen = thread->throttled = thread->watched = 0;
+	thread->woken_ns = 0;
+	bpf_probe_read_kernel(thread->comm, sizeof(thread->comm), task->comm);
+	store_once(thread->tid, task->pid);
+	return thread;
+}
+
+/* What the thread that runs here works on. */
+static __always_inline uint64_t present_request(struct sidelane_trace_cpu *state, uint32_t cpu)
+{
+	struct sidelane_request_word *word = state->service ? request_word(cpu) : 0;
+
+	return word ? word->running : 0;
+}
+
+/* The thread that runs here did something. */
+static __always_inline void tell_of_present(struct sidelane_trace_cpu *state, uint32_t cpu, uint32_t type,
+					    uint32_t detail, uint64_t value)
+{
+	struct record record = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = type,
+		.detail = detail,
+		.tid = state->tid,
+		.pid = state->pid,
+		.request = present_request(state, cpu),
+		.value = value,
+	};
+	tell(state, cpu, &record);
+}
+
+#endif

@@ -1,0 +1,95 @@
+//! What became of a request, with what its server did for it.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use sidelane_lab::programs::{Lab, Service};
+
+use crate::common::scripted::{say, telling_server};
+use crate::common::{TIMEOUT, lab, lanes_to_ourselves, requests_can_be_seen};
+use crate::scene::Proxy;
+
+/// Between two questions for what is told later.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// A GET of this path: its number.
+fn number_of(proxy: &Proxy, path: &str) -> String {
+    let answer = proxy.get(path);
+    let field = answer.lines().find_map(|line| line.strip_prefix("Sidelane-Request: "));
+    field.unwrap_or_else(|| panic!("no number in {answer}")).to_owned()
+}
+
+/// What is told of the only copy of this request, now.
+fn at_server(proxy: &Proxy, number: &str) -> Value {
+    let answer = proxy.get(&format!("/.sidelane/trace/{number}"));
+    let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+    let trace: Value = serde_json::from_str(body).expect(body);
+    trace["copies"][0]["at_server"].clone()
+}
+
+/// The same, once it is told.
+fn when_told(proxy: &Proxy, number: &str) -> Value {
+    let began = std::time::Instant::now();
+    loop {
+        let told = at_server(proxy, number);
+        if told["state"] != "later" {
+            return told;
+        }
+        assert!(began.elapsed() < TIMEOUT, "{told}");
+        thread::sleep(ASK_EVERY);
+    }
+}
+
+/// A service of the lab with this cause, behind a proxy that traces it.
+fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
+    let words = ["plant", cause, "--cpu", "0", "--other-cpu", "1", "--delay-ms", "60"];
+    let service = lab.start(words).unwrap();
+    let port = service.ready("port").unwrap() as u16;
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &["--hazard", "none", "--trace"]);
+    let began = std::time::Instant::now();
+    while when_told(&proxy, &number_of(&proxy, "/plain"))["state"] != "told" {
+        assert!(began.elapsed() < TIMEOUT, "the trace does not begin");
+    }
+    (service, proxy)
+}
+
+/// Of so many planted requests most have to be named: a busy machine delays some of them for longer than what is planted.
+const PLANTED: usize = 5;
+
+#[test]
+fn the_trace_of_a_slow_request_names_what_delayed_it_at_its_server() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab().filter(|_| requests_can_be_seen()).map(Lab::at) else { return };
+    for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
+        let (_service, proxy) = planted(&lab, planted_cause);
+        let ask = |_| [number_of(&proxy, "/plain"), number_of(&proxy, "/planted")];
+        let numbers: Vec<[String; 2]> = (0..PLANTED).map(ask).collect();
+        let told: Vec<[Value; 2]> =
+            numbers.iter().map(|pair| pair.each_ref().map(|one| when_told(&proxy, one))).collect();
+        let is_named = |plain: &Value, planted: &Value| {
+            let are_told = [plain, planted].iter().all(|told| told["state"] == "told");
+            are_told && planted["time"][0]["cause"] == cause && part_ns(planted, cause) > part_ns(plain, cause)
+        };
+        let named = told.iter().filter(|[plain, planted]| is_named(plain, planted)).count();
+        assert!(named * 2 > PLANTED, "{planted_cause} was named {named} times: {told:#?}");
+    }
+}
+
+/// What this took of the request's time at its server, the parts of which are the whole.
+fn part_ns(told: &Value, cause: &str) -> u64 {
+    let ns = |value: &Value| value.as_u64().expect("a time");
+    let parts = told["time"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| ns(&part["ns"])).sum();
+    assert_eq!(sum, ns(&told["left_ns"]) - ns(&told["arrived_ns"]), "{told}");
+    parts.iter().find(|part| part["cause"] == cause).map_or(0, |part| ns(&part["ns"]))
+}
+
+#[test]
+fn without_a_trace_the_answer_says_so_and_what_to_do() {
+    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let told = at_server(&proxy, &number_of(&proxy, "/"));
+    assert_eq!(told["why"], "the proxy's servers are not traced");
+    assert!(told["what_to_do"].as_str().unwrap().contains("--trace"), "{told}");
+}

@@ -1,0 +1,145 @@
+//! The memory of a trace, as `bpf/lanes.h` and `abi/slot.h` lay it out.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use sidelane_host::procfs::printable_name;
+use sidelane_timeline::record::RECORD_SIZE;
+
+/// Words of a record.
+const WORDS: usize = RECORD_SIZE / 8;
+/// Its number is the upper half of this one.
+const NUMBER_WORD: usize = 1;
+
+/// A place in a ring: `struct sidelane_event_slot`.
+#[repr(C, align(64))]
+pub struct Place {
+    words: [AtomicU64; WORDS],
+}
+
+impl Place {
+    /// The number of the record that was last completed here; 0 before the first.
+    pub fn number(&self) -> u32 {
+        (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// Whatever is here, whole or not.
+    pub fn copy(&self) -> [u8; RECORD_SIZE] {
+        let mut bytes = [0; RECORD_SIZE];
+        for (word, into) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
+            into.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Writes a record, its number last.
+    #[cfg(test)]
+    pub fn write(&self, bytes: &[u8; RECORD_SIZE]) {
+        let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
+        let others = (0..WORDS).filter(|at| *at != NUMBER_WORD);
+        others.for_each(|at| self.words[at].store(word(at), Ordering::Relaxed));
+        self.words[NUMBER_WORD].store(word(NUMBER_WORD), Ordering::Release);
+    }
+
+    /// An empty one.
+    #[cfg(test)]
+    pub fn empty() -> Self {
+        Self { words: Default::default() }
+    }
+}
+
+/// `struct sidelane_trace_cpu` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct TraceCpu {
+    pub(super) written: AtomicU64,
+    tid: AtomicU32,
+    pid: AtomicU32,
+    service: AtomicU32,
+    follow: AtomicU32,
+    looked_ns: AtomicU64,
+    softirq_since_ns: AtomicU64,
+    irq_since_ns: AtomicU64,
+    idle_since_ns: AtomicU64,
+    waiting: AtomicI64,
+    stolen_seen_ns: AtomicU64,
+    overlap_mark_ns: AtomicU64,
+    preempt_count: AtomicU64,
+    idle_state: AtomicU32,
+    in_timer: AtomicU32,
+    reserved: [AtomicU32; 8],
+}
+
+/// `struct sidelane_trace_thread` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct TraceThread {
+    tid: AtomicU32,
+    follow: AtomicU32,
+    woken_ns: AtomicU64,
+    comm: [AtomicU64; 2],
+    frozen: AtomicU32,
+    throttled: AtomicU32,
+    watched: AtomicU32,
+    padding: AtomicU32,
+    reserved: [AtomicU64; 2],
+}
+
+impl TraceCpu {
+    /// Nobody is known to run there: to be called before its programs are attached again.
+    pub(super) fn forget(&self) {
+        [&self.tid, &self.pid, &self.service, &self.follow].iter().for_each(|id| id.store(0, Ordering::Relaxed));
+        self.waiting.store(0, Ordering::Release);
+    }
+}
+
+impl TraceThread {
+    /// The name of the thread `tid`, if this is its place.
+    pub(super) fn name_of(&self, tid: u32) -> Option<String> {
+        let is_its = || self.tid.load(Ordering::Acquire) == tid;
+        let comm = || self.comm.iter().flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes());
+        let name: Vec<u8> = is_its().then(|| comm().take_while(|byte| *byte != 0).collect())?;
+        is_its().then(|| printable_name(&name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            TraceCpu,
+            "sidelane_trace_cpu",
+            written,
+            tid,
+            pid,
+            service,
+            follow,
+            looked_ns,
+            softirq_since_ns,
+            irq_since_ns,
+            idle_since_ns,
+            waiting,
+            stolen_seen_ns,
+            overlap_mark_ns,
+            preempt_count,
+            idle_state,
+            in_timer,
+            reserved
+        );
+        assert_layout!(
+            TraceThread,
+            "sidelane_trace_thread",
+            tid,
+            follow,
+            woken_ns,
+            comm,
+            frozen,
+            throttled,
+            watched,
+            padding,
+            reserved
+        );
+        assert_eq!(size_of::<Place>(), RECORD_SIZE);
+    }
+}

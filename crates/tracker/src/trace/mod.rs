@@ -1,0 +1,17 @@
+//! A trace: what happened on the way of services' requests (Tailor; thesis "SHIM and Its Applications", chapter 4).
+//!
+//! The kernel program writes records (`bpf/trace/`, `abi/trace.h`) on each CPU; [`Recorder`] reads them, puts them into
+//! one order, and counts what was lost. It concludes nothing.
+
+mod memory;
+mod merge;
+mod names;
+pub(crate) mod options;
+pub(crate) mod parts;
+mod programs;
+mod recorder;
+mod ring;
+
+pub use options::TraceOptions;
+pub use parts::leave_out;
+pub use recorder::{Recorder, TraceError};

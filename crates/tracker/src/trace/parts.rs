@@ -1,0 +1,31 @@
+//! The parts of the object that are a trace's: which of its programs are loaded, and the sizes of its maps.
+
+use libbpf_rs::{OpenMapMut, OpenObject};
+
+use super::options::TraceOptions;
+use super::programs::is_left_out;
+use crate::tracepoints::Tracepoints;
+
+pub(super) const RINGS: &str = "trace_rings";
+pub(super) const CPUS: &str = "trace_cpus";
+pub(super) const THREADS: &str = "trace_threads";
+
+/// Gives a map of the trace its size.
+pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus: usize) -> libbpf_rs::Result<()> {
+    match map.name().to_str() {
+        Some(RINGS) => map.set_max_entries(options.records_a_cpu(cpus) * cpus as u32),
+        Some(CPUS) => map.set_max_entries(cpus as u32),
+        _ => Ok(()),
+    }
+}
+
+/// Leaves out programs that the trace was not asked for, and those whose tracepoint this kernel lacks. By their names, so
+/// that other programs of the same names can be chosen alike.
+pub fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
+    let kernel = Tracepoints::of_kernel();
+    for mut program in open.progs_mut() {
+        if is_left_out(&program.name().to_string_lossy(), options, &kernel) {
+            program.set_autoload(false);
+        }
+    }
+}

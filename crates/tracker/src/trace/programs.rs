@@ -1,0 +1,159 @@
+//! Which kernel programs make which records, and which of them are loaded.
+
+use sidelane_timeline::record::{Kind, Kinds};
+
+use super::options::TraceOptions;
+use crate::tracepoints::Tracepoints;
+
+/// A program of the kernel's, its tracepoint, and the kinds of records that there are none of without it.
+struct Program {
+    name: &'static str,
+    tracepoint: &'static str,
+    kinds: &'static [Kind],
+    /// A light trace does without it.
+    heavy: bool,
+}
+
+const fn program(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
+    Program { name, tracepoint, kinds, heavy: false }
+}
+
+const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
+    Program { name, tracepoint, kinds, heavy: true }
+}
+
+/// Of `bpf/trace/`, and of `bpf/requests/` what tells a trace something.
+const PROGRAMS: [Program; 32] = [
+    program("request_data", "sk_data_ready", &[Kind::DataReady]),
+    program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
+    program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
+    program("request_closed", "inet_sock_set_state", &[Kind::SocketState, Kind::Connects]),
+    heavy("trace_segment", "netif_receive_skb", &[Kind::Segment]),
+    program("trace_transmit", "net_dev_start_xmit", &[Kind::Transmitted]),
+    program("trace_retransmit", "tcp_retransmit_skb", &[Kind::Retransmitted]),
+    program("trace_acknowledge", "tcp_probe", &[Kind::Acknowledged]),
+    program("trace_switch", "sched_switch", &[Kind::Switched, Kind::Throttled, Kind::Frozen]),
+    program("trace_waking", "sched_waking", &[Kind::Woken]),
+    program("trace_wakeup_new", "sched_wakeup_new", &[]),
+    program("trace_rename", "task_rename", &[]),
+    program("trace_migrate", "sched_migrate_task", &[Kind::Migrated]),
+    program("trace_fault", "page_fault_user", &[Kind::PageFault]),
+    program("trace_fault_in_kernel", "page_fault_kernel", &[]),
+    program("trace_fault_ends", "rss_stat", &[]),
+    program("trace_signal", "signal_deliver", &[Kind::SignalDelivered]),
+    program("trace_lock_wait", "contention_begin", &[Kind::LockWaitBegan]),
+    program("trace_lock_taken", "contention_end", &[Kind::LockWaitEnded]),
+    program("trace_reclaim_begins", "mm_vmscan_direct_reclaim_begin", &[Kind::ReclaimBegan]),
+    program("trace_reclaim_ends", "mm_vmscan_direct_reclaim_end", &[Kind::ReclaimEnded]),
+    heavy("trace_softirq_begins", "softirq_entry", &[Kind::Softirq]),
+    heavy("trace_softirq_ends", "softirq_exit", &[Kind::Softirq]),
+    program("trace_irq_begins", "irq_handler_entry", &[Kind::Interrupt]),
+    program("trace_irq_ends", "irq_handler_exit", &[Kind::Interrupt]),
+    program("trace_idle", "cpu_idle", &[Kind::IdleLeft]),
+    program("trace_timer", "hrtimer_expire_exit", &[]),
+    program("trace_timer_begins", "hrtimer_expire_entry", &[]),
+    program("trace_wheel_begins", "timer_expire_entry", &[]),
+    program("trace_wheel_ends", "timer_expire_exit", &[]),
+    program("trace_disk_asked", "block_rq_issue", &[Kind::DiskIssued]),
+    program("trace_disk_answers", "block_rq_complete", &[Kind::DiskCompleted]),
+];
+
+/// Whether a program of the object is left out of this trace.
+pub(super) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
+    let listed = PROGRAMS.iter().find(|program| program.name == name);
+    listed.is_some_and(|program| !can_load(program, options, kernel))
+}
+
+fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> bool {
+    let missing = options.missing.contains(&program.tracepoint) || !kernel.has(program.tracepoint);
+    let left_out = options.light && program.heavy;
+    !missing && !left_out
+}
+
+/// Facts about a machine on which the kinds of records depend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// Lanes are tracked.
+    pub lanes: bool,
+    /// What the hypervisor takes is seen.
+    pub stolen: bool,
+    /// The work of an interrupt is told from that of the thread that it came upon.
+    pub interrupts: bool,
+}
+
+/// The kinds of records that the programs make, as far as this kernel lets them; none of user space. Where an
+/// interrupt is taken for a thread, a wake-up has its time and no waker.
+pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) -> Kinds {
+    let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
+    let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
+    let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
+    let switches = kinds.has(Kind::Switched);
+    let calls_are_known = cfg!(target_arch = "x86_64");
+    let also = [
+        (Kind::SleepsIn, switches && calls_are_known),
+        (Kind::Stolen, switches && known.stolen),
+        (Kind::Overlap, switches && known.lanes),
+    ];
+    let kinds = also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind));
+    if known.interrupts { kinds } else { kinds.without(Kind::Woken) }
+}
+
+/// The tracepoints without which no request is seen, that this kernel lacks.
+pub(super) fn missing_for_requests(options: &TraceOptions, kernel: &Tracepoints) -> Vec<&'static str> {
+    let needed =
+        PROGRAMS.iter().filter(|program| program.name.starts_with("request_") || program.name == "trace_switch");
+    needed.filter(|program| !can_load(program, options, kernel)).map(|program| program.tracepoint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> Tracepoints {
+        let types = PROGRAMS.iter().map(|program| format!("\0btf_trace_{}\0", program.tracepoint)).collect::<String>();
+        Tracepoints::in_types(types.as_bytes()).unwrap()
+    }
+
+    const KNOWN: Known = Known { lanes: false, stolen: true, interrupts: true };
+
+    #[test]
+    fn wake_ups_have_no_waker_where_interrupts_are_not_known() {
+        let made = |interrupts| kinds(&TraceOptions::default(), &kernel(), Known { interrupts, ..KNOWN });
+        assert!(made(true).has(Kind::Woken) && !made(false).has(Kind::Woken));
+        assert!(made(false).has(Kind::Switched) && made(false).has(Kind::DataReady));
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_no_kind_and_no_program() {
+        let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
+        let options = TraceOptions::default();
+        assert!(kinds(&options, &all, KNOWN).has(Kind::Softirq) && kinds(&options, &all, KNOWN).has(Kind::Woken));
+        let made = kinds(&options, &lacking, KNOWN);
+        assert!(!made.has(Kind::Softirq) && !made.has(Kind::Woken) && made.has(Kind::Switched));
+        assert!(is_left_out("trace_waking", &options, &lacking) && !is_left_out("trace_waking", &options, &all));
+    }
+
+    #[test]
+    fn a_light_trace_has_neither_softirqs_nor_segments() {
+        let light = TraceOptions { light: true, ..TraceOptions::default() };
+        let made = kinds(&light, &kernel(), KNOWN);
+        for kind in [Kind::Softirq, Kind::Segment] {
+            assert!(!made.has(kind), "{kind:?}");
+        }
+        assert!(made.has(Kind::DataReady) && made.has(Kind::Switched) && made.has(Kind::Transmitted));
+    }
+
+    #[test]
+    fn overlap_needs_lanes_and_stolen_time_somebody_who_tells() {
+        let made = |lanes, stolen| kinds(&TraceOptions::default(), &kernel(), Known { lanes, stolen, ..KNOWN });
+        assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
+        assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));
+    }
+
+    #[test]
+    fn without_its_sockets_no_request_is_seen() {
+        let lacking = kernel().without("sk_data_ready");
+        assert_eq!(missing_for_requests(&TraceOptions::default(), &lacking), ["sk_data_ready"]);
+        assert!(missing_for_requests(&TraceOptions::default(), &kernel()).is_empty());
+    }
+}

@@ -1,0 +1,213 @@
+//! The recorder: from the first record to the last.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sidelane_host::clock::now_ns;
+use sidelane_host::ports::{Listener, listeners};
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::service::Service;
+use sidelane_host::topology::Lanes;
+use sidelane_timeline::record::{Kind, Kinds, Record};
+use thiserror::Error;
+
+use super::memory::{Place, TraceCpu, TraceThread};
+use super::merge::Merge;
+use super::names::{Names, SEEN};
+use super::options::TraceOptions;
+use super::parts::{CPUS, RINGS, THREADS};
+use super::programs::{self, Known};
+use super::ring::RingReader;
+use crate::mapped::MappedArray;
+use crate::requests::{Counts, WatchedSockets};
+use crate::stolen::StolenFrom;
+use crate::tracepoints::Tracepoints;
+use crate::tracker::{Features, Tracker, TrackerError, array, interrupts_are_known};
+use crate::tracking::{LaneUse, ServiceTracking};
+
+/// Why nothing can be recorded.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The kernel is too old.
+    #[error(
+        "this kernel lacks tracepoints that requests are seen through ({}): boot Linux 6.3 or newer",
+        .0.join(", ")
+    )]
+    NoRequests(Vec<&'static str>),
+    /// The kernel program.
+    #[error(transparent)]
+    Tracker(#[from] TrackerError),
+}
+
+/// A service that is traced.
+struct Traced {
+    tracking: ServiceTracking,
+    sockets: WatchedSockets,
+    listens: BTreeSet<Listener>,
+}
+
+/// Records what happens on the way of services' requests, as long as it lives.
+pub struct Recorder {
+    tracker: Rc<Tracker>,
+    traced: Vec<Traced>,
+    cpus: MappedArray<TraceCpu>,
+    places: MappedArray<Place>,
+    threads: MappedArray<TraceThread>,
+    places_a_cpu: usize,
+    rings: Vec<RingReader>,
+    merge: Merge,
+    names: Names,
+    recorded: Kinds,
+}
+
+impl Recorder {
+    /// Loads the kernel program and starts to record these services: from their sockets, threads and processes, those
+    /// that were found and those to come. Who is born while it starts belongs to them from [`Recorder::look_again`] on.
+    pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
+        let groups = services.iter().any(|service| service.group.is_some());
+        let features =
+            Features { requests: true, groups, trace: Some(*options), without_lanes: true, ..Features::default() };
+        let mut new = Self::on(&Rc::new(Self::load(features)?))?;
+        for service in services {
+            let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+            let tracking = ServiceTracking::start(&new.tracker, service, &lanes, LaneUse::default())?;
+            new.trace(tracking, service)?;
+        }
+        new.tracker.attach()?;
+        Ok(new)
+    }
+
+    fn load(features: Features) -> Result<Tracker, TraceError> {
+        let options = features.trace.unwrap_or_default();
+        let missing = programs::missing_for_requests(&options, &Tracepoints::of_kernel());
+        match missing.is_empty() {
+            true => Ok(Tracker::load(features)?),
+            false => Err(TraceError::NoRequests(missing)),
+        }
+    }
+
+    /// Reads the records of a tracker that was loaded with [`Features::trace`]; of no service yet.
+    ///
+    /// # Panics
+    /// If it was loaded without.
+    pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
+        let options = tracker.features().trace.expect("the tracker was loaded for a trace");
+        let cpu_count = tracker.memory().cpu_count();
+        let places_a_cpu = options.records_a_cpu(cpu_count) as usize;
+        let known = Known {
+            lanes: !tracker.features().without_lanes,
+            stolen: tracker.memory().stolen_from() != StolenFrom::Unseen,
+            interrupts: interrupts_are_known(),
+        };
+        Ok(Self {
+            tracker: Rc::clone(tracker),
+            traced: Vec::new(),
+            cpus: array(tracker.maps(), CPUS, cpu_count)?,
+            places: array(tracker.maps(), RINGS, places_a_cpu * cpu_count)?,
+            threads: array(tracker.maps(), THREADS, SEEN)?,
+            places_a_cpu,
+            rings: (0..cpu_count).map(|_| RingReader::default()).collect(),
+            merge: Merge::default(),
+            names: Names::new(),
+            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), known),
+        })
+    }
+
+    /// A service that the same tracker tracks is traced, too.
+    pub fn trace(&mut self, tracking: ServiceTracking, service: &Service) -> Result<(), TraceError> {
+        let sockets = WatchedSockets::map(&tracking)?;
+        self.traced.push(Traced { tracking, sockets, listens: BTreeSet::new() });
+        self.look_again(self.traced.len() - 1, service)
+    }
+
+    /// A service may have been started again, or listen elsewhere: these are its processes now. `index` counts
+    /// the services in the order in which they came.
+    pub fn look_again(&mut self, index: usize, service: &Service) -> Result<(), TraceError> {
+        let traced = &mut self.traced[index];
+        traced.tracking.take_in(&service.pids);
+        for listener in listeners(&service.pids, service.port) {
+            if traced.listens.insert(listener) {
+                traced.sockets.listen(listener)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What request tracking counted of a service's requests.
+    pub fn counts(&self, index: usize) -> Counts {
+        self.traced[index].sockets.counts()
+    }
+
+    /// Fetches what was recorded, oldest first, but for the last [`super::merge::SETTLED_NS`], in which an older
+    /// record may still turn up. To be called as often as [`Recorder::period`] says.
+    pub fn read(&mut self, records: &mut Vec<Record>) {
+        let now_ns = now_ns();
+        self.names.turn();
+        self.fetch();
+        self.merge.settled(now_ns, records);
+    }
+
+    /// Stops recording, and fetches what is left. [`Tracker::attach`] goes on.
+    pub fn finish(&mut self, records: &mut Vec<Record>) {
+        self.tracker.detach();
+        self.cpus.iter().for_each(TraceCpu::forget);
+        self.fetch();
+        self.merge.rest(records);
+    }
+
+    fn fetch(&mut self) {
+        let (merge, names, threads) = (&mut self.merge, &mut self.names, &self.threads);
+        let mut add = |record: Record| {
+            // Whoever does anything was switched to before that, or answers requests without ever being switched.
+            if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
+                // A process is called as its first thread is, which may sleep all the time.
+                let Record { task, other, .. } = record;
+                for tid in [task.tid, task.pid, other.tid, other.pid] {
+                    names.see(tid, |place| threads.get(place).name_of(tid));
+                }
+            }
+            merge.add(record);
+        };
+        let places = self.places.as_slice();
+        for ((ring, cpu), places) in self.rings.iter_mut().zip(self.cpus.iter()).zip(places.chunks(self.places_a_cpu)) {
+            ring.read(&cpu.written, places, &mut add);
+        }
+    }
+
+    /// How often [`Recorder::read`] has to be called at least: the rings hold a million records a second for twice
+    /// as long.
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.places_a_cpu as u64 * 500)
+    }
+
+    /// Records that were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.rings.iter().map(RingReader::lost).sum()
+    }
+
+    /// The kinds of records that there are on this kernel, with these options. Others, and what they tell, are missing.
+    pub fn recorded(&self) -> Kinds {
+        self.recorded
+    }
+
+    /// The name of a thread that a record spoke of, if it is known.
+    pub fn name_of(&self, tid: u32) -> Option<&str> {
+        self.names.get(tid)
+    }
+
+    /// The names of all threads that records spoke of.
+    pub fn names(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.names.all()
+    }
+
+    /// The tracker, to which other crates may add batch jobs.
+    pub fn tracker(&self) -> &Rc<Tracker> {
+        &self.tracker
+    }
+
+    /// Runs of the kernel programs that were left out, since the same one ran on that CPU already.
+    pub fn missed(&self) -> Result<u64, TraceError> {
+        Ok(self.tracker.missed()?)
+    }
+}
