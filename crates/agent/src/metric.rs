@@ -226,10 +226,11 @@ impl LatencyRise {
     /// Takes in what the services' requests took in the span.
     pub fn note(&mut self, span: &Span, tracked: &Tracked) {
         self.values.fill(None);
-        self.services
-            .retain(|(number, _)| tracked.services.iter().any(|(_, served)| served.tracking.number().get() == *number));
+        self.services.retain(|(number, _)| {
+            tracked.services.iter().any(|(_, served)| served.tracked.tracking.number().get() == *number)
+        });
         for (_, served) in tracked.services.iter() {
-            let (number, identity) = (served.tracking.number().get(), served.tracking.identity());
+            let (number, identity) = (served.tracked.tracking.number().get(), served.tracked.tracking.identity());
             let ran_on = span.ran_on(identity);
             let ran_ns = |cpu: usize| span.of(cpu).map_or(0, |shares| shares.of(identity));
             let batch = |cpu: usize| span.of(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
@@ -237,7 +238,7 @@ impl LatencyRise {
             let inflation = self.of(number);
             match ran_on.is_empty() {
                 true => inflation.rest(),
-                false => inflation.note(served.measured.recent().server, batch),
+                false => inflation.note(served.figures.recent.server, batch),
             }
             let value = inflation.value();
             ran_on.iter().for_each(|cpu| self.values[cpu] = most(self.values[cpu], value));

@@ -105,7 +105,7 @@ pub fn fill(
     seen.services.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.services.get(place).map(|served| ServiceSeen {
             allowed: served.allowed,
-            ran_on: span.ran_on(served.tracking.identity()),
+            ran_on: span.ran_on(served.tracked.tracking.identity()),
             may_be_placed: served.found.terms.may_be_placed,
         });
     });

@@ -19,57 +19,66 @@ use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
-use super::lanes::KeptLanes;
 use super::places::Places;
-use super::requests::{Learned, Measured};
-use sidelane_requests::search::{Answer, Question};
+use super::requests::RequestFigures;
+use sidelane_lanes::kept_lanes::KeptLanes;
+use sidelane_lanes::service::{NOBODY_ASKS, ServiceRequests, TrackedService};
+use sidelane_requests::Request;
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::own_threads::Fixed;
 use sidelane_rollback::threads::Whose;
 
-/// A service that is tracked.
-pub struct Served {
+/// A service of the machine.
+pub struct AgentService {
+    /// Its requests, and the lanes beside it.
+    pub tracked: TrackedService,
     /// As it was found, with all processes that were found since.
     pub found: FoundService,
-    /// In the kernel program.
-    pub tracking: ServiceTracking,
     /// The CPUs that count as its own.
     pub allowed: CpuMask,
     /// The CPUs that it was found with.
     found_on: CpuMask,
     /// What its requests take.
-    pub measured: Measured,
+    pub figures: RequestFigures,
     /// The CPUs that it was placed on, if it was.
     pub placed: Option<CpuMask>,
-    /// The lanes beside it that are kept, if any are.
-    pub kept: Option<KeptLanes>,
     /// It may run on other CPUs since its lanes were looked for, or a service has gone that had them.
     pub has_moved: bool,
 }
 
-impl Served {
-    /// The file says this of it from now on, and figures of its requests are `asked` for, or not.
+impl AgentService {
+    /// Takes over what the file says of it now. Figures of its requests are `asked` for, or not.
     pub fn agree_on(&mut self, found: FoundService, asked: bool) {
         self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
-        self.measured.agree_on(found.terms.slo, asked);
+        self.figures.agree_on(found.terms.slo, asked);
+        self.tracked.name.clone_from(&found.name);
         self.found = found;
     }
 
-    /// What has to be looked for to see its requests; `None` if no process of it lives.
-    pub fn question(&self) -> Option<Question> {
-        let (pids, known) = (self.processes(), self.measured.known());
-        let (service, name, port) = (self.found.id.0, self.found.name.clone(), self.tracking.port());
-        (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
+    /// Looks at its requests from now on, or only if figures are asked for.
+    pub fn see_requests(&self, wanted: bool) {
+        self.tracked.requests.look(wanted || self.figures.asked);
     }
 
-    /// Takes in where its requests can be seen.
-    pub fn learn(&mut self, answer: Answer) -> Learned {
-        self.measured.learn(&self.tracking, &self.found.name, answer)
+    /// Why there are no figures of its requests, if so. What a service emits costs nothing to read.
+    pub fn without_figures(&self) -> Option<&str> {
+        let requests = &self.tracked.requests;
+        if self.figures.asked || requests.are_emitted() { requests.why_not() } else { Some(NOBODY_ASKS) }
     }
 
-    /// Its processes, as of now.
-    pub fn processes(&self) -> BTreeSet<u32> {
-        self.tracking.processes().into_iter().collect()
+    /// Fetches requests that have finished since the last call, and hands each on.
+    pub fn fetch_requests(&mut self, mut each: impl FnMut(&Request)) -> Result<()> {
+        let (figures, tracked) = (&mut self.figures, &mut self.tracked);
+        let has_figures = figures.asked || tracked.requests.are_emitted();
+        let take = |request: &Request| {
+            if has_figures {
+                figures.add(request);
+            }
+            each(request);
+        };
+        tracked.fetch_requests(take).context("cannot read a service's requests")?;
+        figures.lost += tracked.requests.take_lost();
+        Ok(())
     }
 }
 
@@ -131,7 +140,7 @@ impl Given {
 pub struct Tracked {
     tracker: Rc<Tracker>,
     /// By place.
-    pub services: Places<Served>,
+    pub services: Places<AgentService>,
     /// By place.
     pub containers: Places<Contained>,
     /// Batch is one job in each hierarchy.
@@ -167,9 +176,9 @@ impl Tracked {
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let found_on = mask(&allowed_cpus(&found.service.pids));
         let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
-        let measured = Measured::of(&found, self.asked);
-        let served =
-            Served { tracking, allowed, found_on, measured, placed: None, kept: None, has_moved: false, found };
+        let figures = RequestFigures::new(found.terms.slo, self.asked);
+        let tracked = TrackedService::new(found.name.clone(), tracking, ServiceRequests::looked_for());
+        let served = AgentService { tracked, found, allowed, found_on, figures, placed: None, has_moved: false };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
         self.see_switches();
         Ok(place)
@@ -178,7 +187,7 @@ impl Tracked {
     /// Lanes are to be lent beside a service that had none.
     pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
         let Some(served) = self.services.get_mut(place) else { return Ok(()) };
-        let lent = served.tracking.lend(lanes, lends_to_waited(lending));
+        let lent = served.tracked.tracking.lend(lanes, lends_to_waited(lending));
         lent.with_context(|| format!("cannot lend the lanes beside {}", served.found.name))
     }
 
@@ -186,7 +195,7 @@ impl Tracked {
     pub fn grow_service(&mut self, found: FoundService) {
         let Some(place) = self.place_of(found.id) else { return };
         let Some(served) = self.services.get_mut(place) else { return };
-        served.tracking.take_in(&found.service.pids);
+        served.tracked.tracking.take_in(&found.service.pids);
         (served.found, served.has_moved) = (found, true);
         self.see_switches();
     }
@@ -233,7 +242,7 @@ impl Tracked {
     pub fn reclaim(&self) {
         let identities = self.tracker.identities();
         let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
-        let searched: Vec<Identity> = searched.map(|(_, served)| served.tracking.identity()).collect();
+        let searched: Vec<Identity> = searched.map(|(_, served)| served.tracked.tracking.identity()).collect();
         if searched.is_empty() {
             return;
         }
@@ -265,7 +274,7 @@ impl Tracked {
 
     /// The lanes that are kept.
     pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
-        self.services.iter().filter_map(|(_, served)| served.kept.as_ref())
+        self.services.iter().filter_map(|(_, served)| served.tracked.kept.as_ref())
     }
 
     /// Whether a container would run if it were let.
@@ -276,13 +285,13 @@ impl Tracked {
     /// All processes of services that are groups. Those of others are no service's in a group of batch.
     pub fn pids_of_grouped_services(&self) -> BTreeSet<u32> {
         let grouped = self.services.iter().filter(|(_, served)| served.found.group.is_some());
-        grouped.flat_map(|(_, served)| served.tracking.processes()).collect()
+        grouped.flat_map(|(_, served)| served.tracked.tracking.processes()).collect()
     }
 
     /// The CPUs that a service may run on: its processes are those of now, if it is tracked already.
     pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
         match self.place_of(found.id).and_then(|place| self.services.get(place)) {
-            Some(served) => allowed_cpus(&served.processes()),
+            Some(served) => allowed_cpus(&served.tracked.processes()),
             None => allowed_cpus(&found.service.pids),
         }
     }
@@ -291,7 +300,7 @@ impl Tracked {
     pub fn whose(&self, place: usize) -> Option<Whose> {
         let served = self.services.get(place)?;
         let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
-        Some(Whose { pids: served.tracking.processes(), group })
+        Some(Whose { pids: served.tracked.tracking.processes(), group })
     }
 
     /// A CPU that runs somebody who was nobody a moment ago says so only after its next switch: makes one.

@@ -10,11 +10,12 @@ use sidelane_policy::borrow::Lending;
 
 use super::Agent;
 use crate::discover::FoundService;
-use crate::lanes::{KeptLanes, lanes_of};
+use crate::lanes::lanes_of;
 use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
-use crate::tracked::Served;
+use crate::tracked::AgentService;
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::note::LaneNote;
 
 impl Agent {
@@ -26,7 +27,7 @@ impl Agent {
         self.drop_lanes(&own);
         let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
         let others = others
-            .map(|(_, served)| allowed_cpus(&served.processes()))
+            .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
             .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
@@ -47,7 +48,7 @@ impl Agent {
     /// A service that was placed may leave siblings to batch that it could use itself before, and one that went those that
     /// were kept for it.
     fn find_lanes_again(&mut self) {
-        let has_none = |served: &Served| served.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
+        let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();
         for (place, served) in self.tracked.services.iter_mut() {
             if std::mem::take(&mut served.has_moved) && has_none(served) {
@@ -68,12 +69,12 @@ impl Agent {
     pub(super) fn keep_lanes(&mut self, place: usize, lanes: Lanes, lending: Lending) {
         let Some(gates) = &self.gates else { return };
         let tracker = Rc::clone(self.tracked.tracker());
-        match gates.keep(lanes, lending, &tracker) {
+        match gates.keep(&lanes, lending, &tracker) {
             Ok(kept) => {
                 self.pass_lanes_on(&kept.cpus(), &Owner::Policy, &Owner::Lanes);
                 self.log_note("keep", &format!("batch lanes {} are kept by the gate", kept.cpus()));
                 if let Some(served) = self.tracked.services.get_mut(place) {
-                    served.kept = Some(kept);
+                    served.tracked.kept = Some(kept);
                 }
             }
             Err(error) => self.failed(error),
@@ -86,7 +87,7 @@ impl Agent {
         let mut not_agreed = Vec::new();
         for (_, served) in self.tracked.services.iter_mut() {
             let (name, slo) = (served.found.name.clone(), served.found.terms.slo);
-            let Some(kept) = &mut served.kept else { continue };
+            let Some(kept) = &mut served.tracked.kept else { continue };
             let is_agreed = gates.lending(slo).is_ok_and(|lending| kept.terms.agree_on(lending));
             not_agreed.extend((!is_agreed).then_some(name));
         }
@@ -107,8 +108,8 @@ impl Agent {
             self.note(LaneNote::KeeperLowered { lane });
         }
         for (_, served) in self.tracked.services.iter_mut() {
-            if let Some(kept) = &mut served.kept {
-                let tracking = &served.tracking;
+            let tracking = &served.tracked.tracking;
+            if let Some(kept) = &mut served.tracked.kept {
                 kept.receive_visitors(|| tracking.processes().into_iter().collect());
                 kept.terms.keep();
             }
@@ -126,7 +127,7 @@ impl Agent {
         if dropped.is_empty() {
             return;
         }
-        let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.kept.as_mut());
+        let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.tracked.kept.as_mut());
         let drop_them = || services.for_each(|lanes| lanes.retain(&kept));
         match &self.gates {
             Some(gates) => gates.book().forsaking(&dropped, drop_them),

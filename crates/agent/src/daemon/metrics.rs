@@ -7,9 +7,9 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::cost::resident_bytes;
-use crate::lanes::KeptLanes;
-use crate::tracked::{Given, Served};
+use crate::tracked::{AgentService, Given};
 use sidelane_lanes::holder::HolderBooks;
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_metrics::{Exposition, Family, Kind, latency};
 
 type Labels = Vec<(&'static str, String)>;
@@ -38,30 +38,30 @@ impl Agent {
         Exposition(all)
     }
 
-    fn each_service<'a, T>(&'a self, value: impl Fn(&'a Served) -> T) -> impl Iterator<Item = (Labels, T)> {
+    fn each_service<'a, T>(&'a self, value: impl Fn(&'a AgentService) -> T) -> impl Iterator<Item = (Labels, T)> {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
     /// Services beside lanes that are kept.
     fn each_kept<'a>(
         &'a self,
-        value: impl Fn(&'a Served, &'a KeptLanes) -> Option<f64>,
+        value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,
     ) -> impl Iterator<Item = (Labels, Option<f64>)> {
-        let kept = self.tracked.services.iter().filter_map(|(_, served)| Some((served, served.kept.as_ref()?)));
+        let kept = self.tracked.services.iter().filter_map(|(_, served)| Some((served, served.tracked.kept.as_ref()?)));
         kept.map(move |(served, kept)| (label("service", &served.found.name), value(served, kept)))
     }
 
-    fn is_broken(&self, served: &Served) -> bool {
+    fn is_broken(&self, served: &AgentService) -> bool {
         self.promises.broken(&served.found.name).is_some()
     }
 
     fn of_services(&self) -> Vec<Family> {
         let span = self.slow.span();
-        let known = |served: &&Served| served.measured.why_not().is_none();
-        let latencies =
-            self.each_service(|served| served).filter(|(_, served)| known(served)).map(|(labels, served)| {
-                (labels, latency(&served.measured.all.latency, served.measured.all.latency_sum_ns))
-            });
+        let known = |served: &&AgentService| served.without_figures().is_none();
+        let latencies = self
+            .each_service(|served| served)
+            .filter(|(_, served)| known(served))
+            .map(|(labels, served)| (labels, latency(&served.figures.all.latency, served.figures.all.latency_sum_ns)));
         let help = "Time from a request's arrival to its finish";
         let latencies =
             Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
@@ -78,13 +78,13 @@ impl Agent {
         );
         let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is over its bound, else 0");
         let share = |ppm: u32| f64::from(ppm) / 1e6;
-        let attained = |served: &Served| served.measured.objective().and(served.measured.all.attainment());
-        let disturbed = |served: &Served| {
-            let cpus = span.ran_on(served.tracking.identity());
+        let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
+        let disturbed = |served: &AgentService| {
+            let cpus = span.ran_on(served.tracked.tracking.identity());
             cpus.iter().filter_map(|cpu| self.metric.read(cpu as u32)).reduce(f64::max)
         };
         let length_ns = span.length_ns.max(1) as f64;
-        let uses = |served: &Served| Some(span.ran_ns(served.tracking.identity()) as f64 / length_ns);
+        let uses = |served: &AgentService| Some(span.ran_ns(served.tracked.tracking.identity()) as f64 / length_ns);
         vec![
             latencies,
             Family::of(attainment, self.each_service(attained)),
@@ -131,7 +131,8 @@ impl Agent {
 
     /// Batch lanes that the gate keeps, by CPU.
     fn of_lanes(&self) -> Vec<Family> {
-        let keepers: Vec<(u32, HolderBooks)> = self.tracked.kept().flat_map(KeptLanes::books).collect();
+        let keepers: Vec<(u32, HolderBooks)> =
+            self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.books())).collect();
         if keepers.is_empty() {
             return Vec::new();
         }

@@ -402,7 +402,7 @@ impl Agent {
         self.gates.iter().for_each(|gates| gates.book().close());
         // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
         // needs another.
-        self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.tracked.kept = None);
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
         let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);

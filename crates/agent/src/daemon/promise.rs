@@ -6,7 +6,7 @@ use sidelane_policy::Nanos;
 use sidelane_report::terminal::eprint_fitted;
 
 use super::Agent;
-use crate::tracked::Served;
+use crate::tracked::AgentService;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
@@ -76,7 +76,7 @@ impl Agent {
         let circumstances = self.promises.circumstances(gates.gate(), now_ns);
         let memory = self.tracked.tracker().memory();
         for (_, served) in self.tracked.services.iter_mut() {
-            if let Some(kept) = &mut served.kept {
+            if let Some(kept) = &mut served.tracked.kept {
                 let counted = memory.overlap(&kept.beside, &kept.cpus());
                 kept.overlap.note(now_ns, counted);
             }
@@ -95,8 +95,8 @@ impl Agent {
 }
 
 /// The promise to a service, by the overlap of the last minute.
-fn promise_to(served: &Served, circumstances: Circumstances) -> Option<Promise> {
-    let overlap = served.kept.as_ref()?.overlap.recent();
+fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<Promise> {
+    let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(Promise::new(served.found.name.clone(), overlap, None, circumstances))
 }
 

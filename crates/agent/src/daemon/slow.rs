@@ -19,11 +19,11 @@ use crate::helper::{Looked, Report};
 use crate::metric::Metric;
 use crate::note::{AgentNote, is_of_service, is_of_unseen_requests};
 use crate::owners::{Owner, Owners, Thing};
-use crate::requests::Learned;
-use crate::tracked::Served;
+use crate::tracked::AgentService;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::note::LaneNote;
+use sidelane_lanes::service::Sight;
 use sidelane_requests::search::Answer;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::mask;
@@ -102,13 +102,13 @@ impl Agent {
     fn take_answer(&mut self, answer: Answer) {
         let Some(place) = self.tracked.place_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
-        let (learned, name) = (served.learn(answer), served.found.name.clone());
-        if learned == Learned::Nothing {
+        let (learned, name) = (served.tracked.take_answer(answer), served.found.name.clone());
+        if learned == Sight::Same {
             return;
         }
         self.diary.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
         self.note_requests(place, &name);
-        if learned == Learned::Seen {
+        if learned == Sight::Seen {
             self.agree_on_slowdown();
             self.log_note("requests", &format!("requests of service {name} can be seen"));
         }
@@ -240,15 +240,15 @@ impl Agent {
     /// What of its requests cannot be known.
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
-        let why_not = served.measured.why_not().filter(|_| self.metric.needs_requests());
+        let why_not = served.without_figures().filter(|_| self.metric.needs_requests());
         let unknown = why_not.map(|why| AgentNote::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
-        let elsewhere = served.measured.elsewhere().cloned();
+        let elsewhere = served.tracked.requests.elsewhere().cloned();
         unknown.into_iter().for_each(|note| self.note(note));
         elsewhere.into_iter().for_each(|note| self.note(note));
     }
 
     pub(super) fn drop_service(&mut self, place: usize) {
-        let kept = self.tracked.services.get(place).and_then(|served| Some(served.kept.as_ref()?.cpus()));
+        let kept = self.tracked.services.get(place).and_then(|served| Some(served.tracked.kept.as_ref()?.cpus()));
         self.drop_lanes(&kept.unwrap_or_default());
         self.follow_placed();
         let Some(served) = self.tracked.services.remove(place) else { return };
@@ -425,16 +425,17 @@ impl Agent {
         }
         self.times.requests_ns = now_ns + nanos(self.config.intervals.processes);
         self.tracked.reclaim();
-        self.helper.ask(self.tracked.services.iter().filter_map(|(_, served)| served.question()).collect());
+        self.helper.ask(
+            self.tracked.services.iter().filter_map(|(_, served)| served.tracked.question(served.found.id.0)).collect(),
+        );
     }
 
     /// Requests that have finished.
     pub(super) fn fetch_requests(&mut self) {
         let Self { tracked, slowdown, .. } = self;
-        let mut fetch = |served: &mut Served| {
+        let mut fetch = |served: &mut AgentService| {
             let id = served.found.id.0;
-            let terms = served.kept.as_mut().map(|kept| &mut kept.terms);
-            served.measured.fetch(terms, |request| {
+            served.fetch_requests(|request| {
                 slowdown.iter_mut().for_each(|slowdown| slowdown.finished(id, request));
             })
         };
@@ -445,7 +446,7 @@ impl Agent {
     /// What requests took since the last look.
     fn look_at_requests(&mut self) {
         self.fetch_requests();
-        self.tracked.services.iter_mut().for_each(|(_, served)| served.measured.look());
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.look());
         if let Metric::Latency(rise) = &mut self.metric {
             rise.note(self.slow.span(), &self.tracked);
         }
@@ -455,8 +456,9 @@ impl Agent {
     /// Of which services the rise in latency has not been known for many requests, and why.
     fn note_silence(&mut self) {
         let Metric::Latency(rise) = &self.metric else { return };
-        let silence =
-            |served: &Served| Some((rise.silence(served.tracking.number().get())?, served.found.name.clone()));
+        let silence = |served: &AgentService| {
+            Some((rise.silence(served.tracked.tracking.number().get())?, served.found.name.clone()))
+        };
         let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
         let silent: Vec<Note> =
             services.map(|(silence, service)| AgentNote::of_silence(silence, service).into()).collect();
@@ -478,7 +480,7 @@ impl Agent {
         let (mut allowed, mut ran) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for (_, served) in self.tracked.services.iter() {
             allowed = allowed.or(&served.allowed);
-            ran = ran.or(&self.slow.span().ran_on(served.tracking.identity()));
+            ran = ran.or(&self.slow.span().ran_on(served.tracked.tracking.identity()));
         }
         own_threads::direct(&self.usable, &allowed, &ran);
     }

@@ -7,9 +7,9 @@ use sidelane_policy::Nanos;
 use sidelane_policy::borrow::worth::Worth;
 
 use super::Agent;
-use crate::lanes::KeptLanes;
-use crate::tracked::{Served, Tracked};
+use crate::tracked::{AgentService, Tracked};
 use sidelane_diagnostics::note::Note;
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
 use sidelane_rollback::cpu_mask::mask;
@@ -36,10 +36,10 @@ impl Agent {
     pub(super) fn find_measured(&mut self, now_ns: Nanos) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
-        let beside = |served: &&Served| bounded(&self.tracked).any(|kept| is_on(served, kept));
+        let beside = |served: &&AgentService| bounded(&self.tracked).any(|kept| is_on(served, kept));
         for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
-            match served.measured.unseen() {
-                _ if served.measured.is_looked_for() => {}
+            match served.tracked.requests.why_not() {
+                _ if served.tracked.requests.are_looked_for() => {}
                 None => drop(measured.insert(served.found.id.0)),
                 Some(why) => {
                     let (service, why) = (served.found.name.clone(), why.to_owned());
@@ -57,7 +57,7 @@ impl Agent {
     pub(super) fn agree_on_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
-            served.measured.see(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
+            served.see_requests(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
         }
         for kept in bounded(&self.tracked) {
             let beside = self.tracked.services.iter().filter(|(_, served)| is_on(served, kept));
@@ -67,7 +67,7 @@ impl Agent {
     }
 
     /// What batch costs a service's requests, if that is measured.
-    pub(super) fn slowdown_of(&self, served: &Served) -> Option<SlowdownOutcome> {
+    pub(super) fn slowdown_of(&self, served: &AgentService) -> Option<SlowdownOutcome> {
         self.slowdown.as_ref()?.outcome(served.found.id.0)
     }
 
@@ -88,6 +88,6 @@ fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
 }
 
 /// Whether the service may work beside these lanes.
-fn is_on(served: &Served, kept: &KeptLanes) -> bool {
+fn is_on(served: &AgentService, kept: &KeptLanes) -> bool {
     !served.placed.unwrap_or(served.allowed).and(&mask(&kept.beside)).is_empty()
 }

@@ -13,7 +13,7 @@ use crate::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
     SlowdownStatus, SlowerStatus, Snapshot,
 };
-use crate::tracked::{Contained, Served};
+use crate::tracked::{AgentService, Contained};
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_lanes::promise::percent_of_bound;
 use sidelane_lanes::slowdown::SlowdownOutcome;
@@ -96,9 +96,9 @@ impl Agent {
         }
     }
 
-    fn service_status(&self, place: usize, served: &Served) -> ServiceStatus {
+    fn service_status(&self, place: usize, served: &AgentService) -> ServiceStatus {
         let is_placed = self.hands.as_ref().is_none_or(|hands| hands.is_placed(place));
-        let (span, identity) = (self.slow.span(), served.tracking.identity());
+        let (span, identity) = (self.slow.span(), served.tracked.tracking.identity());
         let ran_on = span.ran_on(identity);
         let values = ran_on.iter().filter_map(|cpu| self.metric.read(cpu as u32));
         let ran_ns = span.ran_ns(identity);
@@ -109,10 +109,10 @@ impl Agent {
             placed: served.placed.filter(|_| is_placed).map(|cpus| cpus.to_string()),
             used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
             interference: values.reduce(f64::max),
-            requests: served.measured.why_not().is_none().then(|| request_status(served)),
-            requests_missing: served.measured.why_not().map(str::to_owned),
+            requests: served.without_figures().is_none().then(|| request_status(served)),
+            requests_missing: served.without_figures().map(str::to_owned),
             slowdown: self.slowdown_of(served).map(slowdown_status),
-            overlap: served.kept.as_ref().map(|kept| OverlapStatus {
+            overlap: served.tracked.kept.as_ref().map(|kept| OverlapStatus {
                 percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
                 bound_percent: percent_of_bound(BOUND_PPM),
                 broken: self.promises.broken(&served.found.name).map(ToString::to_string),
@@ -134,15 +134,15 @@ fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
     SlowdownStatus { p50, p99, allowed_percent: outcome.bound * 100.0, min_idle_ns }
 }
 
-fn request_status(served: &Served) -> RequestStatus {
-    let (all, objective) = (&served.measured.all, served.measured.objective());
+fn request_status(served: &AgentService) -> RequestStatus {
+    let (all, objective) = (&served.figures.all, served.figures.objective);
     RequestStatus {
         count: all.count(),
         latency_p50_ns: all.latency.percentile_ns(50.0),
         latency_p99_ns: all.latency.percentile_ns(99.0),
         slo: objective.map(objective::written),
         in_time_percent: objective.and(all.attainment()).map(|share| share * 100.0),
-        lost: served.measured.lost,
+        lost: served.figures.lost,
     }
 }
 

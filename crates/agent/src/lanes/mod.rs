@@ -5,15 +5,11 @@
 mod book;
 mod pairs;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
-use sidelane_host::cpulist::CpuSet;
-use sidelane_host::topology::{BatchLane, Lanes};
-use sidelane_policy::borrow::promise::RecentOverlap;
-use sidelane_policy::borrow::worth::Worth;
+use sidelane_host::topology::Lanes;
 use sidelane_policy::borrow::{Lending, Objective};
 use sidelane_tracker::tracker::Tracker;
 
@@ -21,8 +17,9 @@ pub use book::{Asked, Book};
 pub use pairs::lanes_of;
 
 use super::config::LaneGate;
-use sidelane_lanes::gate::{Gate, LaneKeeper, keepers};
-use sidelane_lanes::holder::{Evictor, HolderBooks, Means};
+use sidelane_lanes::gate::{Gate, keepers};
+use sidelane_lanes::holder::{Evictor, Means};
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::log::LaneAudit;
 use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_lanes::terms::{LendingError, TermsKeeper};
@@ -69,71 +66,15 @@ impl LaneGates {
     }
 
     /// Keeps the lanes from now on. The service is tracked with them.
-    pub fn keep(&self, lanes: Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
+    pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
-        let beside = lanes.request_lanes.clone();
-        let terms = TermsKeeper::new(lending, &lanes, Arc::clone(&memory));
+        let terms = TermsKeeper::new(lending, lanes, Arc::clone(&memory));
         let evictor: Arc<dyn Evictor> = Arc::clone(&self.book) as _;
         let means = Means { memory, evictor, audit: self.pen.clone() };
         let keepers = match self.gate {
             Gate::SchedIdle => Vec::new(),
-            _ => keepers::hold(&lanes, tracker, lending, &means)?,
+            _ => keepers::hold(lanes, tracker, lending, &means)?,
         };
-        let overlap = RecentOverlap::new(now_ns(), means.memory.overlap(&beside, &lanes.batch_cpus()));
-        Ok(KeptLanes { keepers, lanes: lanes.batch, beside, terms, overlap })
-    }
-}
-
-/// The lanes beside one service. Dropping this leaves them to batch.
-pub struct KeptLanes {
-    keepers: Vec<LaneKeeper>,
-    /// The lanes.
-    pub lanes: Vec<BatchLane>,
-    /// The CPUs of the service.
-    pub beside: CpuSet,
-    /// On what terms they are lent.
-    pub terms: TermsKeeper,
-    /// Overlap of batch beside the service lately.
-    pub overlap: RecentOverlap,
-}
-
-impl KeptLanes {
-    /// The lanes that are kept.
-    pub fn cpus(&self) -> CpuSet {
-        self.keepers.iter().map(LaneKeeper::cpu).collect()
-    }
-
-    /// The lanes whose keepers are not there any more.
-    pub fn forsaken(&self) -> impl Iterator<Item = u32> {
-        self.keepers.iter().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
-    }
-
-    /// Gives keepers their class back that another process has changed. Returns their lanes.
-    pub fn put_right(&self) -> impl Iterator<Item = u32> {
-        self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
-    }
-
-    /// When batch may have the lanes from now on.
-    pub fn agree(&self, worth: Worth) {
-        self.keepers.iter().for_each(|keeper| keeper.agree(worth));
-    }
-
-    /// Each lane with what its keeper did.
-    pub fn books(&self) -> impl Iterator<Item = (u32, HolderBooks)> {
-        self.keepers.iter().map(|keeper| (keeper.cpu(), keeper.books()))
-    }
-
-    /// Lets go of lanes that are not among these.
-    pub fn retain(&mut self, cpus: &CpuSet) {
-        self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
-        self.lanes.retain(|lane| cpus.contains(lane.cpu));
-    }
-
-    /// The service consists of these processes. A lane that it visited, and cannot visit any more, can be kept again;
-    /// one that it may visit must not be.
-    pub fn receive_visitors(&mut self, processes: impl FnOnce() -> BTreeSet<u32>) {
-        if self.keepers.iter().any(LaneKeeper::visited) {
-            keepers::let_visitors_go(self.keepers.iter(), &processes());
-        }
+        Ok(KeptLanes::new(keepers, lanes, terms, &means.memory))
     }
 }

@@ -5,9 +5,8 @@
 //! first, and the lanes are let go only when nothing is left to run in them.
 
 mod options;
-mod pinned;
 mod rank;
-mod served;
+mod service;
 mod start;
 mod watch;
 mod work;
@@ -28,13 +27,14 @@ use crate::beside::Beside;
 use crate::cage::Cage;
 use crate::gate::{Gate, LaneKeeper};
 use crate::holder::HolderBooks;
+use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
-use crate::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
+use crate::terms::{FinalTerms, Learned, ObjectiveOutcome};
 use crate::watchdog::LaneWatch;
 pub use options::SessionOptions;
 use rank::Rank;
-use served::{Guest, Served};
+use service::{PendingService, SessionService};
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
@@ -100,15 +100,16 @@ pub struct ServiceOutcome {
 }
 
 impl ServiceOutcome {
-    fn of((index, served): (usize, &Served), slowdown: Option<&SlowdownKeeper>) -> Self {
-        let slowdown = slowdown.filter(|_| served.requests.is_some());
+    fn of((index, service): (usize, &SessionService), slowdown: Option<&SlowdownKeeper>) -> Self {
+        let source = service.tracked.requests.source();
+        let terms = service.tracked.kept.as_ref().map(|kept| &kept.terms);
         Self {
-            objective: served.terms.as_ref().and_then(TermsKeeper::objective),
-            slowdown: slowdown.and_then(|slowdown| slowdown.outcome(index as u64)),
-            target: served.beside.target.clone(),
-            lanes: served.beside.lanes.clone(),
-            terms: served.terms.as_ref().map(TermsKeeper::present),
-            requests: served.requests.as_ref().map(RequestSource::name),
+            objective: terms.and_then(|terms| terms.objective()),
+            slowdown: slowdown.filter(|_| source.is_some()).and_then(|slowdown| slowdown.outcome(index as u64)),
+            target: service.beside.target.clone(),
+            lanes: service.beside.lanes.clone(),
+            terms: terms.map(|terms| terms.present()),
+            requests: source.map(RequestSource::name),
         }
     }
 }
@@ -125,14 +126,13 @@ impl Outcome {
 
 /// A running session.
 pub struct Session {
-    served: Vec<Served>,
+    services: Vec<SessionService>,
     /// Of all services.
     lanes: Lanes,
     tracker: Rc<Tracker>,
     job: BatchTracking,
     gate: Gate,
     cage: Arc<Cage>,
-    keepers: Vec<LaneKeeper>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
     work: Work,
@@ -174,42 +174,45 @@ impl Session {
         let lanes = Beside::together(&services)?;
         let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
-        let guests: Vec<Guest> = services.into_iter().map(|beside| Guest::new(beside, &options)).collect();
+        let pending: Vec<_> = services.into_iter().map(|beside| PendingService::new(beside, &options)).collect();
         // First, because its errors name the privileges that are missing.
-        let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
-        let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
+        let tracker = PendingService::load_tracker(&pending, &options, gate == Gate::SchedExt)?;
+        let mut services = pending.into_iter().map(|service| service.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
         keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
-        let pinned = served.iter().flat_map(Served::to_be_pinned).map(|pid| Claim::to_move_threads(pid, Claimant::Run));
+        let pinned = services
+            .iter()
+            .flat_map(SessionService::to_be_pinned)
+            .map(|pid| Claim::to_move_threads(pid, Claimant::Run));
         let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
         let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims, &tracker)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
-        let slowdown = Self::measure_slowdown(&served, &options);
+        let slowdown = Self::measure_slowdown(&services, &options);
         let rank = Rank::of(&options, matches!(wanted, Wanted::Command(_)));
-        let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
+        let stage = Stage { services: &mut services, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
             Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
-        let Started { cage, keepers, scheduler, watch, work, log } = match started {
+        let Started { cage, kept, scheduler, watch, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
+        services.iter_mut().zip(kept).for_each(|(service, kept)| service.tracked.kept = Some(kept));
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let beside = (!guardian.is_apart()).then_some(LaneNote::GuardianInGroup);
         let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
         Ok(Self {
-            served,
+            services,
             lanes,
             tracker,
             job,
             gate,
             cage,
-            keepers,
             scheduler,
             watch,
             work,
@@ -229,18 +232,24 @@ impl Session {
     }
 
     /// Nothing where no request can be seen, or nobody asks.
-    fn measure_slowdown(served: &[Served], options: &SessionOptions) -> Option<SlowdownKeeper> {
+    fn measure_slowdown(services: &[SessionService], options: &SessionOptions) -> Option<SlowdownKeeper> {
         let min_idle_ns = options.hold?.config.min_idle_ns;
-        let bound = options.max_slowdown.filter(|_| served.iter().any(|served| served.requests.is_some()))?;
+        let bound =
+            options.max_slowdown.filter(|_| services.iter().any(|service| service.tracked.requests.are_seen()))?;
         let now = now_ns();
         let mut keeper = SlowdownKeeper::new(bound, min_idle_ns, now);
-        keeper.measure(&(0..served.len() as u64).collect(), now);
+        keeper.measure(&(0..services.len() as u64).collect(), now);
         Some(keeper)
     }
 
     /// What was noted since the last call.
     pub fn take_news(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.news)
+    }
+
+    /// The keepers of all lanes.
+    fn keepers(&self) -> impl Iterator<Item = &LaneKeeper> {
+        self.services.iter().filter_map(|service| service.tracked.kept.as_ref()).flat_map(KeptLanes::keepers)
     }
 
     /// What was counted so far.
@@ -275,12 +284,12 @@ impl Session {
 
     /// What was learned from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<Learned> {
-        self.served[0].terms.as_ref().map(TermsKeeper::learned)
+        self.services[0].tracked.kept.as_ref().map(|kept| kept.terms.learned())
     }
 
     /// Goes on from what another session has learned of the same service and batch command.
     pub fn take_over(&mut self, learned: &Learned) {
-        self.served[0].terms.iter_mut().for_each(|terms| terms.take_over(learned));
+        self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.terms.take_over(learned));
     }
 
     /// Whether batch was adopted.
@@ -303,7 +312,7 @@ impl Session {
     /// Ends batch's scheduler, if it has one: a thread that never gets its lane could not even die.
     fn end_scheduler(&mut self) {
         if self.scheduler.is_some() {
-            self.keepers.iter().for_each(LaneKeeper::dismiss_from_scheduler);
+            self.keepers().for_each(LaneKeeper::dismiss_from_scheduler);
             self.scheduler = None;
         }
     }
@@ -333,8 +342,8 @@ impl Session {
         if let Work::Adopted(adopted) = &mut self.work {
             adopted.note_families(&self.job, &mut self.guardian)?;
         }
-        for served in &mut self.served {
-            served.follow_pinned(&served.tracking.processes().into_iter().collect(), &mut self.guardian)?;
+        for service in &mut self.services {
+            service.follow_pinned(&service.tracked.processes(), &mut self.guardian)?;
         }
         // Adopted batch goes on, and where it does is no concern of these books.
         let at_end = self.is_adopted().then(|| self.memory().books());
@@ -342,15 +351,15 @@ impl Session {
             let _ = self.guardian.dismiss();
             return Err(error).context("cannot undo all changes to the machine");
         }
-        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
+        let holders = self.keepers().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
         let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
-        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
-        let of_service = |served| ServiceOutcome::of(served, self.slowdown.as_ref());
-        let services = self.served.iter().enumerate().map(of_service).collect();
+        self.keepers().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let of_service = |service| ServiceOutcome::of(service, self.slowdown.as_ref());
+        let services = self.services.iter().enumerate().map(of_service).collect();
         self.note_unused(&books);
         let (ending, why) = self.work.finish()?;
         let of_ending = self.rank.of_ending(&ending);
-        self.keepers.clear();
+        self.services.iter_mut().filter_map(|service| service.tracked.kept.as_mut()).for_each(KeptLanes::let_go);
         self.tracker.detach();
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", &why);
@@ -360,7 +369,7 @@ impl Session {
         }
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
-        let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
+        let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
         let notes = notes.chain(leak_notes(&books, holders).map(Note::from)).chain(own_threads::notes()).collect();
         Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })

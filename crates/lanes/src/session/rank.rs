@@ -95,7 +95,7 @@ impl Session {
             Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
             class => class,
         };
-        for lane in self.keepers.iter().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
+        for lane in self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
             self.note(LaneNote::KeeperLowered { lane });
         }
         if self.watch.as_ref().is_some_and(LaneWatch::put_right) {

@@ -11,11 +11,13 @@ use super::super::adopt::{Adopted, Adoptee};
 use super::super::batch::StartBarrier;
 use super::super::beside::settle;
 use super::super::cage::Cage;
-use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
+use super::super::gate::{Gate, Pass, keepers};
 use super::options::SessionOptions;
-use super::served::Served;
+use super::service::SessionService;
 use super::work::Work;
+use crate::kept_lanes::KeptLanes;
 use crate::log::LaneAudit;
+use crate::terms::TermsKeeper;
 use crate::watchdog::LaneWatch;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_host::clock::now_ns;
@@ -33,7 +35,8 @@ use sidelane_tracker::tracking::{BatchTracking, ServiceTracking};
 /// The parts of a session that start with batch.
 pub(super) struct Started {
     pub(super) cage: Arc<Cage>,
-    pub(super) keepers: Vec<LaneKeeper>,
+    /// The lanes of each service, if they are held at all.
+    pub(super) kept: Vec<KeptLanes>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) watch: Option<LaneWatch>,
     pub(super) work: Work,
@@ -42,7 +45,7 @@ pub(super) struct Started {
 
 /// What batch is started on.
 pub(super) struct Stage<'a> {
-    pub(super) served: &'a mut [Served],
+    pub(super) services: &'a mut [SessionService],
     /// Of all services.
     pub(super) lanes: &'a Lanes,
     pub(super) tracker: &'a Tracker,
@@ -52,13 +55,13 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// The first change to the machine: the services' affinities, if wanted.
     fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
-        self.served.iter_mut().try_for_each(|served| served.pin(guardian))
+        self.services.iter_mut().try_for_each(|service| service.pin(guardian))
     }
 
     /// Tracking begins; whoever was forked since the services were looked at is taken in, too.
     fn attach(&self) -> Result<()> {
         self.tracker.attach()?;
-        self.served.iter().for_each(|served| served.tracking.take_in(&served.beside.service.pids));
+        self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.beside.service.pids));
         Ok(settle(&self.tracker.memory(), &self.lanes.request_lanes)?)
     }
 }
@@ -93,7 +96,7 @@ pub(super) fn start_batch(
 ) -> Result<Started> {
     stage.pin_services(guardian)?;
     let cage = make_cage(&stage, guardian)?;
-    let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
+    let pass = make_pass(&stage.services[0].tracked.tracking, &options.gate)?;
     let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
@@ -109,8 +112,8 @@ pub(super) fn start_batch(
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
     let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
-    let Kept { keepers, scheduler, watch } = kept;
-    Ok(Started { cage, keepers, scheduler, watch, work, log })
+    let Kept { kept, scheduler, watch } = kept;
+    Ok(Started { cage, kept, scheduler, watch, work, log })
 }
 
 /// Moves batch that is there already to its lanes. They are kept before it comes.
@@ -133,13 +136,13 @@ pub(super) fn adopt_batch(
         cage.retire();
     }
     taken?;
-    let Kept { keepers, scheduler, watch } = kept;
-    Ok(Started { cage, keepers, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
+    let Kept { kept, scheduler, watch } = kept;
+    Ok(Started { cage, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
-/// Who keeps the lanes.
+/// The lanes, and what keeps batch off them.
 struct Kept {
-    keepers: Vec<LaneKeeper>,
+    kept: Vec<KeptLanes>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
 }
@@ -148,16 +151,22 @@ fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what:
     let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
-        return Ok((Kept { keepers: Vec::new(), scheduler: None, watch: None }, log));
+        return Ok((Kept { kept: Vec::new(), scheduler: None, watch: None }, log));
     };
-    stage.served.iter_mut().for_each(|served| served.agree(lending, stage.tracker.memory()));
-    let (keepers, scheduler) = keepers::start(&options.gate, stage.lanes, stage.tracker, cage, lending, &pen)?;
+    let memory = stage.tracker.memory();
+    let lanes = || stage.services.iter().map(|service| &service.beside.lanes);
+    let terms: Vec<TermsKeeper> = lanes().map(|lanes| TermsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
+    let (mut keepers, scheduler) = keepers::start(&options.gate, stage.lanes, stage.tracker, cage, lending, &pen)?;
     // Where the gate keeps no lane, batch has to leave none.
     let watched = !keepers.is_empty();
     let watch =
-        || LaneWatch::start(stage.lanes, stage.tracker.memory(), stage.tracker.alarms()?, cage).context(NO_WATCHDOG);
+        || LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, cage).context(NO_WATCHDOG);
     let watch = watched.then(watch).transpose()?;
-    Ok((Kept { keepers, scheduler, watch }, log))
+    let keep = |(lanes, terms): (&Lanes, TermsKeeper)| {
+        let own = keepers.extract_if(.., |keeper| lanes.batch_cpus().contains(keeper.cpu())).collect();
+        KeptLanes::new(own, lanes, terms, &memory)
+    };
+    Ok((Kept { kept: lanes().zip(terms).map(keep).collect(), scheduler, watch }, log))
 }
 
 const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
@@ -175,7 +184,7 @@ fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &st
     let (pen, lines) = Audit::ring();
     let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
     let note = |what, why: &str| log.note(now_ns(), what, why);
-    for beside in stage.served.iter().map(|served| &served.beside) {
+    for beside in stage.services.iter().map(|service| &service.beside) {
         let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());
         if beside.pin_service {
             let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);

@@ -9,18 +9,19 @@ use sidelane_policy::borrow::headroom::Standing;
 
 use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
-use super::super::gate::keepers::let_visitors_go;
-use super::served::Served;
+use super::service::SessionService;
 use super::start::locks;
 use super::work::Work;
 use super::{Blocked, Session};
+use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
+use crate::service::TrackedService;
 use crate::slowdown::{Change, SlowdownKeeper};
 use crate::watchdog::LaneWatch;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::online_cpus;
-use sidelane_requests::{RequestSource, objective};
+use sidelane_requests::objective;
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
@@ -37,11 +38,11 @@ impl Session {
         self.keep_slowdown();
         self.look_at_blocked();
         self.look_after_scheduler()?;
-        self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
+        self.must_keep(self.keepers().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
         self.tell_findings();
         self.look_after_guardian()?;
-        let is_visited = self.keepers.iter().any(LaneKeeper::visited);
+        let is_visited = self.keepers().any(LaneKeeper::visited);
         if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
             self.service_looked_at = Instant::now();
             let online = online_cpus().context("cannot read which CPUs are online")?;
@@ -68,14 +69,15 @@ impl Session {
 
     /// Learns from the requests that have finished, and agrees new terms.
     fn keep_terms(&mut self) -> Result<()> {
-        for index in 0..self.served.len() {
-            let (served, slowdown) = (&mut self.served[index], &mut self.slowdown);
-            let Some(terms) = &mut served.terms else { continue };
-            if let Some(requests) = &mut served.requests {
-                terms.learn(requests, |request| {
-                    slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
-                })?;
+        for index in 0..self.services.len() {
+            let (tracked, slowdown) = (&mut self.services[index].tracked, &mut self.slowdown);
+            if tracked.kept.is_none() {
+                continue;
             }
+            tracked.fetch_requests(|request| {
+                slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
+            })?;
+            let Some(terms) = tracked.kept.as_mut().map(|kept| &mut kept.terms) else { continue };
             let (budget, standing) = (terms.budget(), terms.keep());
             let Budget::Slo(slo) = budget else { continue };
             let slo = objective::written(slo);
@@ -107,15 +109,10 @@ impl Session {
     /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
     fn agree_worth(&self) {
         let Some(slowdown) = &self.slowdown else { return };
-        for (index, served) in self.served.iter().enumerate() {
-            let Some(requests) = &served.requests else { continue };
-            if slowdown.sees_requests() {
-                requests.resume()
-            } else {
-                requests.pause()
-            }
-            let (lanes, worth) = (served.beside.lanes.batch_cpus(), slowdown.worth(index as u64));
-            self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu())).for_each(|keeper| keeper.agree(worth));
+        let seen = self.services.iter().map(|service| &service.tracked).enumerate();
+        for (index, tracked) in seen.filter(|(_, tracked)| tracked.requests.are_seen()) {
+            tracked.requests.look(slowdown.sees_requests());
+            tracked.kept.iter().for_each(|kept| kept.agree(slowdown.worth(index as u64)));
         }
     }
 
@@ -134,7 +131,7 @@ impl Session {
 
     /// Batch is blocked while every keeper keeps it off and it does not run on its lanes.
     fn look_at_blocked(&mut self) {
-        let keepers = self.keepers.iter().map(LaneKeeper::kept_by);
+        let keepers = self.keepers().map(LaneKeeper::kept_by);
         let why = keepers.reduce(|one, other| one.and(other)).flatten();
         // The books are large: nobody asks for them while batch may run.
         let batch_ns = if why.is_some() { self.books().batch_ns(&self.lanes) } else { 0 };
@@ -145,7 +142,7 @@ impl Session {
 
     /// Of several changes the last one stays.
     fn tell_worth(&mut self, change: &Change) {
-        let service = self.served[change.service as usize].beside.target.to_string();
+        let service = self.services[change.service as usize].tracked.name.clone();
         self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_worth_of(&service)));
         if let Some(note) = LaneNote::of_worth(service, change.worth, change.verdict) {
             self.note(note);
@@ -154,7 +151,7 @@ impl Session {
 
     /// Says once that batch's scheduler was put out, and puts back who has left its class.
     fn look_after_scheduler(&mut self) -> Result<()> {
-        if let Some(error) = self.keepers.iter().find_map(LaneKeeper::forsaken) {
+        if let Some(error) = self.keepers().find_map(LaneKeeper::forsaken) {
             bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
         }
         let Some(scheduler) = &self.scheduler else { return Ok(()) };
@@ -214,53 +211,50 @@ impl Session {
 
     /// Finds services that were restarted, and lets lanes be held again that one had visited.
     fn look_after_services(&mut self) -> Result<()> {
-        for index in 0..self.served.len() {
+        for index in 0..self.services.len() {
             let pids = self.look_after_service(index)?;
-            self.served[index].follow_pinned(&pids, &mut self.guardian)?;
-            let lanes = self.served[index].beside.lanes.batch_cpus();
-            if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
-                self.receive_visitors(index, &pids)?;
+            self.services[index].follow_pinned(&pids, &mut self.guardian)?;
+            if self.services[index].tracked.kept.as_ref().is_some_and(KeptLanes::visited) {
+                self.receive_visitors(index, pids)?;
             }
         }
         Ok(())
     }
 
     fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
-        let Served { beside, tracking, requests, .. } = &mut self.served[index];
+        let SessionService { beside, tracked: TrackedService { tracking, requests, .. }, .. } =
+            &mut self.services[index];
         let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
         let had_gone = pids.is_empty();
+        let mut has_new = false;
         if had_gone || beside.target.may_grow() {
             let found = beside.target.find().map(|service| service.pids).unwrap_or_default();
             let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
             tracking.take_in(&new);
             pids.extend(&new);
-            if let Some(requests) = requests.as_mut().filter(|_| !new.is_empty()) {
-                requests.look_again(&pids)?;
-            }
+            has_new = !new.is_empty();
         }
         let note = had_gone.then(|| match pids.is_empty() {
             true => LaneNote::ServiceEnded { target: beside.target.clone() },
             false => LaneNote::ServiceCameBack { target: beside.target.clone() },
         });
-        if let Some(requests @ RequestSource::Emitted(_)) = requests {
-            // A process may emit its first request at any time.
-            requests.look_again(&pids)?;
+        // A process may emit its first request at any time.
+        let looks_again = has_new || requests.are_emitted();
+        if let Some(source) = requests.source_mut().filter(|_| looks_again) {
+            source.look_again(&pids)?;
         }
         note.into_iter().for_each(|note| self.note(note));
         Ok(pids)
     }
 
-    fn receive_visitors(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
-        let Beside { target, lanes, .. } = &self.served[index].beside;
+    fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
+        let Beside { target, lanes, .. } = &self.services[index].beside;
         let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
         self.note(LaneNote::ServiceVisited { target, requests });
-        let served = &mut self.served[index];
-        served.beside.service.pids = pids.clone();
-        served.pin_again(&mut self.guardian)?;
-        let beside = &served.beside;
-        let lanes = beside.lanes.batch_cpus();
-        let own = self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu()));
-        let_visitors_go(own, &beside.service.pids);
+        let service = &mut self.services[index];
+        service.beside.service.pids = pids.clone();
+        service.pin_again(&mut self.guardian)?;
+        service.tracked.kept.iter().for_each(|kept| kept.receive_visitors(|| pids.clone()));
         Ok(())
     }
 }

@@ -1,31 +1,30 @@
-//! One service of a session: how it is tracked, where its requests are learned from, and on what terms its lanes are
-//! lent.
+//! One service of a session: what the tracker has to do for it, and how it is confined to its request lanes
+//! (`--pin-service`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use anyhow::Result;
-use sidelane_policy::borrow::Lending;
+use anyhow::{Context, Result};
+use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::harm::HarmSource;
 
 use super::options::SessionOptions;
-use super::pinned::Pinned;
 use crate::beside::Beside;
 use crate::note::LaneNote;
-use crate::terms::{FinalTerms, TermsKeeper};
+use crate::service::{ServiceRequests, TrackedService, emitted};
+use crate::terms::FinalTerms;
 use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
 use sidelane_requests::{RequestSource, Requests, can_track, unseen};
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::threads::Whose;
+use sidelane_rollback::threads::{Threads, Whose};
 use sidelane_tracker::counters::EventPair;
-use sidelane_tracker::tracker::{Features, LaneMemory, Tracker};
+use sidelane_tracker::tracker::{Features, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A service that was found, and what the tracker has to be able to do for it.
-pub(super) struct Guest {
+pub(super) struct PendingService {
     beside: Beside,
     emitters: Option<Emitters>,
     lane_use: LaneUse,
@@ -43,7 +42,7 @@ enum Wanted {
     ForThePolicy,
 }
 
-impl Guest {
+impl PendingService {
     pub(super) fn new(beside: Beside, options: &SessionOptions) -> Self {
         let lending = options.hold;
         let requests = match lending {
@@ -95,66 +94,45 @@ impl Guest {
     }
 
     /// Begins to track the service.
-    pub(super) fn track(self, tracker: &Rc<Tracker>) -> Result<Served> {
-        let (at_sockets, for_the_policy) = (self.is_seen_at_sockets(), self.requests == Wanted::ForThePolicy);
-        let Self { beside, emitters, lane_use, .. } = self;
+    pub(super) fn track(self, tracker: &Rc<Tracker>) -> Result<SessionService> {
+        let Self { beside, emitters, lane_use, requests } = self;
         let tracking = ServiceTracking::start(tracker, &beside.service, &beside.lanes, lane_use)?;
-        let mut unseen = None;
-        let requests = match emitters {
-            Some(emitters) if !for_the_policy => Some(RequestSource::Emitted(emitters)),
-            Some(mut emitters) => {
-                let words = emitters.words(tracking.number(), &beside.lanes.request_lanes);
-                tracker.memory().hear_from(tracking.number(), Box::new(words));
-                Some(RequestSource::Emitted(emitters))
-            }
-            None if !at_sockets => None,
-            None => {
-                let track = || Requests::track(&tracking, &beside.target.to_string(), &beside.service.pids);
+        let name = beside.target.to_string();
+        let requests = match (emitters, requests) {
+            (_, Wanted::No) => ServiceRequests::default(),
+            (Some(emitters), _) => ServiceRequests::seen_at(emitted(emitters, &tracking)),
+            (None, wanted) => {
+                let track = || Requests::track(&tracking, &name, &beside.service.pids);
                 match can_track().and_then(|()| track()) {
-                    Ok(requests) => Some(RequestSource::Sockets(requests)),
-                    Err(error) if for_the_policy => return Err(error.into()),
-                    Err(error) => {
-                        unseen =
-                            Some(LaneNote::CostUnknown { service: beside.target.to_string(), why: error.to_string() });
-                        None
-                    }
+                    Ok(requests) => ServiceRequests::seen_at(RequestSource::Sockets(requests)),
+                    Err(error) if wanted == Wanted::ForThePolicy => return Err(error.into()),
+                    Err(error) => ServiceRequests::unseen_because(&error),
                 }
             }
         };
-        Ok(Served { beside, tracking, requests, unseen, terms: None, pinned: None })
+        Ok(SessionService { tracked: TrackedService::new(name, tracking, requests), beside, pinned: None })
     }
 }
 
-/// A service that is tracked.
-pub(super) struct Served {
+/// A service of a session.
+pub(super) struct SessionService {
+    pub(super) tracked: TrackedService,
     pub(super) beside: Beside,
-    pub(super) tracking: ServiceTracking,
-    /// Its requests, if the policy has to know them.
-    pub(super) requests: Option<RequestSource>,
-    /// Why what batch costs its requests cannot be known, if it was to be.
-    unseen: Option<LaneNote>,
-    /// On what terms its lanes are lent, if they are held at all.
-    pub(super) terms: Option<TermsKeeper>,
     /// How it is confined, if it is to be.
     pinned: Option<Pinned>,
 }
 
-impl Served {
-    /// Agrees the first terms.
-    pub(super) fn agree(&mut self, lending: Lending, memory: Arc<LaneMemory>) {
-        self.terms = Some(TermsKeeper::new(lending, &self.beside.lanes, memory));
-    }
-
+impl SessionService {
     /// Its processes whose threads will be confined.
     pub(super) fn to_be_pinned(&self) -> Vec<u32> {
-        if self.beside.pin_service { self.tracking.processes() } else { Vec::new() }
+        if self.beside.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
     }
 
     /// Confines it to its request lanes, if it is to be.
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
         if self.beside.pin_service {
             let group = self.beside.service.group.as_ref().map(|group| group.dir.clone());
-            let whose = Whose { pids: self.tracking.processes(), group };
+            let whose = Whose { pids: self.tracked.tracking.processes(), group };
             self.pinned = Some(Pinned::begin(whose, self.beside.lanes.request_lanes.clone(), guardian)?);
         }
         Ok(())
@@ -175,26 +153,30 @@ impl Served {
         self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
     }
 
-    /// What was lost or not told apart of its requests, and why harm was worked out from server times, if it was.
+    /// What was lost or not told apart of its requests, why they could not be seen, and why harm was worked out from server
+    /// times, if it was.
     pub(super) fn notes(&mut self) -> Vec<Note> {
-        let window = self.requests.as_mut().map(RequestSource::take_window).unwrap_or_default();
+        let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
+        let why = requests.why_not();
+        let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.to_owned() });
+        let terms = kept.as_ref().map(|kept| kept.terms.present());
+        let harm = terms.as_ref().and_then(|terms| harm_note(tracking, terms));
+        let window = requests.source_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
         let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
-        let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
         // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
-        let lends_by_requests =
-            self.terms.as_ref().is_some_and(|terms| terms.present().lending.policy.needs_requests());
-        let source = self.requests.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
+        let lends_by_requests = terms.is_some_and(|terms| terms.lending.policy.needs_requests());
+        let source = requests.source().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
         let vague = vague.chain(self.elsewhere()).map(Note::from);
-        lost.into_iter().chain(harm).chain(self.unseen.take()).map(Note::from).chain(vague).collect()
+        lost.into_iter().chain(harm).chain(unseen).map(Note::from).chain(vague).collect()
     }
 
     /// Where else the service may take requests, if its sockets are looked at.
     fn elsewhere(&self) -> Option<RequestNote> {
-        let at_sockets = matches!(self.requests, Some(RequestSource::Sockets(_)));
-        let pids = self.tracking.processes().into_iter().collect();
-        at_sockets.then(|| unseen(&self.beside.target.to_string(), &pids, self.tracking.port())).flatten()
+        let TrackedService { name, tracking, requests, .. } = &self.tracked;
+        let at_sockets = matches!(requests.source(), Some(RequestSource::Sockets(_)));
+        at_sockets.then(|| unseen(name, &self.tracked.processes(), tracking.port())).flatten()
     }
 }
 
@@ -206,4 +188,42 @@ fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<LaneNote>
         Err(lack) => LaneNote::HarmWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
         Ok(()) => LaneNote::HarmCountedTooRarely,
     })
+}
+
+/// The threads of a service on its request lanes, and the CPUs that each gets back. A thread created by one of them is there,
+/// too, and gets back what its parent had.
+struct Pinned {
+    threads: Threads,
+    whose: Whose,
+    cpus: CpuSet,
+}
+
+impl Pinned {
+    /// Confines the service. The guardian knows of it before.
+    fn begin(whose: Whose, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Threads::note(&whose, guardian)?;
+        let confined = threads.confine(|| whose.clone(), &cpus, guardian);
+        confined.with_context(|| format!("cannot confine the service to CPUs {cpus}"))?;
+        Ok(Self { threads, whose, cpus })
+    }
+
+    /// Whether any of these processes was the service's at the last look.
+    fn shares(&self, pids: &BTreeSet<u32>) -> bool {
+        self.whose.pids.iter().any(|pid| pids.contains(pid))
+    }
+
+    /// The service consists of these processes now, which were born to confined ones.
+    fn follow(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+        if pids.iter().eq(&self.whose.pids) {
+            return Ok(());
+        }
+        self.whose.pids = pids.iter().copied().collect();
+        self.threads.follow(&self.whose, guardian)
+    }
+
+    /// Confines threads that their owner has moved since. At the end they get back what they were given last.
+    fn confine_again(&mut self, guardian: &mut Guardian) -> Result<()> {
+        let kept = self.threads.keep(|| self.whose.clone(), guardian).map(drop);
+        kept.with_context(|| format!("cannot confine the service to CPUs {}", self.cpus))
+    }
 }

@@ -1,0 +1,84 @@
+//! The batch lanes beside one service, with the threads that keep them and the terms on which they are lent.
+
+use std::collections::BTreeSet;
+
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::promise::RecentOverlap;
+use sidelane_policy::borrow::worth::Worth;
+use sidelane_tracker::tracker::LaneMemory;
+
+use super::gate::LaneKeeper;
+use super::gate::keepers::let_visitors_go;
+use super::terms::TermsKeeper;
+
+/// The lanes beside one service. Dropping this leaves them to batch.
+pub struct KeptLanes {
+    keepers: Vec<LaneKeeper>,
+    /// The lanes; a gate without keepers leaves them to batch.
+    pub lanes: Vec<BatchLane>,
+    /// The CPUs of the service.
+    pub beside: CpuSet,
+    /// The terms on which they are lent.
+    pub terms: TermsKeeper,
+    /// Recent overlap of batch with the service.
+    pub overlap: RecentOverlap,
+}
+
+impl KeptLanes {
+    /// The lanes `lanes` of one service, which these keepers keep already. The terms were written before they began.
+    pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, terms: TermsKeeper, memory: &LaneMemory) -> Self {
+        let (lanes, beside, batch) = (lanes.batch.clone(), lanes.request_lanes.clone(), lanes.batch_cpus());
+        let overlap = RecentOverlap::new(now_ns(), memory.overlap(&beside, &batch));
+        Self { keepers, lanes, beside, terms, overlap }
+    }
+
+    /// The keepers.
+    pub fn keepers(&self) -> impl Iterator<Item = &LaneKeeper> {
+        self.keepers.iter()
+    }
+
+    /// The lanes that have a keeper.
+    pub fn cpus(&self) -> CpuSet {
+        self.keepers().map(LaneKeeper::cpu).collect()
+    }
+
+    /// The lanes whose keepers are not on them any more.
+    pub fn forsaken(&self) -> impl Iterator<Item = u32> {
+        self.keepers().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
+    }
+
+    /// Gives keepers their class back that another process has changed. Returns their lanes.
+    pub fn put_right(&self) -> impl Iterator<Item = u32> {
+        self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
+    }
+
+    /// Sets when batch may have the lanes.
+    pub fn agree(&self, worth: Worth) {
+        self.keepers().for_each(|keeper| keeper.agree(worth));
+    }
+
+    /// Lets go of lanes that are not among these.
+    pub fn retain(&mut self, cpus: &CpuSet) {
+        self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
+        self.lanes.retain(|lane| cpus.contains(lane.cpu));
+    }
+
+    /// Lets go of all lanes. The terms stay.
+    pub fn let_go(&mut self) {
+        self.keepers.clear();
+    }
+
+    /// Whether the service was on one of the lanes, and may be there still.
+    pub fn visited(&self) -> bool {
+        self.keepers().any(LaneKeeper::visited)
+    }
+
+    /// Keeps a lane again that the service visited, if none of these processes of the service may run there any more.
+    pub fn receive_visitors(&self, processes: impl FnOnce() -> BTreeSet<u32>) {
+        if self.visited() {
+            let_visitors_go(self.keepers(), &processes());
+        }
+    }
+}
