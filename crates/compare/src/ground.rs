@@ -15,9 +15,9 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::topology::Lanes;
 use sidelane_host::until::{Until, Wish};
-use sidelane_lanes::beside::Beside;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
+use sidelane_lanes::placement::Placement;
 use sidelane_lanes::plan::Plan;
 use sidelane_lanes::session::{Outcome, Session, SessionOptions};
 use sidelane_lanes::slowdown::SlowdownKeeper;
@@ -103,7 +103,8 @@ impl<'a> Ground<'a> {
     fn run_beside(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
         let managed = setting == Setting::Sidelane;
         let (target, lanes) = (self.options.target.clone(), self.options.lanes.as_deref());
-        let beside = Beside { pin_service: self.options.pin_service && managed, ..Beside::find(target, lanes, true)? };
+        let beside =
+            Placement { pin_service: self.options.pin_service && managed, ..Placement::find(target, lanes, true)? };
         let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
         self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
         self.slowdown.iter().for_each(|earlier| session.go_on_from(earlier));

@@ -53,7 +53,7 @@ use sidelane_host::until::Until;
 use sidelane_lanes::batch::BatchClass;
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::plan::{Asked, AskedBatch, Plan as LanePlan};
-use sidelane_lanes::refusal::Refusal;
+use sidelane_lanes::preflight_errors::PreflightErrors;
 use sidelane_lanes::slowdown::{BOUND, MaxSlowdown};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, check_writable};
@@ -137,17 +137,20 @@ impl Comparison {
     ///
     /// # Errors
     /// All that is in the way, at once: what `sidelane run` refuses, and requests that cannot be seen.
-    pub fn prepare<'a>(options: CompareOptions, outputs: impl Iterator<Item = &'a Path>) -> Result<Self, Refusal> {
-        let mut refusal = Refusal::of_privileges();
-        let plan = LanePlan::find(options.asked(), &mut refusal);
+    pub fn prepare<'a>(
+        options: CompareOptions,
+        outputs: impl Iterator<Item = &'a Path>,
+    ) -> Result<Self, PreflightErrors> {
+        let mut errors = PreflightErrors::of_privileges();
+        let plan = LanePlan::find(options.asked(), &mut errors);
         let service = plan.as_ref().and_then(|plan| plan.services.first());
         if let Some(beside) = service {
-            refusal.note(can_watch(&beside.target, &beside.service));
+            errors.note(can_watch(&beside.target, &beside.service));
         }
         for path in outputs {
-            refusal.note(check_writable(path));
+            errors.note(check_writable(path));
         }
-        Ok(Self { plan: refusal.unless(plan)?, options })
+        Ok(Self { plan: errors.unless(plan)?, options })
     }
 
     /// What is going to happen.

@@ -9,7 +9,7 @@ use sidelane_host::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE, Capabilities};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
 use sidelane_host::resident::keep_code_in_memory;
-use sidelane_lanes::refusal::GRANT;
+use sidelane_lanes::preflight_errors::GRANT;
 use sidelane_rollback::claim::{Claim, ClaimError};
 
 /// The privileges of this process.

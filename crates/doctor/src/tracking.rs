@@ -10,7 +10,7 @@ use super::kernel::another_for_the_tracker;
 use crate::reaction::pair::TestPair;
 use sidelane_diagnostics::machine;
 use sidelane_host::service::Service;
-use sidelane_lanes::beside::settle;
+use sidelane_lanes::placement::settle;
 use sidelane_tracker::tracker::{Features, TrackerError};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 

@@ -1,4 +1,4 @@
-//! The batch command: started behind a barrier, so that it is caged and known to the kernel
+//! The batch command: started behind a barrier, so that it is confined and known to the kernel
 //! program before its first instruction.
 //!
 //! The barrier is this binary itself under a hidden verb: it waits on a pipe, takes its scheduling

@@ -43,8 +43,7 @@
 
 pub mod adopt;
 pub mod batch;
-pub mod beside;
-pub mod cage;
+pub mod confinement;
 mod decider;
 pub mod gate;
 pub mod holder;
@@ -53,14 +52,14 @@ mod lateness;
 pub mod log;
 mod look;
 pub mod note;
+pub mod placement;
 pub mod plan;
+pub mod preflight_errors;
 pub mod promise;
-pub mod refusal;
 pub mod run;
 pub mod service;
 pub mod session;
 pub mod slowdown;
 pub mod summary;
-pub mod talk;
 pub mod terms;
 pub mod watchdog;

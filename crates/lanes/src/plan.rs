@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Lending;
 
 use super::adopt::Adoptee;
-use super::beside::{Beside, BesideError};
 use super::gate::{Gate, GateChoice};
-use super::refusal::Refusal;
+use super::placement::{Placement, PlacementError};
+use super::preflight_errors::PreflightErrors;
 use super::slowdown::{BOUND, MaxSlowdown};
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
@@ -51,7 +51,7 @@ pub enum FoundBatch {
 
 /// What the user asks for, found.
 pub struct Plan {
-    pub services: Vec<Beside>,
+    pub services: Vec<Placement>,
     pub gate: Gate,
     pub lending: Lending,
     /// As 0.05 for 5 %, where that is looked at.
@@ -62,15 +62,15 @@ pub struct Plan {
 impl Plan {
     /// Finds what the user has named. What is in the way is noted; then it may be nothing. This
     /// process leaves the request lanes.
-    pub fn find(asked: Asked, refusal: &mut Refusal) -> Option<Self> {
-        let services = find_services(asked.services, asked.pin_service, refusal);
+    pub fn find(asked: Asked, errors: &mut PreflightErrors) -> Option<Self> {
+        let services = find_services(asked.services, asked.pin_service, errors);
         // Before any work: to load the kernel program takes some hundred milliseconds.
-        for beside in &services {
-            refusal.note(keep_off_cpus(&beside.lanes.request_lanes).context("cannot leave the request lanes"));
+        for placement in &services {
+            errors.note(keep_off_cpus(&placement.lanes.request_lanes).context("cannot leave the request lanes"));
         }
-        let found = find_batch(asked.batch, asked.gate, &services, refusal);
+        let found = find_batch(asked.batch, asked.gate, &services, errors);
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
-        let max_slowdown = refusal.note(max_slowdown(asked.max_slowdown, &gate, &asked.lending));
+        let max_slowdown = errors.note(max_slowdown(asked.max_slowdown, &gate, &asked.lending));
         let (gate, batch) = found?;
         Some(Self { services, gate, lending: asked.lending, max_slowdown: max_slowdown?, batch })
     }
@@ -80,33 +80,37 @@ impl Plan {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", requests slowed down by {:.0} % at most", bound * 100.0));
         let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
-        self.services.iter().map(|beside| format!("{}; {by}", line_of(beside))).collect()
+        self.services.iter().map(|placement| format!("{}; {by}", line_of(placement))).collect()
     }
 }
 
-fn line_of(beside: &Beside) -> String {
-    let pid = beside.service.pids.first().copied();
+fn line_of(placement: &Placement) -> String {
+    let pid = placement.service.pids.first().copied();
     let name = pid.and_then(command_name).unwrap_or_default();
-    let more = beside.service.pids.len().saturating_sub(1);
+    let more = placement.service.pids.len().saturating_sub(1);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let behind = beside.service.behind.as_ref().map(|stand| format!(" behind {}", stand.name())).unwrap_or_default();
+    let behind = placement.service.behind.as_ref().map(|stand| format!(" behind {}", stand.name())).unwrap_or_default();
     let process = pid.map(|pid| format!(" ({name}, process {pid}{more}{behind})")).unwrap_or_default();
-    let (batch, requests) = (beside.lanes.batch_cpus(), &beside.lanes.request_lanes);
-    format!("batch on CPU {batch} beside {}{process} on CPU {requests}", beside.target)
+    let (batch, requests) = (placement.lanes.batch_cpus(), &placement.lanes.request_lanes);
+    format!("batch on CPU {batch} beside {}{process} on CPU {requests}", placement.target)
 }
 
-fn find_services(named: Vec<(Target, Option<String>)>, pin_service: bool, refusal: &mut Refusal) -> Vec<Beside> {
+fn find_services(
+    named: Vec<(Target, Option<String>)>,
+    pin_service: bool,
+    errors: &mut PreflightErrors,
+) -> Vec<Placement> {
     let mut services = Vec::new();
     for (target, lanes) in named {
-        let found = Beside::find(target, lanes.as_deref(), pin_service);
+        let found = Placement::find(target, lanes.as_deref(), pin_service);
         // Without privileges other users' sockets are not seen.
-        if refusal.lacks_privileges() && found.as_ref().is_err_and(BesideError::is_unseen) {
+        if errors.lacks_privileges() && found.as_ref().is_err_and(PlacementError::is_unseen) {
             continue;
         }
-        services.extend(refusal.note(found));
+        services.extend(errors.note(found));
     }
     if services.len() > 1 {
-        refusal.note(Beside::together(&services));
+        errors.note(Placement::together(&services));
     }
     services
 }
@@ -114,18 +118,18 @@ fn find_services(named: Vec<(Target, Option<String>)>, pin_service: bool, refusa
 fn find_batch(
     batch: AskedBatch,
     gate: GateChoice,
-    services: &[Beside],
-    refusal: &mut Refusal,
+    services: &[Placement],
+    errors: &mut PreflightErrors,
 ) -> Option<(Gate, FoundBatch)> {
     match batch {
         AskedBatch::Command(command) => {
-            let gate = refusal.note(Gate::choose(gate, &command))?;
+            let gate = errors.note(Gate::choose(gate, &command))?;
             Some((gate, FoundBatch::Command(command)))
         }
         AskedBatch::Adopted(target) => {
-            let pids = services.iter().flat_map(|beside| beside.service.pids.iter().copied()).collect();
-            let gate = refusal.note(Gate::choose_for_adopted(gate));
-            let adoptee = refusal.note(Adoptee::find(&target, &pids));
+            let pids = services.iter().flat_map(|placement| placement.service.pids.iter().copied()).collect();
+            let gate = errors.note(Gate::choose_for_adopted(gate));
+            let adoptee = errors.note(Adoptee::find(&target, &pids));
             gate.zip(adoptee.map(FoundBatch::Adoptee))
         }
     }

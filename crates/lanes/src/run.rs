@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::plan::{Asked, FoundBatch, Plan};
-use super::refusal::Refusal;
+use super::preflight_errors::PreflightErrors;
 use super::session::{Session, SessionOptions};
 use super::summary::Summary;
-use super::talk::{Talk, TalkOptions};
 use sidelane_diagnostics::audit::{AuditFile, AuditLevel};
 use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_host::topology::PairKind;
-use sidelane_report::check_writable;
+use sidelane_host::wall_clock::local_time;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::{Unit, check_writable};
 
 /// What `sidelane run` was asked to do.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ pub struct RunOptions {
     pub max_overlap_ppm: Option<u32>,
     /// The command may enter real-time classes.
     pub allow_realtime: bool,
-    /// What is said meanwhile.
-    pub talk: TalkOptions,
+    /// What is reported meanwhile.
+    pub progress: ProgressOptions,
 }
 
 /// What to do when batch has been kept off all its lanes for so long.
@@ -53,7 +54,7 @@ pub struct Run {
     on_blocked: OnBlocked,
     max_overlap_ppm: Option<u32>,
     allow_realtime: bool,
-    talk: TalkOptions,
+    progress: ProgressOptions,
 }
 
 impl Run {
@@ -61,19 +62,19 @@ impl Run {
     ///
     /// # Errors
     /// All that is in the way, at once.
-    pub fn prepare(options: RunOptions) -> Result<Self, Refusal> {
-        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, talk } = options;
-        let mut refusal = Refusal::of_privileges();
-        let plan = Plan::find(asked, &mut refusal);
+    pub fn prepare(options: RunOptions) -> Result<Self, PreflightErrors> {
+        let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, progress } = options;
+        let mut errors = PreflightErrors::of_privileges();
+        let plan = Plan::find(asked, &mut errors);
         for path in audit.iter().map(|(path, _)| path).chain(&json) {
-            refusal.note(check_writable(path));
+            errors.note(check_writable(path));
         }
-        Ok(Self { plan: refusal.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, talk })
+        Ok(Self { plan: errors.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, progress })
     }
 
     /// What is going to happen: a line for each service.
     pub fn lines(&self) -> Vec<String> {
-        let declared = self.plan.services.iter().any(|beside| beside.lanes.kind == PairKind::Declared);
+        let declared = self.plan.services.iter().any(|placement| placement.lanes.kind == PairKind::Declared);
         let gain = declared.then(|| NO_CORE_SHARED.to_owned());
         gain.into_iter().chain(self.plan.lines()).collect()
     }
@@ -81,7 +82,7 @@ impl Run {
     /// Runs the command to its end, or adopted batch to its end or until a signal asks to give it back; returns its
     /// exit code and what the run came to.
     pub fn run(self) -> Result<(u8, Summary)> {
-        let mut talk = Talk::new(self.talk);
+        let mut progress = Progress::new(self.progress);
         let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.lines(), self.plan);
         let session_options = SessionOptions {
             class: gate.batch_class(),
@@ -98,9 +99,9 @@ impl Run {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
             FoundBatch::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
         };
-        lines.iter().for_each(|line| talk.say(line));
+        lines.iter().for_each(|line| progress.say(line));
         let lanes = session.lanes().clone();
-        let watched = watch(&mut session, &signals, self.grace, self.on_blocked, &mut talk);
+        let watched = watch(&mut session, &signals, self.grace, self.on_blocked, &mut progress);
         if watched.is_err() {
             session.kill();
         }
@@ -126,7 +127,7 @@ fn watch(
     signals: &PosixSignals,
     grace: Duration,
     on_blocked: OnBlocked,
-    talk: &mut Talk,
+    progress: &mut Progress,
 ) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
@@ -153,7 +154,7 @@ fn watch(
             }
             session.note_blocked(on_blocked.after, why);
         }
-        talk.go_on(session);
+        progress.go_on(session);
     }
     Ok(())
 }
@@ -165,5 +166,60 @@ fn pass_on(session: &Session, caught: Caught) {
         // The terminal has sent it to the batch command too.
         _ if caught.from_terminal => {}
         signal => session.signal(signal),
+    }
+}
+
+/// How much a run reports while it goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgressOptions {
+    /// Nothing at all.
+    pub quiet: bool,
+    /// Time between two lines on how batch is getting on.
+    pub status_every: Option<Duration>,
+}
+
+/// Reports to standard error while a run goes on: a line each, with the time of day.
+#[derive(Debug)]
+pub struct Progress {
+    options: ProgressOptions,
+    told_at: Instant,
+    batch_ns: u64,
+}
+
+impl Progress {
+    /// Starts without a line.
+    pub fn new(options: ProgressOptions) -> Self {
+        Self { options, told_at: Instant::now(), batch_ns: 0 }
+    }
+
+    /// Prints a line.
+    pub fn say(&self, what: &str) {
+        if !self.options.quiet {
+            eprint_fitted(&format!("sidelane: {} {what}", local_time()));
+        }
+    }
+
+    /// Prints what the session has noted, and how batch is getting on, if it is time for that.
+    pub fn go_on(&mut self, session: &mut Session) {
+        session.take_news().iter().for_each(|note| self.say(&format!("note: {note}")));
+        if self.options.status_every.is_some_and(|every| self.told_at.elapsed() >= every) {
+            let status = self.status(session);
+            self.say(&status);
+        }
+    }
+
+    /// How batch got on since the last status.
+    fn status(&mut self, session: &Session) -> String {
+        let wall_s = self.told_at.elapsed().as_secs_f64();
+        let (lanes, books) = (session.lanes(), session.books());
+        let batch_ns = books.batch_ns(lanes);
+        let percent = (batch_ns - self.batch_ns) as f64 / 1e7 / wall_s / lanes.batch.len() as f64;
+        (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);
+        let cpu = Unit::Ns.human(batch_ns as f64);
+        let so_far = format!("batch had {percent:.0} % of its lanes, and {cpu} of CPU so far");
+        match session.blocked().filter(|(since, _)| *since >= Duration::from_secs(1)) {
+            Some((since, why)) => format!("{so_far}; kept off for {:.0} s: {why}", since.as_secs_f64()),
+            None => so_far,
+        }
     }
 }

@@ -22,7 +22,7 @@ use sidelane_policy::borrow::watchdog::{PATIENCE_NS, Situation, Step, Watchdog};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
-use super::cage::Cage;
+use super::confinement::BatchConfinement;
 use super::decider::timespec;
 use crate::note::LaneNote;
 use sidelane_rollback::own_threads::{Fixed, this_tid};
@@ -109,17 +109,22 @@ struct Shared {
 }
 
 impl LaneWatch {
-    /// Starts watching the batch lanes of `lanes` for the batch in `cage`.
-    pub fn start(lanes: &Lanes, memory: Arc<LaneMemory>, alarms: SummonsRing, cage: &Arc<Cage>) -> io::Result<Self> {
+    /// Starts watching the batch lanes of `lanes` for the batch in `confinement`.
+    pub fn start(
+        lanes: &Lanes,
+        memory: Arc<LaneMemory>,
+        alarms: SummonsRing,
+        confinement: &Arc<BatchConfinement>,
+    ) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        cage.ring_when_back(bell.try_clone()?);
+        confinement.ring_when_back(bell.try_clone()?);
         let shared =
             Arc::new(Shared { tid: AtomicU32::new(0), ends: AtomicBool::new(false), bell, findings: Mutex::default() });
         let body = Body {
             lanes: lanes.clone(),
             memory,
             alarms,
-            cage: Arc::clone(cage),
+            confinement: Arc::clone(confinement),
             shared: Arc::clone(&shared),
             watchdog: Watchdog::default(),
             untold: Vec::new(),
@@ -156,7 +161,7 @@ struct Body {
     lanes: Lanes,
     memory: Arc<LaneMemory>,
     alarms: SummonsRing,
-    cage: Arc<Cage>,
+    confinement: Arc<BatchConfinement>,
     shared: Arc<Shared>,
     watchdog: Watchdog,
     /// Findings that the session cannot take yet.
@@ -189,7 +194,7 @@ impl Body {
             due_ns = self.watchdog.next_look(now_ns(), look.situation);
         }
         if self.watchdog.is_stopped() {
-            let _ = self.cage.go_on();
+            let _ = self.confinement.go_on();
         }
     }
 
@@ -219,12 +224,12 @@ impl Body {
     }
 
     fn look(&self, came_back: bool) -> Look {
-        let all = self.cage.processes().into_iter().flat_map(threads);
+        let all = self.confinement.processes().into_iter().flat_map(threads);
         let classes = all.filter_map(|tid| Some((tid, ThreadClass::of(tid)?)));
         let outranking: Vec<_> = classes.filter(|(_, class)| class.outranks(HOLDER_PRIORITY)).collect();
         let longest = self.lanes.batch.iter().filter_map(|lane| stayed(&self.memory, lane)).max();
         // Where other programs have the lane, a frozen thread may take many turns until it sleeps.
-        let is_out = |(_, tid): &(u32, u32)| !self.cage.has_frozen(*tid);
+        let is_out = |(_, tid): &(u32, u32)| !self.confinement.has_frozen(*tid);
         let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
         let stays = longest.map(|(_, lane, tid)| (lane, tid)).or_else(|| if came_back { back() } else { None });
         let stayed_ns = longest.map(|(stayed_ns, ..)| stayed_ns).or(stays.map(|_| PATIENCE_NS));
@@ -248,11 +253,11 @@ impl Body {
             Step::Wait => Ok(()),
             Step::Demote => self.demote(look),
             Step::PutBack => {
-                self.cage.send_back();
+                self.confinement.send_back();
                 Ok(())
             }
-            Step::Stop => self.cage.stop().and(self.demote(look)),
-            Step::GoOn => self.cage.go_on(),
+            Step::Stop => self.confinement.stop().and(self.demote(look)),
+            Step::GoOn => self.confinement.go_on(),
         };
         if self.untold.len() < FINDINGS_MAX {
             self.untold.push(Finding { error: done.err().map(|error| error.to_string()), ..finding });

@@ -172,7 +172,7 @@ pub struct BatchTracking {
 }
 
 /// Says which processes a batch job has at the moment.
-pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
+pub type MemberList = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 impl BatchTracking {
     /// Adds a job, which has no processes yet but those in `group`.
@@ -243,7 +243,7 @@ impl BatchTracking {
     }
 
     /// A look at its processes that any thread may take, at any time.
-    pub fn census(&self) -> Census {
+    pub fn member_list(&self) -> MemberList {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
         Box::new(move || identities.all(identity))
     }

@@ -24,9 +24,9 @@ use sidelane_host::median::median;
 use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_lanes::batch::BatchClass;
-use sidelane_lanes::beside::Beside;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::holder::HolderBooks;
+use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_rollback::own_threads::keep_off_cpus;
@@ -160,7 +160,7 @@ impl Bench<'_> {
     /// sixty; and what the kernel alone charges for calling programs there.
     fn switch_cost(&self) -> Result<SwitchCost> {
         let mut bouncer = self.bouncer(0)?;
-        let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
+        let beside = Placement::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let served = Tracked::of_process(bouncer.pid());
         let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
         let (one, first_of_sixty) = (track()?, track()?);
@@ -300,7 +300,7 @@ impl Bench<'_> {
 
     /// Starts a session with holders that wait for `min_idle_ns`.
     fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
-        let beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
+        let beside = Placement::find(Target::Pid(service), Some(self.lanes), false)?;
         let options = SessionOptions {
             class: BatchClass::Idle,
             hold: Some(Lending {

@@ -13,7 +13,7 @@ use super::sibling::Sibling;
 use super::socket::SocketView;
 use crate::programs::Lab;
 use sidelane_host::service::Target;
-use sidelane_lanes::beside::Beside;
+use sidelane_lanes::placement::Placement;
 use sidelane_requests::at_socket::AtSocket;
 
 /// A service that is ready to be asked. It ends when this is dropped.
@@ -41,8 +41,8 @@ pub struct Stage {
 
 impl Stage {
     /// The service and its lanes.
-    pub fn beside(&self) -> Result<Beside> {
-        Ok(Beside::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
+    pub fn beside(&self) -> Result<Placement> {
+        Ok(Placement::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
     }
 
     /// The rate that keeps the request lane so busy; `load` is a share of 1.

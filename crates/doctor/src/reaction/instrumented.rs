@@ -16,8 +16,8 @@ use super::child::{Board, Child, Class};
 use crate::reaction::latency::{Effort, Figures, Spread};
 use crate::reaction::pair::TestPair;
 use sidelane_host::service::Target;
-use sidelane_lanes::beside::Beside;
 use sidelane_lanes::gate::{Gate, GateChoice};
+use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_tracker::books::Books;
 use sidelane_tracker::histogram::Histogram;
@@ -58,7 +58,7 @@ pub fn beside_pulses(
     length: Duration,
 ) -> Result<Books> {
     let service = Child::start(request, Class::Ordinary, None, pulse).context("cannot start a service")?;
-    let beside = Beside::find(Target::Pid(service.pid()), Some(lanes), false)?;
+    let beside = Placement::find(Target::Pid(service.pid()), Some(lanes), false)?;
     let options = SessionOptions {
         class: gate.batch_class(),
         hold: Some(Lending::default()),

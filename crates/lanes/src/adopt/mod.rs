@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use find::{AdoptError, Adoptee, Members};
 
-use super::cage::Cage;
+use super::confinement::BatchConfinement;
 use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::cpulist::CpuSet;
@@ -116,12 +116,12 @@ impl Adopted {
         Ok(adopted)
     }
 
-    /// The cage around it.
-    pub fn cage(&self, lanes: CpuSet, job: &BatchTracking) -> Cage {
+    /// The confinement around it.
+    pub fn confinement(&self, lanes: CpuSet, job: &BatchTracking) -> BatchConfinement {
         let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
         let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
         let freezer = freezable.and_then(|dir| Freezer::of(dir));
-        Cage::around(lanes, job.census(), freezer, self.found_frozen(), self.cpuset.clone(), own)
+        BatchConfinement::around(lanes, job.member_list(), freezer, self.found_frozen(), self.cpuset.clone(), own)
     }
 
     fn found_frozen(&self) -> bool {
@@ -130,15 +130,20 @@ impl Adopted {
     }
 
     /// Moves every process to the batch lanes.
-    pub fn take_all(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+    pub fn take_all(
+        &mut self,
+        confinement: &BatchConfinement,
+        job: &BatchTracking,
+        guardian: &mut Guardian,
+    ) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let new = self.strangers(job);
             if new.is_empty() {
-                cage.settle_again().context("cannot confine the batch's group to its lanes")?;
+                confinement.settle_again().context("cannot confine the batch's group to its lanes")?;
                 return self.must_be_confined();
             }
             for pid in new {
-                self.take(pid, cage, job, guardian)?;
+                self.take(pid, confinement, job, guardian)?;
                 self.counts.processes += 1;
             }
         }
@@ -185,12 +190,18 @@ impl Adopted {
             .context("cannot tell the guardian what to undo")
     }
 
-    fn take(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+    fn take(
+        &mut self,
+        pid: u32,
+        confinement: &BatchConfinement,
+        job: &BatchTracking,
+        guardian: &mut Guardian,
+    ) -> Result<()> {
         self.note(pid, guardian)?;
         job.take_in(pid);
         let own = self.leaf.as_ref().map(|own| &own.leaf);
         let by_affinity = self.cpuset.is_none();
-        let changed = cage.undisturbed(|lanes| {
+        let changed = confinement.undisturbed(|lanes| {
             own.map_or(Ok(()), |leaf| leaf.admit(pid))?;
             change_threads(pid, by_affinity.then_some(lanes))
         });
@@ -201,7 +212,12 @@ impl Adopted {
     }
 
     /// Takes in processes that joined, and gives back those that left. Returns the names of those that left.
-    pub fn look(&mut self, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<Vec<String>> {
+    pub fn look(
+        &mut self,
+        confinement: &BatchConfinement,
+        job: &BatchTracking,
+        guardian: &mut Guardian,
+    ) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
             // Who is born to a member between these two looks is a member in the second.
@@ -209,12 +225,12 @@ impl Adopted {
             let members = self.adoptee.members.now();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
                 let name = command_name(pid).unwrap_or_default();
-                if self.give_back(pid, cage, job, guardian)? {
+                if self.give_back(pid, confinement, job, guardian)? {
                     left.push(format!("{name:?} ({pid})"));
                 }
             }
             for pid in self.strangers(job) {
-                self.take(pid, cage, job, guardian)?;
+                self.take(pid, confinement, job, guardian)?;
                 self.counts.joined += 1;
             }
         }
@@ -238,13 +254,19 @@ impl Adopted {
     }
 
     /// Whether it was batch's, and is no more.
-    fn give_back(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<bool> {
+    fn give_back(
+        &mut self,
+        pid: u32,
+        confinement: &BatchConfinement,
+        job: &BatchTracking,
+        guardian: &mut Guardian,
+    ) -> Result<bool> {
         if !is_alive(pid) || self.adoptee.members.now().contains(&pid) {
             return Ok(false);
         }
         let (_, tickets) = self.noted.remove(&pid).unzip();
         let known = guardian.list().known();
-        let given = cage.undisturbed(|_| {
+        let given = confinement.undisturbed(|_| {
             job.release(pid);
             let born = Thread::all_of(pid).filter(|thread| !known.contains(thread));
             born.for_each(|thread| self.newcomers.give(&thread));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sidelane_policy::borrow::Lending;
 
-use super::super::cage::Cage;
+use super::super::confinement::BatchConfinement;
 use super::super::decider::Means;
 use super::super::holder::Holder;
 use super::{Gate, LaneKeeper};
@@ -23,7 +23,7 @@ use sidelane_tracker::tracker::Tracker;
 #[derive(Clone)]
 struct Outfit {
     means: Means,
-    cage: Arc<Cage>,
+    confinement: Arc<BatchConfinement>,
     lending: Lending,
 }
 
@@ -55,13 +55,13 @@ pub fn start(
     gate: &Gate,
     lanes: &Lanes,
     tracker: &Tracker,
-    cage: &Arc<Cage>,
+    confinement: &Arc<BatchConfinement>,
     lending: Lending,
     audit: &LaneAudit,
 ) -> Result<(Vec<LaneKeeper>, Option<Scheduler>)> {
-    let means = Means { memory: tracker.memory(), evictor: Arc::clone(cage) as _, audit: audit.clone() };
+    let means = Means { memory: tracker.memory(), evictor: Arc::clone(confinement) as _, audit: audit.clone() };
     let lending = if *gate == Gate::Freezer { lending.evicting_at_once() } else { lending };
-    let outfit = Outfit { means, cage: Arc::clone(cage), lending };
+    let outfit = Outfit { means, confinement: Arc::clone(confinement), lending };
     match gate {
         Gate::CoreSched | Gate::SchedIdle => Ok((Vec::new(), None)),
         Gate::Holder | Gate::Instrumented { .. } | Gate::Freezer => {
@@ -91,7 +91,7 @@ impl Outfit {
         let (outfit, lane) = (self.clone(), lane.clone());
         Box::new(move || {
             let holder = holder(&lane, ring, outfit.lending, outfit.means.clone());
-            outfit.cage.make_idle();
+            outfit.confinement.make_idle();
             holder
         })
     }

@@ -4,12 +4,10 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
-mod options;
 mod rank;
 mod service;
 mod start;
 mod watch;
-mod work;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,16 +21,15 @@ use sidelane_policy::borrow::Reason;
 
 use crate::adopt::Adoptee;
 use crate::batch::exit_code;
-use crate::beside::Beside;
-use crate::cage::Cage;
+use crate::confinement::BatchConfinement;
 use crate::gate::{Gate, LaneKeeper};
 use crate::holder::HolderBooks;
 use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
+use crate::placement::Placement;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::terms::{FinalTerms, Learned, ObjectiveOutcome};
 use crate::watchdog::LaneWatch;
-pub use options::SessionOptions;
 use rank::Rank;
 use service::{PendingService, SessionService};
 use sidelane_diagnostics::audit::AuditLog;
@@ -53,9 +50,8 @@ use sidelane_tracker::books::Books;
 use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::BatchTracking;
-use start::{Stage, Started, adopt_batch, start_batch, start_guardian, undo};
-pub use work::Ending;
-use work::{Wanted, Work};
+pub use start::{Ending, SessionOptions};
+use start::{Stage, Started, Wanted, Work, adopt_batch, start_batch, start_guardian, undo};
 
 /// Batch that was killed is gone by then, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
@@ -106,8 +102,8 @@ impl ServiceOutcome {
         Self {
             objective: terms.and_then(|terms| terms.objective()),
             slowdown: slowdown.filter(|_| source.is_some()).and_then(|slowdown| slowdown.outcome(index as u64)),
-            target: service.beside.target.clone(),
-            lanes: service.beside.lanes.clone(),
+            target: service.placement.target.clone(),
+            lanes: service.placement.lanes.clone(),
             terms: terms.map(|terms| terms.present()),
             requests: source.map(RequestSource::name),
         }
@@ -132,7 +128,7 @@ pub struct Session {
     tracker: Rc<Tracker>,
     job: BatchTracking,
     gate: Gate,
-    cage: Arc<Cage>,
+    confinement: Arc<BatchConfinement>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
     work: Work,
@@ -161,20 +157,20 @@ struct Blocked {
 
 impl Session {
     /// Starts `command` beside these services, of which there is at least one.
-    pub fn start(services: Vec<Beside>, command: &[OsString], options: SessionOptions) -> Result<Self> {
+    pub fn start(services: Vec<Placement>, command: &[OsString], options: SessionOptions) -> Result<Self> {
         Self::begin(services, Wanted::Command(command), options)
     }
 
     /// Adopts batch beside these services, of which there is at least one.
-    pub fn adopt(services: Vec<Beside>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
+    pub fn adopt(services: Vec<Placement>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
         Self::begin(services, Wanted::Adoptee(adoptee), options)
     }
 
-    fn begin(services: Vec<Beside>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
-        let lanes = Beside::together(&services)?;
+    fn begin(services: Vec<Placement>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
+        let lanes = Placement::together(&services)?;
         let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
-        let pending: Vec<_> = services.into_iter().map(|beside| PendingService::new(beside, &options)).collect();
+        let pending: Vec<_> = services.into_iter().map(|placement| PendingService::new(placement, &options)).collect();
         // First, because its errors name the privileges that are missing.
         let tracker = PendingService::load_tracker(&pending, &options, gate == Gate::SchedExt)?;
         let mut services = pending.into_iter().map(|service| service.track(&tracker)).collect::<Result<Vec<_>>>()?;
@@ -198,21 +194,21 @@ impl Session {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
             Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
-        let Started { cage, kept, scheduler, watch, work, log } = match started {
+        let Started { confinement, kept, scheduler, watch, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
         services.iter_mut().zip(kept).for_each(|(service, kept)| service.tracked.kept = Some(kept));
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let beside = (!guardian.is_apart()).then_some(LaneNote::GuardianInGroup);
-        let notes = cage.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
+        let notes = confinement.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
         Ok(Self {
             services,
             lanes,
             tracker,
             job,
             gate,
-            cage,
+            confinement,
             scheduler,
             watch,
             work,
@@ -304,7 +300,7 @@ impl Session {
 
     /// Ends the batch command and everything it started, now. Adopted batch goes on.
     pub fn kill(&mut self) {
-        self.cage.kill();
+        self.confinement.kill();
         self.work.signal(libc::SIGKILL);
         self.end_scheduler();
     }
@@ -319,7 +315,7 @@ impl Session {
 
     /// Freezes or thaws the batch command.
     fn pause(&self, paused: bool) {
-        let _ = self.cage.pause(paused);
+        let _ = self.confinement.pause(paused);
     }
 
     /// Ctrl-Z: batch stops first, then this process, until the shell continues it.
@@ -338,7 +334,7 @@ impl Session {
         if !self.is_adopted() {
             self.end_command()?;
         }
-        self.cage.retire();
+        self.confinement.retire();
         if let Work::Adopted(adopted) = &mut self.work {
             adopted.note_families(&self.job, &mut self.guardian)?;
         }
@@ -376,7 +372,7 @@ impl Session {
     }
 
     fn end_command(&mut self) -> Result<()> {
-        let leftovers = self.cage.processes().len();
+        let leftovers = self.confinement.processes().len();
         if self.has_ended() {
             if leftovers > 0 {
                 self.note(LaneNote::LeftoversEnded { processes: leftovers });
@@ -386,7 +382,7 @@ impl Session {
             self.guardian.withdraw(families)?;
         }
         // Where there are no groups the guardian knows of the batch command alone.
-        self.cage.kill();
+        self.confinement.kill();
         self.end_scheduler();
         self.say_what_is_stuck();
         Ok(())
@@ -394,7 +390,7 @@ impl Session {
 
     /// Says which process does not die, at once: until it does its groups cannot be removed.
     fn say_what_is_stuck(&self) {
-        let (began, stuck) = (Instant::now(), || self.cage.processes().into_iter().find(|pid| is_stuck(*pid)));
+        let (began, stuck) = (Instant::now(), || self.confinement.processes().into_iter().find(|pid| is_stuck(*pid)));
         while let Some(pid) = stuck() {
             if began.elapsed() >= DIES_WITHIN {
                 let name = thread_name(pid, pid);

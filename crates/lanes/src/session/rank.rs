@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::options::SessionOptions;
-use super::work::{Ending, Work};
+use super::start::{Ending, SessionOptions, Work};
 use crate::batch::BatchClass;
 use crate::gate::LaneKeeper;
 use crate::note::LaneNote;
@@ -87,7 +86,7 @@ fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
 impl Session {
     /// Puts threads right that have left batch's class, CPUs or group.
     pub(super) fn look_at_rank(&mut self) {
-        if self.cage.fetch_back() > 0 {
+        if self.confinement.fetch_back() > 0 {
             self.note(LaneNote::BatchLeftGroup);
         }
         let class = match self.rank.class {
@@ -101,7 +100,7 @@ impl Session {
         if self.watch.as_ref().is_some_and(LaneWatch::put_right) {
             self.note(LaneNote::WatchdogLowered);
         }
-        let right = self.cage.put_right(class);
+        let right = self.confinement.put_right(class);
         if let Some(thread) = right.class {
             self.note_named(LaneNote::BatchRaised { thread });
         }

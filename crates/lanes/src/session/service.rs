@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::harm::HarmSource;
 
-use super::options::SessionOptions;
-use crate::beside::Beside;
+use super::start::SessionOptions;
 use crate::note::LaneNote;
+use crate::placement::Placement;
 use crate::service::{ServiceRequests, TrackedService, emitted};
 use crate::terms::FinalTerms;
 use sidelane_diagnostics::note::Note;
@@ -25,7 +25,7 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A service that was found, and what the tracker has to be able to do for it.
 pub(super) struct PendingService {
-    beside: Beside,
+    placement: Placement,
     emitters: Option<Emitters>,
     lane_use: LaneUse,
     requests: Wanted,
@@ -43,7 +43,7 @@ enum Wanted {
 }
 
 impl PendingService {
-    pub(super) fn new(beside: Beside, options: &SessionOptions) -> Self {
+    pub(super) fn new(placement: Placement, options: &SessionOptions) -> Self {
         let lending = options.hold;
         let requests = match lending {
             Some(lending) if lending.policy.needs_requests() => Wanted::ForThePolicy,
@@ -51,13 +51,13 @@ impl PendingService {
             _ => Wanted::No,
         };
         // The service's own word is better than what its sockets show.
-        let emitters = (requests != Wanted::No).then(|| Emitters::find(&beside.service.pids)).flatten();
+        let emitters = (requests != Wanted::No).then(|| Emitters::find(&placement.service.pids)).flatten();
         let counting = lending.filter(|lending| lending.policy.needs_harm());
         let lane_use = LaneUse {
             lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
-            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &beside.lanes))
+            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &placement.lanes))
         };
-        Self { beside, emitters, lane_use, requests }
+        Self { placement, emitters, lane_use, requests }
     }
 
     fn is_seen_at_sockets(&self) -> bool {
@@ -69,25 +69,25 @@ impl PendingService {
     }
 
     /// A tracker for all of them.
-    pub(super) fn load_tracker(guests: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
-        let any = |needs: &dyn Fn(&Self) -> bool| guests.iter().any(needs);
+    pub(super) fn load_tracker(services: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
+        let any = |needs: &dyn Fn(&Self) -> bool| services.iter().any(needs);
         let can_track = can_track();
         let features = Features {
             requests: any(&Self::is_seen_at_sockets) && can_track.is_ok(),
             threads: false,
             turns: any(&Self::emits_for_the_policy),
-            counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
+            counters: any(&|service| matches!(service.lane_use.counters, Some(Ok(_)))),
             interference: false,
             self_checking: options.gate.is_instrumented(),
-            groups: any(&|guest| guest.beside.service.group.is_some()),
+            groups: any(&|service| service.placement.service.group.is_some()),
             scheduler,
-            single_places: guests.iter().all(|guest| guest.beside.has_one_place_a_thread()),
+            single_places: services.iter().all(|service| service.placement.has_one_place_a_thread()),
             shares: false,
             only_watched: false,
             without_lanes: false,
             trace: None,
         };
-        if any(&|guest| guest.is_seen_at_sockets() && guest.requests == Wanted::ForThePolicy) {
+        if any(&|service| service.is_seen_at_sockets() && service.requests == Wanted::ForThePolicy) {
             can_track?;
         }
         Ok(Rc::new(Tracker::load(features)?))
@@ -95,14 +95,14 @@ impl PendingService {
 
     /// Begins to track the service.
     pub(super) fn track(self, tracker: &Rc<Tracker>) -> Result<SessionService> {
-        let Self { beside, emitters, lane_use, requests } = self;
-        let tracking = ServiceTracking::start(tracker, &beside.service, &beside.lanes, lane_use)?;
-        let name = beside.target.to_string();
+        let Self { placement, emitters, lane_use, requests } = self;
+        let tracking = ServiceTracking::start(tracker, &placement.service, &placement.lanes, lane_use)?;
+        let name = placement.target.to_string();
         let requests = match (emitters, requests) {
             (_, Wanted::No) => ServiceRequests::default(),
             (Some(emitters), _) => ServiceRequests::seen_at(emitted(emitters, &tracking)),
             (None, wanted) => {
-                let track = || Requests::track(&tracking, &name, &beside.service.pids);
+                let track = || Requests::track(&tracking, &name, &placement.service.pids);
                 match can_track().and_then(|()| track()) {
                     Ok(requests) => ServiceRequests::seen_at(RequestSource::Sockets(requests)),
                     Err(error) if wanted == Wanted::ForThePolicy => return Err(error.into()),
@@ -110,14 +110,14 @@ impl PendingService {
                 }
             }
         };
-        Ok(SessionService { tracked: TrackedService::new(name, tracking, requests), beside, pinned: None })
+        Ok(SessionService { tracked: TrackedService::new(name, tracking, requests), placement, pinned: None })
     }
 }
 
 /// A service of a session.
 pub(super) struct SessionService {
     pub(super) tracked: TrackedService,
-    pub(super) beside: Beside,
+    pub(super) placement: Placement,
     /// How it is confined, if it is to be.
     pinned: Option<Pinned>,
 }
@@ -125,15 +125,15 @@ pub(super) struct SessionService {
 impl SessionService {
     /// Its processes whose threads will be confined.
     pub(super) fn to_be_pinned(&self) -> Vec<u32> {
-        if self.beside.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
+        if self.placement.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
     }
 
     /// Confines it to its request lanes, if it is to be.
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
-        if self.beside.pin_service {
-            let group = self.beside.service.group.as_ref().map(|group| group.dir.clone());
+        if self.placement.pin_service {
+            let group = self.placement.service.group.as_ref().map(|group| group.dir.clone());
             let whose = Whose { pids: self.tracked.tracking.processes(), group };
-            self.pinned = Some(Pinned::begin(whose, self.beside.lanes.request_lanes.clone(), guardian)?);
+            self.pinned = Some(Pinned::begin(whose, self.placement.lanes.request_lanes.clone(), guardian)?);
         }
         Ok(())
     }

@@ -1,20 +1,19 @@
-//! How batch is started: the guardian, the changes to the machine, and then the command, in that order.
+//! How batch is started, by which options: the guardian, the changes to the machine, and then the command, in that order.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
 use super::super::adopt::{Adopted, Adoptee};
-use super::super::batch::StartBarrier;
-use super::super::beside::settle;
-use super::super::cage::Cage;
+use super::super::batch::{Batch, BatchClass, StartBarrier};
+use super::super::confinement::BatchConfinement;
 use super::super::gate::{Gate, Pass, keepers};
-use super::options::SessionOptions;
+use super::super::placement::settle;
 use super::service::SessionService;
-use super::work::Work;
 use crate::kept_lanes::KeptLanes;
 use crate::log::LaneAudit;
 use crate::terms::TermsKeeper;
@@ -24,6 +23,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::CoreCookie;
 use sidelane_host::thread::Thread;
 use sidelane_host::topology::Lanes;
+use sidelane_policy::borrow::Lending;
 use sidelane_rollback::Undo;
 use sidelane_rollback::change::own_groups;
 use sidelane_rollback::claim::Claim;
@@ -32,9 +32,88 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::Tracker;
 use sidelane_tracker::tracking::{BatchTracking, ServiceTracking};
 
+/// How a session runs.
+pub struct SessionOptions {
+    /// Batch's scheduling class.
+    pub class: BatchClass,
+    /// Hold lanes by this policy; `None` only watches, for comparison.
+    pub hold: Option<Lending>,
+    /// How batch gets off a lane.
+    pub gate: Gate,
+    /// Where the audit log goes.
+    pub audit: Option<(AuditFile, AuditLevel)>,
+    /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
+    /// not ask for requests itself; `None`: that is not looked at.
+    pub max_slowdown: Option<f64>,
+    /// A command gets no input, and its output is nobody's: it is started several times.
+    pub quiet: bool,
+    /// A command keeps the rights to real-time classes and nice values, and its threads keep the class that they take.
+    pub allow_realtime: bool,
+}
+
+impl SessionOptions {
+    /// Whether batch is kept in its scheduling class. Batch that is only watched, for comparison, runs as it likes.
+    pub(super) fn keeps_class(&self) -> bool {
+        self.hold.is_some() && !self.allow_realtime
+    }
+}
+
+/// What is to borrow the lanes.
+pub(super) enum Wanted<'command> {
+    Command(&'command [OsString]),
+    Adoptee(Adoptee),
+}
+
+/// What borrows the lanes.
+pub(super) enum Work {
+    Command(Batch),
+    Adopted(Box<Adopted>),
+}
+
+impl Work {
+    pub(super) fn has_ended(&self, job: &BatchTracking) -> bool {
+        match self {
+            Work::Command(batch) => batch.has_ended(),
+            Work::Adopted(adopted) => adopted.has_ended(job),
+        }
+    }
+
+    /// Sends a command a signal. What others started is theirs to signal.
+    pub(super) fn signal(&self, signal: i32) {
+        if let Work::Command(batch) = self {
+            batch.signal(signal);
+        }
+    }
+
+    /// How it ended, and what is to be said of that in the log.
+    pub(super) fn finish(self) -> Result<(Ending, String)> {
+        match self {
+            Work::Command(batch) => {
+                let status = batch.reap().context("cannot learn how the batch command ended")?;
+                let why =
+                    format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
+                Ok((Ending::Command(status), why))
+            }
+            Work::Adopted(adopted) => {
+                let why = format!("{} was given back as it was found", adopted.in_words());
+                Ok((Ending::GivenBack(adopted.in_words()), why))
+            }
+        }
+    }
+}
+
+/// How a session's batch ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// The command ended, by itself or not.
+    Command(ExitStatus),
+    /// Adopted batch was given back. What it was, in words.
+    GivenBack(String),
+}
+
 /// The parts of a session that start with batch.
 pub(super) struct Started {
-    pub(super) cage: Arc<Cage>,
+    pub(super) confinement: Arc<BatchConfinement>,
     /// The lanes of each service, if they are held at all.
     pub(super) kept: Vec<KeptLanes>,
     pub(super) scheduler: Option<Scheduler>,
@@ -61,7 +140,7 @@ impl Stage<'_> {
     /// Tracking begins; whoever was forked since the services were looked at is taken in, too.
     fn attach(&self) -> Result<()> {
         self.tracker.attach()?;
-        self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.beside.service.pids));
+        self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.placement.service.pids));
         Ok(settle(&self.tracker.memory(), &self.lanes.request_lanes)?)
     }
 }
@@ -82,10 +161,10 @@ fn group_name() -> String {
     format!("sidelane-{}", std::process::id())
 }
 
-fn make_cage(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<Cage>> {
+fn make_confinement(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<BatchConfinement>> {
     let name = group_name();
     guardian.add(own_groups(&name))?;
-    Ok(Arc::new(Cage::make(&name, stage.lanes.batch_cpus(), stage.job.census())))
+    Ok(Arc::new(BatchConfinement::make(&name, stage.lanes.batch_cpus(), stage.job.member_list())))
 }
 
 pub(super) fn start_batch(
@@ -95,13 +174,13 @@ pub(super) fn start_batch(
     options: SessionOptions,
 ) -> Result<Started> {
     stage.pin_services(guardian)?;
-    let cage = make_cage(&stage, guardian)?;
+    let confinement = make_confinement(&stage, guardian)?;
     let pass = make_pass(&stage.services[0].tracked.tracking, &options.gate)?;
     let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
-    cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
+    confinement.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
     // The barrier takes its class too, but may not have got as far when the session first looks at it.
     options.class.put_back(barrier.pid());
     if options.gate == Gate::CoreSched {
@@ -110,10 +189,10 @@ pub(super) fn start_batch(
     stage.job.take_in(barrier.pid());
     stage.attach()?;
     let what = format!("process {} was started", barrier.pid());
-    let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
+    let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
     let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
     let Kept { kept, scheduler, watch } = kept;
-    Ok(Started { cage, kept, scheduler, watch, work, log })
+    Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
 
 /// Moves batch that is there already to its lanes. They are kept before it comes.
@@ -127,17 +206,17 @@ pub(super) fn adopt_batch(
     stage.attach()?;
     let (lanes, job) = (stage.lanes.batch_cpus(), stage.job);
     let mut adopted = Adopted::prepare(adoptee, &lanes, &group_name(), guardian)?;
-    let cage = Arc::new(adopted.cage(lanes, job));
+    let confinement = Arc::new(adopted.confinement(lanes, job));
     let what = format!("{} was adopted", adopted.name());
-    let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
-    let taken = adopted.take_all(&cage, job, guardian);
+    let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
+    let taken = adopted.take_all(&confinement, job, guardian);
     if taken.is_err() {
         // The keepers are there for a moment longer.
-        cage.retire();
+        confinement.retire();
     }
     taken?;
     let Kept { kept, scheduler, watch } = kept;
-    Ok(Started { cage, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
+    Ok(Started { confinement, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
 /// The lanes, and what keeps batch off them.
@@ -147,20 +226,27 @@ struct Kept {
     watch: Option<LaneWatch>,
 }
 
-fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what: &str) -> Result<(Kept, Log)> {
+fn keep_lanes(
+    stage: Stage<'_>,
+    confinement: &Arc<BatchConfinement>,
+    options: SessionOptions,
+    what: &str,
+) -> Result<(Kept, Log)> {
     let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
         return Ok((Kept { kept: Vec::new(), scheduler: None, watch: None }, log));
     };
     let memory = stage.tracker.memory();
-    let lanes = || stage.services.iter().map(|service| &service.beside.lanes);
+    let lanes = || stage.services.iter().map(|service| &service.placement.lanes);
     let terms: Vec<TermsKeeper> = lanes().map(|lanes| TermsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
-    let (mut keepers, scheduler) = keepers::start(&options.gate, stage.lanes, stage.tracker, cage, lending, &pen)?;
+    let (mut keepers, scheduler) =
+        keepers::start(&options.gate, stage.lanes, stage.tracker, confinement, lending, &pen)?;
     // Where the gate keeps no lane, batch has to leave none.
     let watched = !keepers.is_empty();
-    let watch =
-        || LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, cage).context(NO_WATCHDOG);
+    let watch = || {
+        LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, confinement).context(NO_WATCHDOG)
+    };
     let watch = watched.then(watch).transpose()?;
     let keep = |(lanes, terms): (&Lanes, TermsKeeper)| {
         let own = keepers.extract_if(.., |keeper| lanes.batch_cpus().contains(keeper.cpu())).collect();
@@ -184,13 +270,13 @@ fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &st
     let (pen, lines) = Audit::ring();
     let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
     let note = |what, why: &str| log.note(now_ns(), what, why);
-    for beside in stage.services.iter().map(|service| &service.beside) {
-        let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());
-        if beside.pin_service {
-            let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
+    for placement in stage.services.iter().map(|service| &service.placement) {
+        let (requests, batch) = (&placement.lanes.request_lanes, placement.lanes.batch_cpus());
+        if placement.pin_service {
+            let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", placement.target);
             note("pin", &why);
         }
-        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", beside.target));
+        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", placement.target));
     }
     Ok((log, pen))
 }

@@ -7,11 +7,10 @@ use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::Standing;
 
-use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
+use super::super::placement::Placement;
 use super::service::SessionService;
-use super::start::locks;
-use super::work::Work;
+use super::start::{Work, locks};
 use super::{Blocked, Session};
 use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
@@ -49,7 +48,7 @@ impl Session {
             self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
-                let left = adopted.look(&self.cage, &self.job, &mut self.guardian)?;
+                let left = adopted.look(&self.confinement, &self.job, &mut self.guardian)?;
                 left.into_iter().for_each(|process| self.note_named(LaneNote::LeftAdopted { process }));
             }
             // After processes that have left adopted batch were let go.
@@ -158,7 +157,7 @@ impl Session {
         if let Some(why) = scheduler.ejection() {
             self.note(LaneNote::SchedulerPutOut { why: why.to_string() });
             self.scheduler = None;
-        } else if scheduler.has_outsiders() && self.cage.make_ext() {
+        } else if scheduler.has_outsiders() && self.confinement.make_ext() {
             self.note(LaneNote::LeftSchedulerClass);
         }
         Ok(())
@@ -190,7 +189,7 @@ impl Session {
         let strays = self.memory().batch_strays();
         if strays > self.strays_seen {
             self.strays_seen = strays;
-            self.cage.put_back();
+            self.confinement.put_back();
         }
     }
 
@@ -203,7 +202,7 @@ impl Session {
         }
         if !self.guardian.take_frozen().is_empty() {
             self.was_stopped = true;
-            self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+            self.confinement.settle_again().context("cannot let batch go on after this process was stopped")?;
             self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
         }
         Ok(())
@@ -222,21 +221,21 @@ impl Session {
     }
 
     fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
-        let SessionService { beside, tracked: TrackedService { tracking, requests, .. }, .. } =
+        let SessionService { placement, tracked: TrackedService { tracking, requests, .. }, .. } =
             &mut self.services[index];
         let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
         let had_gone = pids.is_empty();
         let mut has_new = false;
-        if had_gone || beside.target.may_grow() {
-            let found = beside.target.find().map(|service| service.pids).unwrap_or_default();
+        if had_gone || placement.target.may_grow() {
+            let found = placement.target.find().map(|service| service.pids).unwrap_or_default();
             let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
             tracking.take_in(&new);
             pids.extend(&new);
             has_new = !new.is_empty();
         }
         let note = had_gone.then(|| match pids.is_empty() {
-            true => LaneNote::ServiceEnded { target: beside.target.clone() },
-            false => LaneNote::ServiceCameBack { target: beside.target.clone() },
+            true => LaneNote::ServiceEnded { target: placement.target.clone() },
+            false => LaneNote::ServiceCameBack { target: placement.target.clone() },
         });
         // A process may emit its first request at any time.
         let looks_again = has_new || requests.are_emitted();
@@ -248,11 +247,11 @@ impl Session {
     }
 
     fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
-        let Beside { target, lanes, .. } = &self.services[index].beside;
+        let Placement { target, lanes, .. } = &self.services[index].placement;
         let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
         self.note(LaneNote::ServiceVisited { target, requests });
         let service = &mut self.services[index];
-        service.beside.service.pids = pids.clone();
+        service.placement.service.pids = pids.clone();
         service.pin_again(&mut self.guardian)?;
         service.tracked.kept.iter().for_each(|kept| kept.receive_visitors(|| pids.clone()));
         Ok(())

@@ -8,8 +8,7 @@ use crate::cli::{Cli, CompareArgs, RunArgs, WhenBlocked};
 use sidelane_compare::{COLUMNS, Comparison};
 use sidelane_host::service::Target;
 use sidelane_lanes::plan::{Asked, AskedBatch};
-use sidelane_lanes::run::{OnBlocked, Run, RunOptions};
-use sidelane_lanes::talk::TalkOptions;
+use sidelane_lanes::run::{OnBlocked, ProgressOptions, Run, RunOptions};
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
 /// The exit code of a run whose objective was missed, or whose overlap was over its bound, if the user asks for one.
@@ -36,7 +35,7 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
         max_overlap_ppm: args.fail_on_overlap.map(|percent| (percent * 1e4).round() as u32),
         allow_realtime: args.allow_realtime,
-        talk: TalkOptions { quiet: args.quiet, status_every: args.status },
+        progress: ProgressOptions { quiet: args.quiet, status_every: args.status },
     })?;
     if args.dry_run {
         return tell_plan(&run.lines());

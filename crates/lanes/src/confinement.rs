@@ -1,4 +1,4 @@
-//! The cage of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
+//! The confinement of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
 //!
 //! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
 //! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
@@ -26,15 +26,15 @@ use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin
 use sidelane_host::procfs::{is_kept_in_place, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::{kill_all, kill_until_none};
-use sidelane_tracker::tracking::Census;
+use sidelane_tracker::tracking::MemberList;
 
 /// Batch in user mode is frozen a few microseconds after it runs again.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// The groups of one batch command, or of a batch that was adopted.
-pub struct Cage {
-    census: Census,
+pub struct BatchConfinement {
+    member_list: MemberList,
     lanes: CpuSet,
     freezer: Option<Freezer>,
     /// An adopted group may have been frozen when it was found.
@@ -71,10 +71,10 @@ struct State {
     retired: bool,
 }
 
-impl Cage {
-    /// Makes the cage `name` for the batch lanes `lanes`. Degrades to what the machine has;
-    /// [`Cage::missing`] says what it lacks.
-    pub fn make(name: &str, lanes: CpuSet, census: Census) -> Self {
+impl BatchConfinement {
+    /// Makes the confinement `name` for the batch lanes `lanes`. Degrades to what the machine has;
+    /// [`BatchConfinement::missing`] says what it lacks.
+    pub fn make(name: &str, lanes: CpuSet, member_list: MemberList) -> Self {
         let unified = leaf_in(name, Hierarchy::is_v2);
         let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
         let confines = unified.clone().filter(|leaf| leaf.has("cpuset.cpus"));
@@ -82,7 +82,7 @@ impl Cage {
         let v1_freezer = if freezes.is_some() { None } else { v1("freezer") };
         let v1_cpuset = if confines.is_some() { None } else { v1("cpuset") };
         Self {
-            census,
+            member_list,
             lanes,
             freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
             found_frozen: false,
@@ -95,10 +95,10 @@ impl Cage {
         }
     }
 
-    /// A cage around batch that was adopted, in groups that others made or look after; `leaves` were made for it.
+    /// A confinement around batch that was adopted, in groups that others made or look after; `leaves` were made for it.
     pub fn around(
         lanes: CpuSet,
-        census: Census,
+        member_list: MemberList,
         freezer: Option<Freezer>,
         found_frozen: bool,
         cpuset: Option<Leaf>,
@@ -106,7 +106,7 @@ impl Cage {
     ) -> Self {
         let state = Mutex::default();
         let (stopped, bell) = (AtomicBool::new(false), OnceLock::new());
-        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
+        Self { member_list, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
     }
 
     /// Rings this bell when batch is back on a lane from which it was evicted.
@@ -159,7 +159,7 @@ impl Cage {
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
-    /// Applies once more what was asked for: batch has only now come into the cage, or somebody else has frozen it.
+    /// Applies once more what was asked for: batch has only now come into the confinement, or somebody else has frozen it.
     pub fn settle_again(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
         if state.retired {
@@ -171,7 +171,7 @@ impl Cage {
         self.settle(&state)
     }
 
-    /// Stops everything in the cage, whatever the keepers ask for, or lets that be as they ask.
+    /// Stops everything in the confinement, whatever the keepers ask for, or lets that be as they ask.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         self.state.lock().expect("no holder panics").paused = paused;
         self.settle_again()
@@ -182,7 +182,7 @@ impl Cage {
         self.state.lock().expect("no holder panics").retired = true;
     }
 
-    /// Puts a process that does not run yet into the cage, and into all batch lanes.
+    /// Puts a process that does not run yet into the confinement, and into all batch lanes.
     pub fn admit(&self, pid: u32) -> io::Result<()> {
         self.confine(&self.lanes)?;
         for leaf in &self.leaves {
@@ -191,7 +191,7 @@ impl Cage {
         pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
     }
 
-    /// What this machine lacks for a full cage.
+    /// What this machine lacks for a full confinement.
     pub fn missing(&self) -> Vec<LaneNote> {
         let lacks = [
             (self.freezer.is_none(), LaneNote::NoFreezer),
@@ -202,10 +202,10 @@ impl Cage {
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }
 
-    /// The processes of batch: those in the cage, and those that have left it.
+    /// The processes of batch: those in the confinement, and those that have left it.
     pub fn processes(&self) -> Vec<u32> {
         let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
-        let all: BTreeSet<u32> = (self.census)().into_iter().chain(inside).collect();
+        let all: BTreeSet<u32> = (self.member_list)().into_iter().chain(inside).collect();
         all.into_iter().collect()
     }
 
@@ -219,7 +219,7 @@ impl Cage {
     /// The processes that have left a group, be it with one thread: in version 1 each thread has a group, and in version 2
     /// each thread of a threaded group. A thread that is born to a member between these two looks is a member in the second.
     fn outside(&self, leaf: &Leaf) -> Vec<u32> {
-        let all: Vec<(u32, Vec<u32>)> = (self.census)().into_iter().map(|pid| (pid, threads(pid))).collect();
+        let all: Vec<(u32, Vec<u32>)> = (self.member_list)().into_iter().map(|pid| (pid, threads(pid))).collect();
         let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
         let is_out = |tid: &u32| !inside.contains(tid) && Thread::of(*tid).is_some_and(|thread| thread.is_there());
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
@@ -266,7 +266,7 @@ impl Cage {
         cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
     }
 
-    /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
+    /// Ends everything in the confinement, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
     /// end.
     pub fn kill(&self) {
         if self.adopted {
@@ -275,7 +275,7 @@ impl Cage {
         self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
         match self.leaves.first() {
             Some(leaf) => kill_until_none(|| self.outside(leaf)),
-            None => kill_until_none(&self.census),
+            None => kill_until_none(&self.member_list),
         }
     }
 
@@ -288,13 +288,13 @@ impl Cage {
         }
     }
 
-    /// Puts everything in the cage that is in SCHED_EXT into SCHED_IDLE: no scheduler looks after it
+    /// Puts everything in the confinement that is in SCHED_EXT into SCHED_IDLE: no scheduler looks after it
     /// any more.
     pub fn make_idle(&self) {
         self.move_all(move_from_ext_to_idle);
     }
 
-    /// Puts everything in the cage into SCHED_EXT that has left it. Returns whether anything had.
+    /// Puts everything in the confinement into SCHED_EXT that has left it. Returns whether anything had.
     pub fn make_ext(&self) -> bool {
         self.move_all(move_to_ext)
     }
@@ -343,7 +343,7 @@ impl Cage {
     }
 }
 
-impl Evictor for Cage {
+impl Evictor for BatchConfinement {
     fn evict(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
         if state.retired {
@@ -429,7 +429,8 @@ mod tests {
             return sidelane_testing::skip("needs to see the kernel's threads");
         };
         let lanes = [1].into_iter().collect();
-        let right = Cage::around(lanes, Box::new(move || vec![pid]), None, false, None, vec![]).put_right(None);
+        let right =
+            BatchConfinement::around(lanes, Box::new(move || vec![pid]), None, false, None, vec![]).put_right(None);
         assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
@@ -440,8 +441,9 @@ mod tests {
         let mut children = [sleeper(), sleeper()];
         let pids = [0, 1].map(|child: usize| children[child].id());
         let looks = AtomicUsize::new(0);
-        let census: Census = Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
-        let sent = Cage::around(lanes, census, None, false, None, vec![]).evict(1);
+        let member_list: MemberList =
+            Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
+        let sent = BatchConfinement::around(lanes, member_list, None, false, None, vec![]).evict(1);
         let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
         for child in &mut children {
             child.kill().unwrap();

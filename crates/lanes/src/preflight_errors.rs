@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 
-use super::beside::BesideError;
+use super::placement::PlacementError;
 use sidelane_host::capabilities::Capabilities;
 
 /// How an unprivileged user gets all the privileges needed.
@@ -15,17 +15,17 @@ const AFTER_VERB: usize = 2;
 
 /// All that is in the way of a run.
 #[derive(Debug, Default)]
-pub struct Refusal {
+pub struct PreflightErrors {
     problems: Vec<anyhow::Error>,
     lacks_privileges: bool,
 }
 
-impl Refusal {
+impl PreflightErrors {
     /// Privileges that this process lacks, or nothing.
     pub fn of_privileges() -> Self {
-        let mut refusal = Self::default();
-        refusal.note_privileges(&Capabilities::own().missing_for_bpf());
-        refusal
+        let mut errors = Self::default();
+        errors.note_privileges(&Capabilities::own().missing_for_bpf());
+        errors
     }
 
     /// Notes what is in the way; the value if nothing is.
@@ -60,7 +60,7 @@ impl Refusal {
     /// The command line with what would mend it, if that is known of all problems.
     pub fn mended<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let needs_pin = |error: &anyhow::Error| {
-            matches!(error.downcast_ref::<BesideError>(), Some(BesideError::ServiceOnBatchLane { .. }))
+            matches!(error.downcast_ref::<PlacementError>(), Some(PlacementError::ServiceOnBatchLane { .. }))
         };
         let pins = self.problems.iter().filter(|error| needs_pin(error)).count();
         if pins + usize::from(self.lacks_privileges) != self.problems.len() {
@@ -86,9 +86,9 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for PreflightErrors {}
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PreflightErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problems[..] {
             [only] => write!(f, "{only:#}"),
@@ -106,38 +106,38 @@ mod tests {
     use super::*;
     use sidelane_host::service::Target;
 
-    fn on_batch_lane() -> BesideError {
+    fn on_batch_lane() -> PlacementError {
         let cpus = |text: &str| text.parse().unwrap();
         let (allowed, shared, requests) = (cpus("0-1"), cpus("1"), cpus("0"));
-        BesideError::ServiceOnBatchLane { target: Target::Port(7000), allowed, shared, requests }
+        PlacementError::ServiceOnBatchLane { target: Target::Port(7000), allowed, shared, requests }
     }
 
     #[test]
     fn nothing_in_the_way_is_no_refusal() {
-        let mut refusal = Refusal::default();
-        assert_eq!(refusal.note(Ok::<_, BesideError>(7)), Some(7));
-        refusal.note_privileges(&[]);
-        assert_eq!(refusal.unless(Some(7)).unwrap(), 7);
+        let mut errors = PreflightErrors::default();
+        assert_eq!(errors.note(Ok::<_, PlacementError>(7)), Some(7));
+        errors.note_privileges(&[]);
+        assert_eq!(errors.unless(Some(7)).unwrap(), 7);
     }
 
     #[test]
     fn all_is_told_at_once_privileges_first_with_the_command_that_would_do() {
-        let mut refusal = Refusal::default();
-        assert_eq!(refusal.note(Err::<(), _>(on_batch_lane())), None);
-        refusal.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
+        let mut errors = PreflightErrors::default();
+        assert_eq!(errors.note(Err::<(), _>(on_batch_lane())), None);
+        errors.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
         let command = ["sidelane", "run", "--service", "port:7000", "--", "sh", "-c", "it's on"];
-        let mended = refusal.mended(command).unwrap();
+        let mended = errors.mended(command).unwrap();
         assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");
-        let said = refusal.unless(None::<()>).unwrap_err().to_string();
+        let said = errors.unless(None::<()>).unwrap_err().to_string();
         assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON: run as root"), "{said}");
         assert!(said.contains("2. port:7000 may run on CPUs 0-1"), "{said}");
     }
 
     #[test]
     fn where_one_problem_has_to_be_thought_about_no_command_is_told() {
-        let mut refusal = Refusal::default();
-        refusal.note(Err::<(), _>(on_batch_lane()));
-        refusal.note(Err::<(), _>(anyhow::anyhow!("there is no such group")));
-        assert_eq!(refusal.mended(["sidelane", "run"]), None);
+        let mut errors = PreflightErrors::default();
+        errors.note(Err::<(), _>(on_batch_lane()));
+        errors.note(Err::<(), _>(anyhow::anyhow!("there is no such group")));
+        assert_eq!(errors.mended(["sidelane", "run"]), None);
     }
 }

@@ -22,7 +22,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a batch command cannot run beside a service.
 #[derive(Debug, Error)]
-pub enum BesideError {
+pub enum PlacementError {
     /// The machine's CPUs cannot be read.
     #[error(transparent)]
     Topology(#[from] ReadError),
@@ -91,7 +91,7 @@ pub enum BesideError {
     },
 }
 
-impl BesideError {
+impl PlacementError {
     /// Whether the service may be there, and this process not be allowed to see it.
     pub fn is_unseen(&self) -> bool {
         matches!(self, Self::Service(_))
@@ -100,7 +100,7 @@ impl BesideError {
 
 /// What a session stands on.
 #[derive(Debug)]
-pub struct Beside {
+pub struct Placement {
     /// As the user named it.
     pub target: Target,
     /// Its processes when it was looked up.
@@ -111,9 +111,9 @@ pub struct Beside {
     pub pin_service: bool,
 }
 
-impl Beside {
+impl Placement {
     /// Looks up service and lanes and checks that they go together.
-    pub fn find(target: Target, lanes: Option<&str>, pin_service: bool) -> Result<Self, BesideError> {
+    pub fn find(target: Target, lanes: Option<&str>, pin_service: bool) -> Result<Self, PlacementError> {
         let topology = Topology::read(Path::new("/sys"))?;
         let declared = lanes.map(|spec| topology.declared_pairs(spec)).transpose()?;
         let service = target.find()?;
@@ -136,7 +136,7 @@ impl Beside {
     ///
     /// # Errors
     /// When two share a lane or a process, or one may run on a batch lane beside another.
-    pub fn together(all: &[Self]) -> Result<Lanes, BesideError> {
+    pub fn together(all: &[Self]) -> Result<Lanes, PlacementError> {
         for (index, one) in all.iter().enumerate() {
             all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
         }
@@ -153,34 +153,34 @@ impl Beside {
     }
 
     /// The service, which may run on `allowed`, may not run on the batch lanes `batch`, or will be confined.
-    fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), BesideError> {
+    fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), PlacementError> {
         let shared = allowed.intersection(batch);
         if shared.is_empty() || self.pin_service {
             return Ok(());
         }
         let (target, allowed, requests) = (self.target.clone(), allowed.clone(), self.lanes.request_lanes.clone());
-        Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests })
+        Err(PlacementError::ServiceOnBatchLane { target, allowed, shared, requests })
     }
 
-    fn stands_apart_from(&self, other: &Self) -> Result<(), BesideError> {
+    fn stands_apart_from(&self, other: &Self) -> Result<(), PlacementError> {
         let names = || (self.target.clone(), other.target.clone());
         let lanes = |beside: &Self| beside.lanes.request_lanes.union(&beside.lanes.batch_cpus());
         if let Some(cpu) = lanes(self).intersection(&lanes(other)).iter().next() {
             let (one, other) = names();
-            return Err(BesideError::LaneOfTwo { cpu, one, other });
+            return Err(PlacementError::LaneOfTwo { cpu, one, other });
         }
         if let Some(pid) = self.service.pids.intersection(&other.service.pids).next() {
             let ((one, other), pid) = (names(), *pid);
-            return Err(BesideError::ProcessOfTwo { pid, one, other });
+            return Err(PlacementError::ProcessOfTwo { pid, one, other });
         }
         Ok(())
     }
 
-    fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
+    fn check(&self, allowed: &CpuSet) -> Result<(), PlacementError> {
         self.stays_off(allowed, &self.lanes.batch_cpus())?;
         if allowed.intersection(&self.lanes.request_lanes).is_empty() && !self.pin_service {
             let (target, requests) = (self.target.clone(), self.lanes.request_lanes.clone());
-            return Err(BesideError::ServiceElsewhere { target, allowed: allowed.clone(), requests });
+            return Err(PlacementError::ServiceElsewhere { target, allowed: allowed.clone(), requests });
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Beside {
 
 /// Waits until the kernel program has seen every request lane switch once: before that a lane
 /// on which the service runs without a break would look idle.
-pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), BesideError> {
+pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), PlacementError> {
     for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
         let (done, settled) = mpsc::channel();
         // One turn of an ordinary thread on that lane: two switches, some microseconds.
@@ -197,7 +197,7 @@ pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), BesideError>
             done.send(pin_this_thread(&[cpu]).is_ok())
         });
         if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {
-            return Err(BesideError::LaneStuck { cpu });
+            return Err(PlacementError::LaneStuck { cpu });
         }
     }
     Ok(())
