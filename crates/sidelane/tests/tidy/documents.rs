@@ -1,5 +1,6 @@
 //! Statements in the documents about files are true.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,60 @@ fn every_crate_is_on_the_map() {
         crate_folders().into_iter().chain(other).filter(|folder| !map.contains(folder.as_str())).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md does not name {}", missing.join(", "));
     assert!(map.len() <= MAP_BYTES, "ARCHITECTURE.md has {} bytes; {MAP_BYTES} are allowed", map.len());
+}
+
+/// The layers in ARCHITECTURE.md, the lowest first; crates in no table of a layer are beside them, and may use all.
+const LAYERS: [&str; 3] = ["base", "system", "feature"];
+
+/// Returns the number of each crate's layer, by its folder.
+fn layers(map: &str) -> BTreeMap<&str, usize> {
+    let mut layers = BTreeMap::new();
+    let mut layer = None;
+    for line in map.lines() {
+        let first_cell = line.strip_prefix("| ").and_then(|row| row.split(" |").next());
+        match first_cell {
+            Some(cell) if cell.starts_with('`') => {
+                layers.extend(cell.split('`').skip(1).step_by(2).filter_map(|folder| Some((folder, layer?))));
+            }
+            Some(cell) => layer = LAYERS.iter().position(|name| *name == cell),
+            None => {}
+        }
+    }
+    layers
+}
+
+/// Returns the workspace's crates that a crate's manifest names as dependencies outside tests.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut is_outside_tests = false;
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_outside_tests = line.ends_with("dependencies]") && !line.contains("dev-");
+        } else if let Some(rest) = line.strip_prefix("sidelane-").filter(|_| is_outside_tests) {
+            found.extend(rest.split(['.', ' ', '=']).next().map(|name| format!("crates/{name}")));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_crate_uses_its_own_layer_and_those_below() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let layers = layers(&map);
+    let layer = |folder: &str| layers.get(folder).copied().unwrap_or(LAYERS.len());
+    let mut seen = 0;
+    let mut upward = Vec::new();
+    for folder in crate_folders() {
+        let manifest = fs::read_to_string(root().join(&folder).join("Cargo.toml")).expect("a manifest");
+        for used in dependencies(&manifest) {
+            seen += 1;
+            if layer(&used) > layer(&folder) {
+                upward.push(format!("{folder} -> {used}"));
+            }
+        }
+    }
+    assert!(seen > 50 && layers.len() > 20, "{seen} dependencies of {} crates were read", layers.len());
+    assert!(upward.is_empty(), "these crates use a layer above their own:\n{}", upward.join("\n"));
 }
 
 /// The bullets under `# Invariants` in a crate's documentation.
