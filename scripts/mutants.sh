@@ -8,7 +8,7 @@ set -eu
 CRATES="
 policy sidelane-policy --file=crates/policy/src/**
 trace sidelane-timeline --file=crates/timeline/src/**
-proxy sidelane-proxy --file=crates/proxy/src/{access,desk,http,resp,edge}/** --exclude=**/edge/{clock,lack,listen,memory,mod,unacknowledged}.rs
+proxy sidelane-proxy --file=crates/proxy/src/{access,request_table,http,resp,edge}/** --exclude=**/edge/{client_memory,listen,mod,timers}.rs
 formats sidelane-formats --file=crates/formats/src/**
 sim sidelane-sim --file=crates/sim/src/** --exclude=crates/sim/src/run/**
 "

@@ -30,6 +30,7 @@ pub mod cores;
 pub mod cpulist;
 pub mod cpuset;
 pub mod energy;
+pub mod eventfd;
 pub mod events;
 #[cfg(test)]
 mod fixture;

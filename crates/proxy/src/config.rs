@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::desk::DeskConfig;
 use crate::http::Forwarded;
+use crate::request_table::TableConfig;
 use crate::resp::Repeatable;
 
 /// What clients and servers speak.
@@ -28,7 +28,7 @@ pub struct Config {
     /// Methods or commands that are safe to repeat.
     pub repeatable: Repeatable,
     /// Decisions.
-    pub desk: DeskConfig,
+    pub table: TableConfig,
     /// What clients and servers may take.
     pub limits: Limits,
     /// So many requests warm a server up.

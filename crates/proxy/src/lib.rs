@@ -1,11 +1,10 @@
 //! A proxy in front of two servers (Tailor, thesis §4.2.2 and §4.2.3).
 //!
-//! - [`desk`]: which request goes where, who answered first, what is counted: pure.
+//! - [`request_table`]: which request goes where, who answered first, what is counted: pure.
 //! - [`http`], [`resp`]: the protocols, as bytes: pure.
 //! - [`access`]: the access log, from the thread that serves to the thread that writes.
-//! - [`page`]: the memory in which watchers tell of hazards.
-//! - [`witness`]: what is asked of who sees the servers at work.
-//! - [`edge`]: sockets and time; it asks the desk.
+//! - [`hazard_board`]: the memory in which watchers publish hazards.
+//! - [`edge`]: sockets and time; it asks the request table.
 //!
 //! When a hazard is a reason to do something is `sidelane_policy::hedge`'s to say.
 //!
@@ -13,12 +12,12 @@
 //!
 //! - A request that is not safe to repeat runs at most once, and each request ends once (`tests/histories.rs`:
 //!   `nothing_is_repeated_that_must_not_be_and_each_request_ends_once`).
-//! - Redis replies come in the client's order, each once (`tests/lineup.rs`:
+//! - Redis replies come in the client's order, each once (`tests/reply_queue.rs`:
 //!   `replies_come_in_the_clients_order_each_once`).
 //! - Any bytes, however split, are read or refused, and never in two ways (`tests/fuzz.rs`:
 //!   `fuzzed_messages_are_read_or_refused_and_never_in_two_ways`).
-//! - Memory does not grow with finished requests (`src/desk/table.rs`:
-//!   `memory_does_not_grow_with_the_requests_that_are_over`; `src/resp/lineup.rs`:
+//! - Memory does not grow with finished requests (`src/request_table/slots.rs`:
+//!   `memory_does_not_grow_with_the_requests_that_are_over`; `src/resp/reply_queue.rs`:
 //!   `memory_does_not_grow_with_the_commands_that_are_answered`).
 //! - A connection with a half-written request is not used again (`tests/edge/http.rs`:
 //!   `an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_request_behind`).
@@ -49,11 +48,10 @@
 
 pub mod access;
 pub mod config;
-pub mod desk;
 pub mod edge;
+pub mod hazard_board;
 pub mod http;
 pub mod note;
-pub mod page;
+pub mod request_table;
 pub mod resp;
 pub mod run;
-pub mod witness;

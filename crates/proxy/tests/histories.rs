@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Attempt, BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Quality, Ticket, Verdict};
+use sidelane_proxy::request_table::{
+    Class, Effect, End, Label, Loss, Next, Quality, RequestId, RequestTable, TableConfig, Verdict,
+};
 
 const BURST: u64 = 5;
 const PER_SUCCESS_MILLI: u64 = 200;
@@ -73,12 +75,12 @@ struct Truth {
     has_left: bool,
 }
 
-/// The desk, and simulated servers and clients.
+/// The request table, and simulated servers and clients.
 struct World {
-    desk: Desk<()>,
+    table: RequestTable<()>,
     now: u64,
     /// Copies that are out.
-    out: Vec<(Ticket, Server)>,
+    out: Vec<(RequestId, Server)>,
     truth: BTreeMap<u64, Truth>,
     hedges: u64,
     successes: u64,
@@ -89,8 +91,8 @@ impl World {
     fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
         let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
         let budget = BudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
-        let desk = Desk::new(DeskConfig { roles, budget, last: 8, unsafe_stay });
-        Self { desk, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
+        let table = RequestTable::new(TableConfig { roles, budget, last: 8, unsafe_stay });
+        Self { table, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
     }
 
     fn step(&mut self, step: Step) {
@@ -98,106 +100,106 @@ impl World {
         match step {
             Step::Come { is_repeatable } => {
                 let class = Class { is_repeatable, follows: None, label: Label::of(b"GET /") };
-                let (ticket, to) = self.desk.admit(self.now, class, ());
+                let (request_id, to) = self.table.admit(self.now, class, ());
                 let stays = self.unsafe_stay && !is_repeatable;
                 assert!(!stays || to == Server::First);
-                self.truth.insert(ticket.id, Truth { is_repeatable, stays, ..Truth::default() });
-                self.out.push((ticket, to));
+                self.truth.insert(request_id.number, Truth { is_repeatable, stays, ..Truth::default() });
+                self.out.push((request_id, to));
             }
             Step::Answer { which, is_failure } => self.answer(which, is_failure),
             Step::Lose { which, loss } => self.lose(which, loss),
             Step::Try { server, has_failed } => {
-                self.seen(Seen::Tried(server, Attempt { sent_ns: self.now, has_failed }));
+                self.observe(Seen::Tried(server, Attempt { sent_ns: self.now, has_failed }));
             }
-            Step::Watch { server, bits } => self.seen(Seen::Watched(server, Hazards::from_bits(bits))),
-            Step::Connect { server, works: true } => self.seen(Seen::Reached(server)),
-            Step::Connect { server, works: false } => self.seen(Seen::Unreachable(server)),
+            Step::Watch { server, bits } => self.observe(Seen::Watched(server, Hazards::from_bits(bits))),
+            Step::Connect { server, works: true } => self.observe(Seen::Reached(server)),
+            Step::Connect { server, works: false } => self.observe(Seen::Unreachable(server)),
             Step::Leave { which } => self.leave(which),
             Step::Wait { ns } => {
                 self.now += ns;
-                self.seen(Seen::Nothing);
+                self.observe(Seen::Nothing);
             }
         }
     }
 
-    fn seen(&mut self, seen: Seen) {
-        self.desk.seen(self.now, seen);
-        for effect in self.desk.take_effects() {
-            if let Effect::Send { ticket, to, .. } = effect {
+    fn observe(&mut self, seen: Seen) {
+        self.table.observe(self.now, seen);
+        for effect in self.table.take_effects() {
+            if let Effect::Send { request_id, to, .. } = effect {
                 self.hedges += 1;
-                let truth = &self.truth[&ticket.id];
+                let truth = &self.truth[&request_id.number];
                 assert!(truth.is_repeatable && truth.forwarded == 0 && !truth.given_up && !truth.has_left, "{truth:?}");
-                self.out.push((ticket, to));
+                self.out.push((request_id, to));
             }
         }
     }
 
-    fn take(&mut self, which: usize) -> Option<(Ticket, Server)> {
+    fn take(&mut self, which: usize) -> Option<(RequestId, Server)> {
         (!self.out.is_empty()).then(|| self.out.remove(which % self.out.len()))
     }
 
     fn answer(&mut self, which: usize, is_failure: bool) {
-        let Some((ticket, by)) = self.take(which) else { return };
-        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        let Some((request_id, by)) = self.take(which) else { return };
+        let truth = self.truth.get_mut(&request_id.number).unwrap();
         truth.carried_out += 1;
-        let is_other_out = self.out.contains(&(ticket, by.other()));
+        let is_other_out = self.out.contains(&(request_id, by.other()));
         let quality = if is_failure { Quality::Failure } else { Quality::Success };
-        match self.desk.answered(self.now, ticket, by, quality) {
+        match self.table.answered(self.now, request_id, by, quality) {
             Verdict::Forward(chosen) => {
                 assert!(!is_failure || !is_other_out, "a failure won against a success that could come: {truth:?}");
                 assert!(chosen == by || (is_failure && truth.kept == Some(chosen)), "{truth:?}");
                 self.successes += u64::from(!is_failure);
-                self.forward(ticket);
+                self.forward(request_id);
             }
             Verdict::Keep => {
                 assert!(is_failure && is_other_out, "{truth:?}");
                 truth.kept = Some(by);
             }
-            Verdict::Drop => self.desk.dropped(self.now, ticket, by),
+            Verdict::Drop => self.table.dropped(self.now, request_id, by),
         }
     }
 
-    fn forward(&mut self, ticket: Ticket) {
-        self.truth.get_mut(&ticket.id).unwrap().forwarded += 1;
-        self.desk.finished(self.now, ticket, End::Answered);
+    fn forward(&mut self, request_id: RequestId) {
+        self.truth.get_mut(&request_id.number).unwrap().forwarded += 1;
+        self.table.finished(self.now, request_id, End::Answered);
     }
 
     fn lose(&mut self, which: usize, loss: Loss) {
-        let Some((ticket, at)) = self.take(which) else { return };
-        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        let Some((request_id, at)) = self.take(which) else { return };
+        let truth = self.truth.get_mut(&request_id.number).unwrap();
         let was_sent = loss == Loss::Sent;
         truth.carried_out += u32::from(was_sent);
-        match self.desk.lost(self.now, ticket, at, loss) {
+        match self.table.lost(self.now, request_id, at, loss) {
             Next::Send(to) => {
                 assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");
                 assert!(truth.kept != Some(to), "it was answered there: {truth:?}");
                 assert!(!truth.stays || to == Server::First, "it has to stay: {truth:?}");
-                self.out.push((ticket, to));
+                self.out.push((request_id, to));
             }
             Next::Wait => {
-                let is_out = self.out.iter().any(|(out, _)| *out == ticket);
+                let is_out = self.out.iter().any(|(out, _)| *out == request_id);
                 assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "nobody works on it: {truth:?}");
             }
             Next::Forward(kept) => {
                 assert_eq!(truth.kept, Some(kept));
-                assert!(!self.out.iter().any(|(out, _)| *out == ticket), "another answer may come: {truth:?}");
-                self.forward(ticket);
+                assert!(!self.out.iter().any(|(out, _)| *out == request_id), "another answer may come: {truth:?}");
+                self.forward(request_id);
             }
             Next::GiveUp => {
                 assert!(truth.kept.is_none(), "an answer is there: {truth:?}");
-                assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == ticket), "{truth:?}");
+                assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == request_id), "{truth:?}");
                 truth.given_up = true;
-                self.desk.finished(self.now, ticket, End::Failed(502));
+                self.table.finished(self.now, request_id, End::Failed(502));
             }
         }
     }
 
     fn leave(&mut self, which: usize) {
-        let Some((ticket, _)) = (!self.out.is_empty()).then(|| self.out[which % self.out.len()]) else { return };
-        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        let Some((request_id, _)) = (!self.out.is_empty()).then(|| self.out[which % self.out.len()]) else { return };
+        let truth = self.truth.get_mut(&request_id.number).unwrap();
         if truth.forwarded == 0 && !truth.has_left {
             truth.has_left = true;
-            self.desk.finished(self.now, ticket, End::ClientLeft);
+            self.table.finished(self.now, request_id, End::ClientLeft);
         }
     }
 
@@ -216,12 +218,12 @@ impl World {
             assert_eq!(ends, 1, "each request ends once: {truth:?}");
             assert!(truth.forwarded == 0 || truth.carried_out > 0, "an answer that no server gave: {truth:?}");
         }
-        let counts = self.desk.counts();
+        let counts = self.table.counts();
         // Some of them were not sent.
         assert!(counts.wins <= counts.hedges && counts.hedges <= self.hedges);
         assert!(1000 * counts.hedges <= 1000 * BURST + PER_SUCCESS_MILLI * self.successes);
         assert_eq!(counts.requests, counts.answered + counts.failed + counts.left);
-        assert_eq!(self.desk.in_flight(), 0);
+        assert_eq!(self.table.in_flight(), 0);
     }
 }
 

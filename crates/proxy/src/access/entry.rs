@@ -6,8 +6,8 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use super::text::Text;
-use crate::desk::{End, Record, Why};
 use crate::http::Number;
+use crate::request_table::{End, Record, Why};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

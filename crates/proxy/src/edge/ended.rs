@@ -1,4 +1,4 @@
-//! Ends of requests: the desk is told, and the access log has an entry for each.
+//! Ends of requests: the request table is told, and the access log has an entry for each.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use sidelane_policy::hedge::Server;
 
 use super::shared::{Shared, now};
 use crate::access::{Asked, Entry, Outcome, Sender, Sent, Winner};
-use crate::desk::{End, Label, Record, Ticket};
 use crate::http::Number;
+use crate::request_table::{End, Label, Record, RequestId};
 
-/// What the desk knew of a request at its end.
+/// What the request table knew of a request at its end.
 #[derive(Clone, Copy)]
 pub(super) struct Ended {
     arrived_ns: Nanos,
@@ -50,7 +50,7 @@ impl Ended {
         }
     }
 
-    /// A request that no server got, or that the desk does not count.
+    /// A request that no server got, or that the request table does not count.
     pub(super) fn apart(outcome: Outcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
         let sent = if server.is_some() { Sent::Once } else { Sent::Never };
         Self {
@@ -65,7 +65,7 @@ impl Ended {
         }
     }
 
-    /// The begin of the request, as the desk knew it.
+    /// The begin of the request, as the request table knew it.
     pub(super) fn label(&self) -> &[u8] {
         self.label.bytes()
     }
@@ -78,19 +78,19 @@ impl Shared {
     }
 
     /// The request is over. Returns what the access log is to be told, if there is one, and the request had not ended before.
-    pub(super) fn finish(&self, ticket: Ticket, end: End) -> Option<Ended> {
-        let (at_ns, mut desk) = (now(), self.desk.borrow_mut());
-        let record = desk.record(ticket).filter(|_| self.has_log());
+    pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<Ended> {
+        let (at_ns, mut table) = (now(), self.table.borrow_mut());
+        let record = table.record(request_id).filter(|_| self.has_log());
         let ended = record.map(|record| Ended::of(record, end, at_ns));
-        desk.finished(at_ns, ticket, end);
+        table.finished(at_ns, request_id, end);
         ended
     }
 
     /// What the access log is told of a request that the end of the proxy cuts off.
-    pub(super) fn cut_off(&self, ticket: Ticket) -> Option<Ended> {
+    pub(super) fn cut_off(&self, request_id: RequestId) -> Option<Ended> {
         // A panic may have come in the middle of anything.
-        let desk = self.desk.try_borrow().ok()?;
-        Some(Ended::of(desk.record(ticket)?, End::Cut, now()))
+        let table = self.table.try_borrow().ok()?;
+        Some(Ended::of(table.record(request_id)?, End::Cut, now()))
     }
 
     /// Tells the access log of a request.

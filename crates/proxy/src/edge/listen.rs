@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::lack::is_about_files;
-use super::patience::Patience;
+use super::connection::is_out_of_files;
+use super::deadline::Deadline;
 use super::shared::Shared;
 use super::{http, resp};
 use crate::config::Protocol;
@@ -47,9 +47,9 @@ fn clients_max() -> usize {
 }
 
 /// A client's place among those of its proxy and of the process, as long as it is there.
-struct Seat(Rc<Shared>);
+struct ClientSlot(Rc<Shared>);
 
-impl Seat {
+impl ClientSlot {
     fn take(shared: &Rc<Shared>) -> Self {
         shared.clients.set(shared.clients.get() + 1);
         CLIENTS.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.clients.set(self.0.clients.get() - 1);
         CLIENTS.fetch_sub(1, Ordering::Relaxed);
@@ -66,13 +66,13 @@ impl Drop for Seat {
 }
 
 /// Lets clients in, up to these numbers.
-pub(super) struct Entrance<'a> {
+pub(super) struct Acceptor<'a> {
     shared: &'a Rc<Shared>,
     own_max: usize,
     all_max: usize,
 }
 
-impl<'a> Entrance<'a> {
+impl<'a> Acceptor<'a> {
     pub(super) fn new(shared: &'a Rc<Shared>) -> Self {
         Self { shared, own_max: shared.config.limits.clients.unwrap_or(usize::MAX), all_max: clients_max() }
     }
@@ -83,7 +83,7 @@ impl<'a> Entrance<'a> {
             match listener.accept().await {
                 Ok((stream, _)) => self.take(stream),
                 // Of one client, or of the system: others come.
-                Err(error) if is_about_files(&error) => sleep(WITHOUT_FILES).await,
+                Err(error) if is_out_of_files(&error) => sleep(WITHOUT_FILES).await,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                 Err(_) => {}
             }
@@ -102,7 +102,7 @@ impl<'a> Entrance<'a> {
 
     fn take(&self, stream: TcpStream) {
         match self.is_room(0) {
-            true => welcome(self.shared, stream),
+            true => serve_client(self.shared, stream),
             false => turn_away(self.shared, stream, self.is_room(TOLD_MAX)),
         }
     }
@@ -113,12 +113,12 @@ impl<'a> Entrance<'a> {
     }
 }
 
-fn welcome(shared: &Rc<Shared>, stream: TcpStream) {
+fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
-    let seat = Seat::take(shared);
+    let slot = ClientSlot::take(shared);
     drop(spawn_local(async move {
-        let shared = Rc::clone(&seat.0);
+        let shared = Rc::clone(&slot.0);
         match shared.config.protocol {
             Protocol::Http => http::serve(shared, stream).await,
             Protocol::Redis => resp::serve(shared, stream).await,
@@ -137,9 +137,9 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
     // If it does not fit into an empty socket, the client is gone.
     let _ = stream.try_write(&answer);
     if stays {
-        let seat = Seat::take(shared);
+        let slot = ClientSlot::take(shared);
         drop(spawn_local(async move {
-            http::linger(&stream, &mut Patience::new(&seat.0.config.limits)).await;
+            http::linger(&stream, &mut Deadline::new(&slot.0.config.limits)).await;
         }));
     }
 }

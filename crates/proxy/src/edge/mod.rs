@@ -1,24 +1,19 @@
 //! Sockets and time: the proxy's only I/O. It runs on one thread; each client has a task.
 
 mod buffer;
-mod clock;
+mod client_memory;
+mod connect_queue;
+mod connection;
+mod deadline;
 mod drain;
 mod ended;
 mod http;
-mod lack;
-mod line;
-mod link;
 mod listen;
-mod mailbox;
-mod memory;
 mod pace;
-mod patience;
 mod resp;
-mod samples;
-mod servers;
 mod shared;
+mod timers;
 mod tunnel;
-mod unacknowledged;
 mod warm_up;
 
 use std::future::Future;
@@ -26,19 +21,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
-use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Ejection, Hazard, Server};
 use tokio::net::TcpListener;
 
 use crate::access::Sender;
 use crate::config::Config;
-use crate::desk::Counts;
-use crate::page::HazardPage;
-use crate::witness::Witness;
-use listen::Entrance;
-pub use servers::{Ejected, ServerState};
-use shared::Shared;
+use crate::hazard_board::HazardBoard;
+use crate::request_table::{Counts, ServerCounts};
+pub use http::{SentCopy, TraceLookup};
+use listen::Acceptor;
+use shared::{Shared, now};
 
 /// A proxy that listens.
 pub struct Proxy {
@@ -87,13 +83,13 @@ impl Proxy {
     pub fn open(
         listener: std::net::TcpListener,
         config: Config,
-        page: Arc<HazardPage>,
-        witness: Witness,
+        board: Arc<HazardBoard>,
+        trace_lookup: TraceLookup,
         log: Option<Sender>,
     ) -> io::Result<Self> {
         listen::raise_open_files();
         let listener = TcpListener::from_std(listener)?;
-        Ok(Self { shared: Shared::new(config, (page, witness), log, warm_up::HELPERS), listener })
+        Ok(Self { shared: Shared::new(config, (board, trace_lookup), log, warm_up::HELPERS), listener })
     }
 
     /// Tells what it does.
@@ -103,22 +99,23 @@ impl Proxy {
 
     /// Serves clients until `end` is ready, and drains then; or until it is dropped, or cannot go on.
     pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
-        let (hear, tick) = (clock::hear(Rc::clone(&self.shared)), clock::tick(Rc::clone(&self.shared)));
+        let (hazards, timers) =
+            (timers::watch_hazards(Rc::clone(&self.shared)), timers::run_timers(Rc::clone(&self.shared)));
         tokio::select! {
-            result = hear => result,
-            () = tick => Ok(()),
+            result = hazards => result,
+            () = timers => Ok(()),
             result = self.serve(end) => result,
         }
     }
 
     async fn serve(self, end: impl Future<Output = ()>) -> io::Result<()> {
         let Self { shared, listener } = self;
-        let entrance = Entrance::new(&shared);
+        let acceptor = Acceptor::new(&shared);
         tokio::select! {
-            result = entrance.accept(&listener) => return result,
+            result = acceptor.accept(&listener) => return result,
             () = end => {}
         }
-        entrance.accept_the_last(listener);
+        acceptor.accept_the_last(listener);
         drain::run(&shared).await;
         Ok(())
     }
@@ -132,21 +129,21 @@ impl View {
 
     /// What it does now.
     pub fn state(&self) -> State {
-        let (shared, desk) = (&self.0, self.0.desk.borrow());
+        let (shared, table) = (&self.0, self.0.table.borrow());
         State {
-            active: shared.address(desk.active()),
-            why: desk.why().to_string(),
-            in_flight: desk.in_flight(),
+            active: shared.address(table.active()),
+            why: table.why().to_string(),
+            in_flight: table.in_flight(),
             clients: shared.clients.get(),
             tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
             without_link: shared.without_link.get(),
             log_lost: shared.log_lost(),
-            hedges_left: desk.hedges_left(),
-            hazards_begun: Server::BOTH.map(|server| shared.page.word(server).read().began),
+            hedges_left: table.hedges_left(),
+            hazards_begun: Server::BOTH.map(|server| shared.board.word(server).read().began),
             drains: shared.drain.has_begun(),
-            by_server: servers::states(shared),
-            counts: desk.counts().clone(),
+            by_server: server_states(shared),
+            counts: table.counts().clone(),
         }
     }
 }
@@ -177,4 +174,46 @@ impl State {
     pub fn swaps(&self) -> impl Iterator<Item = (Hazard, u64)> {
         Hazard::ALL.into_iter().map(|hazard| (hazard, self.counts.swaps[hazard as usize]))
     }
+}
+
+/// One server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerState {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its time out of service, while it is ejected.
+    pub ejected: Option<Ejected>,
+    /// Counted since the start.
+    #[serde(flatten)]
+    pub counts: ServerCounts,
+}
+
+/// The time of a server out of service.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ejected {
+    /// Its reason.
+    pub why: String,
+    /// Its whole seconds.
+    pub seconds: u64,
+    /// Those that are left.
+    pub seconds_left: u64,
+}
+
+/// Those that there are.
+fn server_states(shared: &Shared) -> Vec<ServerState> {
+    let table = shared.table.borrow();
+    let at = now();
+    let state = |server| {
+        let counts = table.server_counts(server);
+        let ejected = table.ejection(server).map(|ejection| ejected(at, ejection, counts));
+        ServerState { address: shared.address(server), ejected, counts: counts.clone() }
+    };
+    let is_there = |server: &Server| *server == Server::First || shared.config.backup.is_some();
+    Server::BOTH.into_iter().filter(is_there).map(state).collect()
+}
+
+fn ejected(at: Nanos, ejection: Ejection, counts: &ServerCounts) -> Ejected {
+    let last = counts.last_fault.map_or_else(String::new, |last| format!(" (the last one: {last})"));
+    let seconds = |from: Nanos| Duration::from_nanos(ejection.until_ns.saturating_sub(from)).as_secs();
+    Ejected { why: format!("{}{last}", ejection.fault), seconds: seconds(ejection.since_ns), seconds_left: seconds(at) }
 }

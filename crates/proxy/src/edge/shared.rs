@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use sidelane_policy::Nanos;
@@ -13,21 +14,19 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
+use super::TraceLookup;
+use super::client_memory::ClientMemory;
+use super::connect_queue::{ConnectQueue, Failed};
+use super::connection::{JUST_USED, Pool, ServerConnection, is_local_error};
 use super::drain::Drain;
-use super::lack::is_own_lack;
-use super::line::{Failed, Line};
-use super::link::{JUST_USED, Link, Pool};
-use super::mailbox::Owner;
-use super::memory::Memory;
-use super::samples::Samples;
+use super::warm_up::Samples;
 use crate::access::Sender;
 use crate::config::Config;
-use crate::desk::{Class, Desk, Effect, Loss, Next, Outcome, ServerError, Ticket, Verdict};
+use crate::hazard_board::HazardBoard;
 use crate::http::Number;
-use crate::page::HazardPage;
-use crate::witness::Witness;
+use crate::request_table::{Class, Effect, Loss, Next, Outcome, RequestId, RequestTable, ServerError, Verdict};
 
-/// Who does what the desk asks for of a server; they know [`Shared`], which does not know them.
+/// Who does what the request table asks for of a server; they know [`Shared`], which does not know them.
 #[derive(Clone, Copy)]
 pub(super) struct Helpers {
     pub(super) warm_up: fn(Rc<Shared>, Server),
@@ -38,11 +37,11 @@ pub(super) struct Helpers {
 pub(super) struct Shared {
     helpers: Helpers,
     pub(super) config: Config,
-    pub(super) page: Arc<HazardPage>,
-    pub(super) witness: Witness,
-    pub(super) desk: RefCell<Desk<Owner>>,
+    pub(super) board: Arc<HazardBoard>,
+    pub(super) trace_lookup: TraceLookup,
+    pub(super) table: RefCell<RequestTable<Owner>>,
     pools: [RefCell<Pool>; 2],
-    lines: [RefCell<Line>; 2],
+    connect_queues: [RefCell<ConnectQueue>; 2],
     /// Of the marks of requests' numbers.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
@@ -67,7 +66,7 @@ pub(super) struct Shared {
     /// When the clock rings next.
     pub(super) rings_at: Cell<Nanos>,
     /// What clients keep.
-    pub(super) memory: Memory,
+    pub(super) memory: ClientMemory,
     pub(super) drain: Drain,
     pub(super) log: Option<RefCell<Sender>>,
 }
@@ -81,23 +80,23 @@ pub(super) fn now() -> Nanos {
 impl Shared {
     pub(super) fn new(
         config: Config,
-        (page, witness): (Arc<HazardPage>, Witness),
+        (board, trace_lookup): (Arc<HazardBoard>, TraceLookup),
         log: Option<Sender>,
         helpers: Helpers,
     ) -> Rc<Self> {
-        let desk = RefCell::new(Desk::new(config.desk));
-        let memory = Memory::new(config.limits.memory_bytes);
+        let table = RefCell::new(RequestTable::new(config.table));
+        let memory = ClientMemory::new(config.limits.memory_bytes);
         Rc::new(Self {
             helpers,
             memory,
             drain: Drain::default(),
             log: log.map(RefCell::new),
             config,
-            page,
-            witness,
-            desk,
+            board,
+            trace_lookup,
+            table,
             pools: Default::default(),
-            lines: Default::default(),
+            connect_queues: Default::default(),
             secret: RandomState::new(),
             samples: RefCell::default(),
             sampled: Notify::new(),
@@ -121,27 +120,27 @@ impl Shared {
         }
     }
 
-    pub(super) fn admit(&self, class: Class, owner: &Owner) -> (Ticket, Server) {
-        let admitted = self.desk.borrow_mut().admit(now(), class, Rc::clone(owner));
-        if matches!(self.config.desk.roles.mode, Mode::Timer { .. }) {
+    pub(super) fn admit(&self, class: Class, owner: &Owner) -> (RequestId, Server) {
+        let admitted = self.table.borrow_mut().admit(now(), class, Rc::clone(owner));
+        if matches!(self.config.table.roles.mode, Mode::Timer { .. }) {
             self.look_sooner();
         }
         admitted
     }
 
-    /// Something was seen of a server: the desk decides, and what it asks for is done.
-    pub(super) fn seen(self: &Rc<Self>, seen: Seen) {
-        self.desk.borrow_mut().seen(now(), seen);
+    /// Something was seen of a server: the request table decides, and what it asks for is done.
+    pub(super) fn observe(self: &Rc<Self>, seen: Seen) {
+        self.table.borrow_mut().observe(now(), seen);
         self.carry_out();
     }
 
-    /// An answer of this server has begun: the desk decides between it and the other copy.
-    pub(super) fn answered(self: &Rc<Self>, ticket: Ticket, by: Server, outcome: Outcome) -> Verdict {
+    /// An answer of this server has begun: the request table decides between it and the other copy.
+    pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: Outcome) -> Verdict {
         let (verdict, acts) = {
-            let (at, mut desk) = (now(), self.desk.borrow_mut());
-            let sent_ns = desk.sent_ns(ticket, by);
-            let verdict = desk.answered(at, ticket, by, outcome.quality());
-            (verdict, desk.tried(at, by, sent_ns, outcome))
+            let (at, mut table) = (now(), self.table.borrow_mut());
+            let sent_ns = table.sent_ns(request_id, by);
+            let verdict = table.answered(at, request_id, by, outcome.quality());
+            (verdict, table.tried(at, by, sent_ns, outcome))
         };
         if acts {
             self.carry_out();
@@ -150,9 +149,9 @@ impl Shared {
     }
 
     /// The copy at this server was lost before it was answered.
-    pub(super) fn lost(self: &Rc<Self>, ticket: Ticket, at: Server, loss: Loss) -> Next {
-        let sent_ns = self.sent_ns(ticket, at);
-        let next = self.desk.borrow_mut().lost(now(), ticket, at, loss);
+    pub(super) fn lost(self: &Rc<Self>, request_id: RequestId, at: Server, loss: Loss) -> Next {
+        let sent_ns = self.sent_ns(request_id, at);
+        let next = self.table.borrow_mut().lost(now(), request_id, at, loss);
         if let Some(error) = loss.error() {
             self.tried(at, sent_ns, Outcome::Error(error));
         }
@@ -160,28 +159,28 @@ impl Shared {
     }
 
     /// The server has not answered in time.
-    pub(super) fn late(self: &Rc<Self>, ticket: Ticket, at: Server) {
-        self.tried(at, self.sent_ns(ticket, at), Outcome::Error(ServerError::Timeout));
+    pub(super) fn late(self: &Rc<Self>, request_id: RequestId, at: Server) {
+        self.tried(at, self.sent_ns(request_id, at), Outcome::Error(ServerError::Timeout));
     }
 
     /// The server answered a request that was sent to it then, or failed to.
     pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: Outcome) {
-        let acts = self.desk.borrow_mut().tried(now(), server, sent_ns, outcome);
+        let acts = self.table.borrow_mut().tried(now(), server, sent_ns, outcome);
         if acts {
             self.carry_out();
         }
     }
 
-    pub(super) fn sent_ns(&self, ticket: Ticket, at: Server) -> Nanos {
-        self.desk.borrow_mut().sent_ns(ticket, at)
+    pub(super) fn sent_ns(&self, request_id: RequestId, at: Server) -> Nanos {
+        self.table.borrow_mut().sent_ns(request_id, at)
     }
 
-    /// Does what the desk asks for.
+    /// Does what the request table asks for.
     fn carry_out(self: &Rc<Self>) {
-        let effects = self.desk.borrow_mut().take_effects();
+        let effects = self.table.borrow_mut().take_effects();
         for effect in effects {
             match effect {
-                Effect::Send { owner, ticket, to } => owner.order(ticket, to),
+                Effect::Send { owner, request_id, to } => owner.order(request_id, to),
                 Effect::WarmUp(server) => (self.helpers.warm_up)(Rc::clone(self), server),
                 Effect::Probe(server) => (self.helpers.probe)(Rc::clone(self), server),
             }
@@ -191,15 +190,15 @@ impl Shared {
     }
 
     fn tell_of_ejections(&self) {
-        let desk = self.desk.borrow();
-        let now = Server::BOTH.map(|server| (desk.server_counts(server).ejections, desk.ejection(server).is_some()));
+        let table = self.table.borrow();
+        let now = Server::BOTH.map(|server| (table.server_counts(server).ejections, table.ejection(server).is_some()));
         if self.ejections.replace(now) != now {
             self.changed.notify_one();
         }
     }
 
     fn look_sooner(&self) {
-        if self.desk.borrow().next_wakeup().is_some_and(|at| at < self.rings_at.get()) {
+        if self.table.borrow().next_wakeup().is_some_and(|at| at < self.rings_at.get()) {
             self.sooner.notify_one();
         }
     }
@@ -207,7 +206,7 @@ impl Shared {
     /// Sends a request whose answer is dropped, if the server exists and can be asked.
     pub(super) fn tell_too(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
-        if is_there && self.desk.borrow().can_ask(server) {
+        if is_there && self.table.borrow().can_ask(server) {
             (self.helpers.tell)(Rc::clone(self), server, request.to_vec());
         }
     }
@@ -225,61 +224,61 @@ impl Shared {
     }
 
     /// A connection that nobody uses.
-    pub(super) fn idle_link(&self, server: Server) -> Option<Link> {
+    pub(super) fn idle_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(Duration::MAX)
     }
 
     /// A connection for a request that must not be sent twice: one that was just used, so that it is not closed now.
-    pub(super) fn just_used_link(&self, server: Server) -> Option<Link> {
+    pub(super) fn just_used_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
     /// Stands in line for a connection: one that is made, or that becomes idle before.
-    pub(super) async fn next_link(self: Rc<Self>, server: Server) -> Option<Link> {
-        let link = self.line(server).join();
+    pub(super) async fn next_connection(self: Rc<Self>, server: Server) -> Option<ServerConnection> {
+        let connection = self.connect_queue(server).join();
         self.begin_connects(server);
-        link.await.ok().flatten()
+        connection.await.ok().flatten()
     }
 
-    fn line(&self, server: Server) -> RefMut<'_, Line> {
-        self.lines[server.index()].borrow_mut()
+    fn connect_queue(&self, server: Server) -> RefMut<'_, ConnectQueue> {
+        self.connect_queues[server.index()].borrow_mut()
     }
 
     fn begin_connects(self: &Rc<Self>, server: Server) {
-        while self.line(server).begins_connect() {
+        while self.connect_queue(server).begins_connect() {
             let shared = Rc::clone(self);
             drop(spawn_local(async move {
                 shared.connect(server).await;
-                shared.line(server).end_connect();
+                shared.connect_queue(server).end_connect();
                 shared.begin_connects(server);
             }));
         }
     }
 
-    /// Makes a connection for the first in line, or for the pool. The desk is told whether it can be made, unless what is
+    /// Makes a connection for the first in line, or for the pool. The request table is told whether it can be made, unless what is
     /// missing is on our side.
     pub(super) async fn connect(self: &Rc<Self>, server: Server) {
         let (began, sent_ns, within) = (Instant::now(), now(), self.config.limits.connect_time);
-        match Link::open(self.address(server), within).await {
-            Ok(link) => {
-                self.seen(Seen::Reached(server));
-                self.offer(server, link);
+        match ServerConnection::open(self.address(server), within).await {
+            Ok(connection) => {
+                self.observe(Seen::Reached(server));
+                self.offer(server, connection);
             }
-            Err(error) if is_own_lack(&error) => {
+            Err(error) if is_local_error(&error) => {
                 self.without_link.set(self.without_link.get() + 1);
-                self.line(server).turn_first_away();
+                self.connect_queue(server).turn_first_away();
             }
             Err(error) => {
-                let failed = self.line(server).failed(began, &error);
-                self.desk.borrow_mut().not_connected(server);
+                let failed = self.connect_queue(server).failed(began, &error);
+                self.table.borrow_mut().not_connected(server);
                 match failed {
                     Failed::Unreachable => {
-                        self.seen(Seen::Unreachable(server));
-                        self.line(server).turn_away(Duration::ZERO);
+                        self.observe(Seen::Unreachable(server));
+                        self.connect_queue(server).turn_away(Duration::ZERO);
                     }
                     Failed::Silent => {
-                        self.seen(Seen::Tried(server, Attempt { sent_ns, has_failed: true }));
-                        self.line(server).turn_away(within);
+                        self.observe(Seen::Tried(server, Attempt { sent_ns, has_failed: true }));
+                        self.connect_queue(server).turn_away(within);
                     }
                     // Those in line have their turn.
                     Failed::Busy => {}
@@ -289,23 +288,60 @@ impl Shared {
     }
 
     /// Takes back a connection that owes nothing, unless the server said more than it was asked.
-    pub(super) fn keep_link(&self, server: Server, mut link: Link) {
-        link.rest();
-        if link.input.is_empty() {
-            self.offer(server, link);
+    pub(super) fn keep_connection(&self, server: Server, mut connection: ServerConnection) {
+        connection.rest();
+        if connection.input.is_empty() {
+            self.offer(server, connection);
         }
     }
 
     /// Gives the connection to the first in line, or keeps it.
-    fn offer(&self, server: Server, link: Link) {
-        let mut line = self.line(server);
-        line.is_alive();
-        if let Some(link) = line.give(link) {
-            self.pools[server.index()].borrow_mut().put(link);
+    fn offer(&self, server: Server, connection: ServerConnection) {
+        let mut queue = self.connect_queue(server);
+        queue.is_alive();
+        if let Some(connection) = queue.give(connection) {
+            self.pools[server.index()].borrow_mut().put(connection);
         }
     }
 
     pub(super) fn sweep(&self) {
         self.pools.iter().for_each(|pool| pool.borrow_mut().sweep());
+    }
+}
+
+/// Orders for one client's task.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    has_orders: Cell<bool>,
+    orders: RefCell<Vec<(RequestId, Server)>>,
+    reader: RefCell<Option<Waker>>,
+}
+
+/// The owner of a request, as the request table knows it.
+pub(super) type Owner = Rc<Mailbox>;
+
+impl Mailbox {
+    /// A copy is to be sent.
+    pub(super) fn order(&self, request_id: RequestId, to: Server) {
+        self.orders.borrow_mut().push((request_id, to));
+        self.has_orders.set(true);
+        if let Some(reader) = self.reader.borrow_mut().take() {
+            reader.wake();
+        }
+    }
+
+    /// The next order, if there is one; else the task is woken when one comes.
+    pub(super) fn next(&self, cx: &mut Context<'_>) -> Option<(RequestId, Server)> {
+        if self.has_orders.get() {
+            let mut orders = self.orders.borrow_mut();
+            let order = orders.remove(0);
+            self.has_orders.set(!orders.is_empty());
+            return Some(order);
+        }
+        let mut reader = self.reader.borrow_mut();
+        if reader.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *reader = Some(cx.waker().clone());
+        }
+        None
     }
 }

@@ -7,23 +7,23 @@ use sidelane_policy::hedge::{Seen, Server};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::link::Link;
+use super::connection::ServerConnection;
 use super::shared::{Helpers, Shared};
 use super::{http, resp};
 use crate::config::Protocol;
-use crate::desk::{Outcome, Quality};
+use crate::request_table::{Outcome, Quality};
 
 /// Pause after a failure while a server is warmed up.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// What the desk asks for, each in a task of its own.
+/// What the request table asks for, each in a task of its own.
 pub(super) const HELPERS: Helpers = Helpers {
     warm_up: |shared, server| drop(spawn_local(warm_up(shared, server))),
     probe: |shared, server| drop(spawn_local(probe(shared, server))),
     tell: |shared, server, request| drop(spawn_local(tell(shared, server, request))),
 };
 
-/// Looks whether a connection can be made; the desk is told.
+/// Looks whether a connection can be made; the request table is told.
 async fn probe(shared: Rc<Shared>, server: Server) {
     shared.connect(server).await;
 }
@@ -37,32 +37,32 @@ async fn tell(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
 /// the time is up. A failure is no answer of a warm server: it is followed by a pause, and the time starts again, unless
 /// the server is ejected for it.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
-    let time = Duration::from_nanos(shared.config.desk.roles.warm_up_ns);
+    let time = Duration::from_nanos(shared.config.table.roles.warm_up_ns);
     let mut end = Instant::now() + time;
     let mut warmed = 0;
     for number in 0.. {
-        if warmed == shared.config.warm_up_requests || !shared.desk.borrow().is_warming_up(server) {
+        if warmed == shared.config.warm_up_requests || !shared.table.borrow().is_warming_up(server) {
             break;
         }
         let Ok(request) = timeout_at(end, sample(&shared, number)).await else { break };
         match timeout_at(end, ask_in_time(&shared, server, &request)).await {
             Ok(Some(outcome)) if outcome.quality() == Quality::Success => {
                 warmed += 1;
-                shared.desk.borrow_mut().warmed_with_one();
+                shared.table.borrow_mut().warmed_with_one();
             }
             Ok(_) => {
-                shared.seen(Seen::StillCold(server));
+                shared.observe(Seen::StillCold(server));
                 end = Instant::now() + time;
                 sleep(AFTER_FAILURE).await;
             }
             // A server that does not answer is not well if it failed before.
             Err(_) => {
-                shared.seen(Seen::StillCold(server));
+                shared.observe(Seen::StillCold(server));
                 break;
             }
         }
     }
-    shared.seen(Seen::Warmed(server));
+    shared.observe(Seen::Warmed(server));
 }
 
 async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
@@ -83,30 +83,65 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 
 /// Asks once, and drops the answer.
 async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
-    let link = match shared.idle_link(server) {
-        Some(link) => link,
-        None => Rc::clone(shared).next_link(server).await?,
+    let connection = match shared.idle_connection(server) {
+        Some(connection) => connection,
+        None => Rc::clone(shared).next_connection(server).await?,
     };
-    write(&link, request).await?;
+    write(&connection, request).await?;
     let limits = &shared.config.limits;
-    let (outcome, link) = match shared.config.protocol {
-        Protocol::Http => http::swallow(link, request.starts_with(b"HEAD "), limits).await,
-        Protocol::Redis => resp::swallow(link, limits).await,
+    let (outcome, connection) = match shared.config.protocol {
+        Protocol::Http => http::swallow(connection, request.starts_with(b"HEAD "), limits).await,
+        Protocol::Redis => resp::swallow(connection, limits).await,
     }?;
-    if let Some(link) = link {
-        shared.keep_link(server, link);
+    if let Some(connection) = connection {
+        shared.keep_connection(server, connection);
     }
     Some(outcome)
 }
 
 /// Writes all of it, or nothing is told.
-async fn write(link: &Link, mut bytes: &[u8]) -> Option<()> {
+async fn write(connection: &ServerConnection, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
-        match link.stream.try_write(bytes) {
+        match connection.stream.try_write(bytes) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => link.stream.writable().await.ok()?,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => connection.stream.writable().await.ok()?,
             Err(_) => return None,
         }
     }
     Some(())
+}
+
+/// How many are kept.
+const KEPT: usize = 64;
+/// One of so many is kept, so that keeping costs nothing.
+const ONE_OF: usize = 16;
+
+/// Requests that are safe to repeat.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    requests: Vec<Vec<u8>>,
+    seen: usize,
+}
+
+impl Samples {
+    /// A request that is safe to repeat was answered. Whether it is the first one.
+    pub(super) fn note(&mut self, request: &[u8]) -> bool {
+        self.seen += 1;
+        match self.requests.len() {
+            len if len < KEPT => self.requests.push(request.to_vec()),
+            _ if self.seen.is_multiple_of(ONE_OF) => {
+                let kept = &mut self.requests[self.seen / ONE_OF % KEPT];
+                kept.clear();
+                kept.extend_from_slice(request);
+            }
+            _ => {}
+        }
+        self.seen == 1
+    }
+
+    /// One of them; nothing if there is none.
+    pub(super) fn get(&self, number: usize) -> Option<Vec<u8>> {
+        let len = self.requests.len();
+        (len > 0).then(|| self.requests[number % len].clone())
+    }
 }

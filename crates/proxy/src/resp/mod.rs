@@ -3,8 +3,8 @@
 mod command;
 mod frame;
 mod keys;
-mod lineup;
 mod reader;
+mod reply_queue;
 
 pub use command::{
     Kind, Repeatable, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of, loads_script, marks_connection,
@@ -12,5 +12,5 @@ pub use command::{
 };
 pub use frame::{BadFrame, Scanner};
 pub use keys::count_keys;
-pub use lineup::{Lineup, Reply};
 pub use reader::{Command, CommandReader};
+pub use reply_queue::{Reply, ReplyQueue};

@@ -3,7 +3,6 @@
 //! The thread that serves never waits for the file: what the disk does not take is lost, counted and said.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as EndReceiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use std::{io, thread};
 
-use crate::access::{Context, Format, Receiver, Sender, Waker, channel};
 use anyhow::{Context as _, Result};
 use rustix::fs::{OFlags, fcntl_setfl};
-use sidelane_host::clock::now_ns;
-use sidelane_report::terminal::eprint_fitted;
-
-use super::bell::Bell;
 use sidelane_diagnostics::audit::WholeLines;
+use sidelane_host::clock::now_ns;
+use sidelane_host::eventfd::EventFd;
+use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads::Patient;
+
+use crate::access::{Context, Format, Receiver, Sender, Waker, channel};
 
 /// The name of standard output.
 pub const STDOUT: &str = "-";
@@ -67,10 +66,10 @@ impl OpenLog {
     }
 
     /// Writes what comes from the sender, on a thread of its own. `servers` are the first and the second one.
-    /// `bell` rings when there is something to tell.
-    pub fn start(self, servers: [SocketAddr; 2], bell: Arc<Bell>) -> io::Result<(Sender, LogHandle, LogEnd)> {
+    /// `eventfd` rings when there is something to tell.
+    pub fn start(self, servers: [SocketAddr; 2], eventfd: Arc<EventFd>) -> io::Result<(Sender, LogHandle, LogEnd)> {
         let (sender, receiver) = channel(RING_BYTES);
-        let shared = Arc::new(Shared { opens_again: false.into(), lost: 0.into(), news: Mutex::default(), bell });
+        let shared = Arc::new(Shared { opens_again: false.into(), lost: 0.into(), news: Mutex::default(), eventfd });
         let handle = LogHandle { is_file: !is_stdout(&self.path), shared, waker: receiver.waker() };
         let (ended, end) = sync_channel::<()>(1);
         let log_end = LogEnd { end, shared: Arc::clone(&handle.shared), path: self.path.clone() };
@@ -110,13 +109,13 @@ struct Shared {
     opens_again: AtomicBool,
     lost: AtomicU64,
     news: Mutex<Vec<String>>,
-    bell: Arc<Bell>,
+    eventfd: Arc<EventFd>,
 }
 
 impl Shared {
     fn say(&self, what: String) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).push(what);
-        self.bell.ring();
+        self.eventfd.notify();
     }
 }
 

@@ -37,7 +37,7 @@ mod tests {
 
     fn server(ejections: u64, is_out: bool) -> ServerState {
         let ejected = Ejected { why: "5 requests in a row failed".into(), seconds: 30, seconds_left: 12 };
-        let counts = crate::desk::ServerCounts { ejections, ..Default::default() };
+        let counts = crate::request_table::ServerCounts { ejections, ..Default::default() };
         ServerState { address: ([127, 0, 0, 1], 9001).into(), ejected: is_out.then_some(ejected), counts }
     }
 

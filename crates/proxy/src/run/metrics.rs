@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use crate::config::Protocol;
-use crate::desk::{BOUNDS_NS, Durations, ServerError};
-use crate::edge::{ServerState, State};
 use prometheus_client::registry::Unit;
+use sidelane_metrics::{Family, Kind, Value};
 
 use super::options::ProxyOptions;
-use sidelane_metrics::{Family, Kind, Value};
+use crate::config::Protocol;
+use crate::edge::{ServerState, State};
+use crate::request_table::{BOUNDS_NS, Durations, ServerError};
 
 const SECONDS: Option<Unit> = Some(Unit::Seconds);
 const SECOND_NS: f64 = 1e9;

@@ -5,8 +5,6 @@
 //! too.
 
 mod access_log;
-mod bell;
-mod draining;
 mod ejections;
 mod metrics;
 pub mod options;
@@ -15,25 +13,23 @@ mod summary;
 mod traced;
 mod watch;
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use std::{mem, slice};
+use std::{io, mem, slice};
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::{Caught, PosixSignals, wait_for_any};
+use sidelane_metrics::{Exposition, Listener};
+use sidelane_report::terminal::eprint_fitted;
 
+use crate::edge::State;
 pub use access_log::STDOUT;
-use draining::asks_to_end;
-pub use draining::{drain, in_flight_in_words};
 pub use ejections::out_of_service;
 pub use metrics::{Counted, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
-use sidelane_metrics::{Exposition, Listener};
-use sidelane_report::terminal::eprint_fitted;
 pub use summary::Summary;
 
 /// The longest sleep, if nothing comes.
@@ -94,7 +90,7 @@ fn wait(
     proxy: &RunningProxy,
     at_most: Duration,
 ) -> io::Result<Option<Caught>> {
-    let files = [Some(signals.as_fd()), Some(proxy.bell()), metrics.map(Listener::as_fd)];
+    let files = [Some(signals.as_fd()), Some(proxy.eventfd()), metrics.map(Listener::as_fd)];
     let mut files: Vec<PollFd> =
         files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
     wait_for_any(&mut files, at_most.min(SLEEP_MAX))?;
@@ -124,4 +120,49 @@ fn exposition(proxy: &RunningProxy) -> Exposition {
 fn has_reader(listener: &Listener) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// How often it is looked whether a proxy has drained.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A signal so soon after the first one is the same: `timeout` and service managers send it to the process and to its
+/// group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// Waits until these proxies have drained, or until a second signal asks for their end. `observe` is called at each
+/// look.
+pub fn drain(
+    proxies: &mut [RunningProxy],
+    signals: &PosixSignals,
+    mut observe: impl FnMut(&mut [RunningProxy]),
+) -> io::Result<()> {
+    proxies.iter_mut().for_each(RunningProxy::drain);
+    let began = Instant::now();
+    while proxies.iter().any(|proxy| !proxy.has_ended()) {
+        let is_second = |asks: bool| asks && began.elapsed() > SAME_SIGNAL;
+        if is_second(signals.wait(LOOK_EVERY)?.is_some_and(|caught| asks_to_end(caught, proxies))) {
+            break;
+        }
+        observe(proxies);
+    }
+    Ok(())
+}
+
+/// Whether a signal asks for the end of these proxies. SIGHUP does only if none of them has a file of an access log: those
+/// files are opened again.
+pub fn asks_to_end(caught: Caught, proxies: &[RunningProxy]) -> bool {
+    let is_for_logs =
+        caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.open_log_again()).count() > 0;
+    !is_for_logs && caught.asks_to_end()
+}
+
+/// What is in flight at a proxy, in words, if anything is.
+pub fn in_flight_in_words(state: &State) -> Option<String> {
+    let counted = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let all = [counted(state.in_flight, "request"), counted(state.tunnels, "tied connection")];
+    let told: Vec<String> = all.into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join(" and "))
 }

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::access::Format;
-use crate::config::{Config, Limits, METHODS, Protocol};
-use crate::desk::DeskConfig;
-use crate::http::Forwarded;
-use crate::resp::Repeatable;
 use sidelane_host::units::parse_time;
 use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
 use thiserror::Error;
+
+use crate::access::Format;
+use crate::config::{Config, Limits, METHODS, Protocol};
+use crate::http::Forwarded;
+use crate::request_table::TableConfig;
+use crate::resp::Repeatable;
 
 /// Text on the command line that cannot be understood.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -263,7 +264,7 @@ impl ProxyOptions {
             backup: self.backup,
             protocol: self.protocol,
             repeatable: self.repeatable(),
-            desk: DeskConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..DeskConfig::default() },
+            table: TableConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..TableConfig::default() },
             limits: self.limits,
             warm_up_requests: self.warm_up,
             forwarded: self.forwarded,

@@ -10,24 +10,23 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::access::Sender;
-use crate::config::Config;
-use crate::edge::{Proxy, State, View};
-use crate::page::HazardPage;
-use crate::witness::Witness;
 use anyhow::{Context, Result, anyhow};
+use sidelane_host::eventfd::EventFd;
 use sidelane_policy::hedge::Server;
+use sidelane_rollback::own_threads::Fixed;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::access_log::{LogEnd, LogHandle, OpenLog};
-use super::bell::Bell;
 use super::ejections::changes;
 use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
+use crate::access::Sender;
+use crate::config::Config;
+use crate::edge::{Proxy, State, TraceLookup, View};
+use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
-use sidelane_rollback::own_threads::Fixed;
 
 /// How often a proxy is asked to write down what it does.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -82,16 +81,16 @@ impl ReadyProxy {
 
     /// Serves clients from now on, on threads of its own.
     pub fn start(self) -> Result<RunningProxy> {
-        let page = Arc::new(HazardPage::new().context("cannot make the page of hazards")?);
-        let shared = Arc::new(Shared::new().context("cannot make a bell for the proxy")?);
+        let board = Arc::new(HazardBoard::new().context("cannot create the hazard board")?);
+        let shared = Arc::new(Shared::new().context("cannot create an eventfd for the proxy")?);
         let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
         let traces = Traces::start(&self.options)?;
-        let (witness, for_proxy, its_page) = (traces.witness(), Arc::clone(&shared), Arc::clone(&page));
+        let (trace_lookup, for_proxy, its_board) = (traces.trace_lookup(), Arc::clone(&shared), Arc::clone(&board));
         let config = self.options.config();
         let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
         let log = self
             .log
-            .map(|log| log.start(servers, Arc::clone(&shared.bell)))
+            .map(|log| log.start(servers, Arc::clone(&shared.eventfd)))
             .transpose()
             .context("cannot start the access log's thread")?;
         let (sender, log, log_end) =
@@ -100,7 +99,7 @@ impl ReadyProxy {
             let _ending = Ending(&for_proxy);
             // Requests pass through it: where it runs is for the user to say, as for any service.
             let _fixed = Fixed::this_thread();
-            let state = run(listener, config, (its_page, witness, sender), &for_proxy);
+            let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
             let lost = log_end.map_or(0, LogEnd::wait);
             state.map(|state| State { log_lost: lost, ..state })
         };
@@ -117,7 +116,7 @@ impl ReadyProxy {
             _traces: traces,
         };
         for watch in self.watches {
-            watch.start(Arc::clone(&page), Arc::clone(&running.shared.watches_end))?;
+            watch.start(Arc::clone(&board), Arc::clone(&running.shared.watches_end))?;
         }
         Ok(running)
     }
@@ -134,7 +133,7 @@ struct Shared {
     /// What the proxy does was written down.
     told: Condvar,
     /// Rings when there is something to tell, and when the proxy has ended.
-    bell: Arc<Bell>,
+    eventfd: Arc<EventFd>,
     has_ended: AtomicBool,
 }
 
@@ -147,7 +146,7 @@ impl Shared {
             asks: Notify::default(),
             state: Mutex::default(),
             told: Condvar::default(),
-            bell: Arc::new(Bell::new()?),
+            eventfd: Arc::new(EventFd::new()?),
             has_ended: AtomicBool::default(),
         })
     }
@@ -159,7 +158,7 @@ struct Ending<'a>(&'a Shared);
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Release);
-        self.0.bell.ring();
+        self.0.eventfd.notify();
     }
 }
 
@@ -202,7 +201,7 @@ impl RunningProxy {
     /// Reads what it did up to the look before, unless it is being written now, and asks for what it does now. Returns what
     /// is to be told of its servers and its access log.
     pub fn look(&mut self) -> Vec<String> {
-        self.shared.bell.silence();
+        self.shared.eventfd.clear();
         let news = self.read();
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
@@ -230,8 +229,8 @@ impl RunningProxy {
     }
 
     /// Readable when there is something to tell, or it has ended; a look silences it.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.shared.eventfd.as_fd()
     }
 
     /// What it did up to the last look; nothing before it has written anything down.
@@ -281,12 +280,12 @@ impl Drop for RunningProxy {
 fn run(
     listener: TcpListener,
     config: Config,
-    (page, witness, log): (Arc<HazardPage>, Witness, Option<Sender>),
+    (board, trace_lookup, log): (Arc<HazardBoard>, TraceLookup, Option<Sender>),
     shared: &Shared,
 ) -> Result<State> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, page, witness, log).context("cannot take clients")?;
+        let proxy = Proxy::open(listener, config, board, trace_lookup, log).context("cannot take clients")?;
         let view = proxy.view();
         tokio::select! {
             result = proxy.run(shared.drains.notified()) => result.context("the proxy cannot go on")?,
@@ -305,7 +304,7 @@ async fn tell(view: &View, shared: &Shared) {
         *shared.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         shared.told.notify_all();
         if is_news {
-            shared.bell.ring();
+            shared.eventfd.notify();
         }
         is_news = tokio::select! {
             () = view.changed() => true,

@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::edge::State;
 use serde::Serialize;
 
-use super::draining::in_flight_in_words;
+use super::in_flight_in_words;
 use super::options::ProxyOptions;
+use crate::edge::State;
 
 /// What a proxy did.
 #[derive(Clone, Debug, Serialize)]

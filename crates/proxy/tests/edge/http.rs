@@ -91,7 +91,7 @@ fn a_server_that_comes_back_before_anything_was_asked_is_warmed_up_with_what_is_
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Longer than the test: nothing else makes the server warm.
-    config.desk.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
+    config.table.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
@@ -226,7 +226,7 @@ fn failures_warm_no_server_up() {
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Shorter than the failures last: the time starts again at each of them.
-    config.desk.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
+    config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sidelane_policy::hedge::Hazard;
 use sidelane_proxy::config::Config;
-use sidelane_proxy::desk::ServerError;
 use sidelane_proxy::edge::{ServerState, State};
+use sidelane_proxy::request_table::ServerError;
 
 use crate::scene::{Proxy, hedged_after, http, redis};
 use crate::scripted::{answering_server, read_until, say, say_status, server, telling_server};
@@ -41,7 +41,7 @@ fn failing_swaps(state: &State) -> u64 {
 }
 
 fn with_time_out(mut config: Config, out: Duration) -> Config {
-    config.desk.roles.out_ns = out.as_nanos() as u64;
+    config.table.roles.out_ns = out.as_nanos() as u64;
     config
 }
 
@@ -78,7 +78,7 @@ fn a_server_that_never_answers_is_left() {
     let (well, _) = settable("two");
     let mut config = http(hung, Some(well));
     config.limits.answer_time = Duration::from_millis(300);
-    config.desk.budget.burst = 0;
+    config.table.budget.burst = 0;
     let proxy = Proxy::start(config);
     let get = || proxy.get("/");
     let answers: Vec<String> = thread::scope(|scope| {

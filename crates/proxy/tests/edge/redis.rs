@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use sidelane_policy::hedge::{Hazard, Server};
-use sidelane_proxy::desk::Counts;
+use sidelane_proxy::request_table::Counts;
 
 use crate::scene::{Proxy, hedged_after, redis};
 use crate::scripted::{nowhere, read_until, server};
@@ -120,7 +120,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
 fn what_has_to_stay_is_not_sent_to_the_other_server_when_the_first_cannot_be_reached() {
     let (second, at_second) = commands(ok);
     let mut config = redis(nowhere(), Some(second));
-    config.desk.unsafe_stay = true;
+    config.table.unsafe_stay = true;
     let proxy = Proxy::start(config);
     assert!(proxy.send("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));
     assert_eq!(at_second.try_iter().count(), 0);
@@ -493,7 +493,7 @@ fn a_redis_that_loads_its_data_is_not_warm() {
     let mut config = redis(first, Some(second));
     config.warm_up_requests = WARM_UP;
     // Shorter than the failures last: the time starts again at each of them.
-    config.desk.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
+    config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.active == second);

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
 use sidelane_proxy::access::Sender;
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
-use sidelane_proxy::desk::DeskConfig;
-use sidelane_proxy::edge::{self, State, View};
+use sidelane_proxy::edge::{self, SentCopy, State, View};
+use sidelane_proxy::hazard_board::HazardBoard;
 use sidelane_proxy::http::Forwarded;
-use sidelane_proxy::page::HazardPage;
+use sidelane_proxy::request_table::TableConfig;
 use sidelane_proxy::resp::Repeatable;
-use sidelane_proxy::witness::Asked;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -31,7 +30,7 @@ pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
         backup,
         protocol: Protocol::Http,
         repeatable: Repeatable::of(METHODS),
-        desk: DeskConfig { roles, ..DeskConfig::default() },
+        table: TableConfig { roles, ..TableConfig::default() },
         limits: Limits::default(),
         warm_up_requests: 0,
         forwarded: Forwarded::Off,
@@ -45,14 +44,14 @@ pub fn redis(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
 
 /// Hedges requests that wait for so long.
 pub fn hedged_after(mut config: Config, time: Duration) -> Config {
-    config.desk.roles.mode = Mode::Timer { after_ns: time.as_nanos() as u64 };
+    config.table.roles.mode = Mode::Timer { after_ns: time.as_nanos() as u64 };
     config
 }
 
 /// A proxy under way.
 pub struct Proxy {
     address: SocketAddr,
-    page: Arc<HazardPage>,
+    board: Arc<HazardBoard>,
     drains: Arc<Notify>,
     ends: Arc<Notify>,
     state: Arc<Mutex<Option<State>>>,
@@ -68,16 +67,16 @@ impl Proxy {
     pub fn start_with(config: Config, log: Option<Sender>) -> Self {
         let listener = sidelane_host::listen::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
-        let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));
+        let (board, ends, state) = (Arc::new(HazardBoard::new().unwrap()), Arc::new(Notify::new()), Arc::default());
+        let (its_board, its_end, its_state) = (Arc::clone(&board), Arc::clone(&ends), Arc::clone(&state));
         let drains = Arc::new(Notify::new());
         let its_drain = Arc::clone(&drains);
-        let witness =
-            Arc::new(|asked: &Asked| serde_json::json!({ "port": asked.port, "asked": asked.server.index() }));
+        let trace_lookup =
+            Arc::new(|asked: &SentCopy| serde_json::json!({ "port": asked.port, "asked": asked.server.index() }));
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             LocalSet::new().block_on(&runtime, async move {
-                let proxy = edge::Proxy::open(listener, config, its_page, witness, log).unwrap();
+                let proxy = edge::Proxy::open(listener, config, its_board, trace_lookup, log).unwrap();
                 let view = proxy.view();
                 tokio::select! {
                     result = proxy.run(its_drain.notified()) => result.unwrap(),
@@ -87,7 +86,7 @@ impl Proxy {
                 view.state()
             })
         });
-        Self { address, page, drains, ends, state, thread: Some(thread) }
+        Self { address, board, drains, ends, state, thread: Some(thread) }
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -115,7 +114,7 @@ impl Proxy {
 
     /// A watcher tells of a server.
     pub fn tell(&self, server: Server, hazards: impl IntoIterator<Item = Hazard>) {
-        self.page.tell(server, hazards.into_iter().collect::<Hazards>(), 1);
+        self.board.publish(server, hazards.into_iter().collect::<Hazards>(), 1);
     }
 
     /// Waits until the proxy's state is so.

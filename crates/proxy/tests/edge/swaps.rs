@@ -38,7 +38,7 @@ fn must_be_answered(clients: usize, backup: SocketAddr) {
         true
     });
     let mut config = http(active, Some(backup));
-    config.desk.budget.burst = clients as u64;
+    config.table.budget.burst = clients as u64;
     let proxy = Proxy::start(config);
     let mut clients: Vec<TcpStream> = (0..clients).map(|_| proxy.connect()).collect();
     for client in &mut clients {

@@ -9,15 +9,14 @@ use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::super::link::{KEPT, Link};
+use super::super::connection::{KEPT, ServerConnection};
 use super::super::shared::{Shared, now};
 use super::super::tunnel;
-use super::client::Client;
-use super::departure::departure;
-use super::outcome::{After, Failure, MALFORMED};
+use super::client::{Client, departure};
+use super::exchange::{After, Failure, MALFORMED};
 use crate::config::Limits;
-use crate::desk::{End, Outcome, Ticket};
 use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
+use crate::request_table::{End, Outcome, RequestId};
 
 /// Bytes of a dropped answer that are read so that its connection can be used again; a longer one is closed.
 const DROPPED_MAX: u64 = 64 << 10;
@@ -27,17 +26,17 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The answer that counts, of which the head has come.
 pub(super) struct Answered {
     pub(super) by: Server,
-    pub(super) link: Link,
+    pub(super) connection: ServerConnection,
     pub(super) head: ResponseHead,
     /// The whole request has been written to the server, which would take what is written next for the rest of it.
     pub(super) is_asked: bool,
 }
 
 /// Between whom an answer is passed on, and what they agreed on.
-pub(super) struct Passage<'a> {
+pub(super) struct Forwarding<'a> {
     pub(super) shared: &'a Shared,
     pub(super) client: &'a mut Client,
-    pub(super) ticket: Ticket,
+    pub(super) request_id: RequestId,
     pub(super) wanted: Wanted,
     /// The client asked for another protocol.
     pub(super) may_switch: bool,
@@ -46,31 +45,31 @@ pub(super) struct Passage<'a> {
 }
 
 /// Forwards the answer, whose head is in `out`.
-pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(End, After), Failure> {
-    let Answered { by, mut link, head, is_asked } = answered;
-    passage.client.journal.is_answered(head.status, passage.client.out.len());
+pub(super) async fn relay(forwarding: Forwarding<'_>, answered: Answered) -> Result<(End, After), Failure> {
+    let Answered { by, mut connection, head, is_asked } = answered;
+    forwarding.client.journal.is_answered(head.status, forwarding.client.out.len());
     if head.is_switch() {
-        return if passage.may_switch { switch(passage, link).await } else { Err(MALFORMED) };
+        return if forwarding.may_switch { switch(forwarding, connection).await } else { Err(MALFORMED) };
     }
-    let Passage { shared, client, wanted, is_read, .. } = passage;
+    let Forwarding { shared, client, wanted, is_read, .. } = forwarding;
     let has_no_length = head.body == Body::UntilClose;
     if has_no_length {
         // An orderly end would be the end of the body. However this task ends before that, the client sees a reset.
         let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
     }
-    if !forward_body(client, &mut link, head.body, &shared.config.limits).await? {
+    if !forward_body(client, &mut connection, head.body, &shared.config.limits).await? {
         return Ok((End::Cut, After::Close));
     }
     if has_no_length {
         let _ = set_socket_linger(&client.stream, None);
     }
     if head.keeps_alive && is_asked {
-        link.kept = kept(&head);
-        shared.keep_link(by, link);
+        connection.kept = kept(&head);
+        shared.keep_connection(by, connection);
     }
     let after = match is_read {
-        true if client_goes_on(&head, wanted) => After::Goes,
-        true if shared.drain.has_begun() => After::Dismiss,
+        true if client_goes_on(&head, wanted) => After::KeepAlive,
+        true if shared.drain.has_begun() => After::CloseAfterClient,
         true => After::Close,
         false => After::Linger,
     };
@@ -83,27 +82,32 @@ fn kept(head: &ResponseHead) -> Duration {
 }
 
 /// Forwards a body as it comes. Whether it came whole.
-async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limits: &Limits) -> Result<bool, Failure> {
+async fn forward_body(
+    client: &mut Client,
+    connection: &mut ServerConnection,
+    mut body: Body,
+    limits: &Limits,
+) -> Result<bool, Failure> {
     loop {
-        let Ok(count) = body.take(link.input.data()) else { return Ok(false) };
-        client.out.extend_from_slice(&link.input.data()[..count]);
-        link.input.consume(count);
+        let Ok(count) = body.take(connection.input.data()) else { return Ok(false) };
+        client.out.extend_from_slice(&connection.input.data()[..count]);
+        connection.input.consume(count);
         client.write_out().await?;
         if body.is_over() {
             return Ok(true);
         }
-        client.patience.start(limits.idle_time);
-        let Client { stream, patience, is_half_closed, .. } = &mut *client;
+        client.deadline.start(limits.idle_time);
+        let Client { stream, deadline, is_half_closed, .. } = &mut *client;
         let ready = tokio::select! {
             biased;
-            ready = patience.wait(link.stream.readable()) => ready,
+            ready = deadline.wait(connection.stream.readable()) => ready,
             departure = departure(stream, *is_half_closed) => match client.is_left(departure, limits) {
                 true => return Err(Failure::Gone),
                 false => continue,
             },
         };
         let Ok(ready) = ready else { return Ok(false) };
-        match ready.and_then(|()| link.input.fill(&link.stream)) {
+        match ready.and_then(|()| connection.input.fill(&connection.stream)) {
             Ok(0) => return Ok(body == Body::UntilClose),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -113,16 +117,16 @@ async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limi
 }
 
 /// Both sides speak another protocol from now on: the request is over, and bytes are passed on until both have ended.
-async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Failure> {
-    let Passage { shared, client, ticket, .. } = passage;
-    client.out.extend_from_slice(link.input.data());
+async fn switch(forwarding: Forwarding<'_>, mut connection: ServerConnection) -> Result<(End, After), Failure> {
+    let Forwarding { shared, client, request_id, .. } = forwarding;
+    client.out.extend_from_slice(connection.input.data());
     client.write_out().await?;
-    client.journal.finish(ticket, End::Answered);
-    shared.desk.borrow_mut().tied();
+    client.journal.finish(request_id, End::Answered);
+    shared.table.borrow_mut().tied();
     let early = client.input.data().to_vec();
     client.input.consume(early.len());
-    if link.stream.write_all(&early).await.is_ok() {
-        tunnel::pass_on(&shared.tunnels, &mut client.stream, &mut link.stream).await;
+    if connection.stream.write_all(&early).await.is_ok() {
+        tunnel::pass_on(&shared.tunnels, &mut client.stream, &mut connection.stream).await;
     }
     Ok((End::Answered, After::Close))
 }
@@ -130,68 +134,72 @@ async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Fa
 /// An answer that the client does not get.
 pub(super) struct Dropped {
     pub(super) of: Server,
-    pub(super) ticket: Ticket,
+    pub(super) request_id: RequestId,
     pub(super) is_head: bool,
-    /// The desk does not know its head.
+    /// The request table does not know its head.
     pub(super) is_new: bool,
 }
 
 /// Waits for an answer that came second, and drops it.
-pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, dropped: Dropped) {
-    let Dropped { of, ticket, is_head, is_new } = dropped;
-    let (limits, sent_ns) = (shared.config.limits, shared.sent_ns(ticket, of));
+pub(super) async fn drop_answer(shared: Rc<Shared>, connection: ServerConnection, dropped: Dropped) {
+    let Dropped { of, request_id, is_head, is_new } = dropped;
+    let (limits, sent_ns) = (shared.config.limits, shared.sent_ns(request_id, of));
     shared.dropping.set(shared.dropping.get() + 1);
-    let answer = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
+    let answer = timeout(limits.answer_time, swallow(connection, is_head, &limits)).await.ok().flatten();
     shared.dropping.set(shared.dropping.get() - 1);
-    shared.desk.borrow_mut().dropped(now(), ticket, of);
+    shared.table.borrow_mut().dropped(now(), request_id, of);
     if let Some((outcome, _)) = answer.as_ref().filter(|_| is_new) {
         shared.tried(of, sent_ns, *outcome);
     }
-    if let Some((_, Some(link))) = answer {
-        shared.keep_link(of, link);
+    if let Some((_, Some(connection))) = answer {
+        shared.keep_connection(of, connection);
     }
 }
 
 /// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body. Returns its status, and the connection if it can
 /// be used again; nothing if the answer breaks off before.
-pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<(Outcome, Option<Link>)> {
+pub(crate) async fn swallow(
+    mut connection: ServerConnection,
+    is_head: bool,
+    limits: &Limits,
+) -> Option<(Outcome, Option<ServerConnection>)> {
     let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true, has_via: false };
     let mut unused = Vec::new();
     let answer = loop {
-        let answer = read_response(link.input.data(), limits.head_bytes, wanted, &mut unused).ok()?;
+        let answer = read_response(connection.input.data(), limits.head_bytes, wanted, &mut unused).ok()?;
         unused.clear();
         match answer {
-            Some(answer) if answer.is_interim() => link.input.consume(answer.bytes),
+            Some(answer) if answer.is_interim() => connection.input.consume(answer.bytes),
             Some(answer) => break answer,
-            None => more(&mut link).await?,
+            None => more(&mut connection).await?,
         }
     };
-    link.input.consume(answer.bytes);
+    connection.input.consume(answer.bytes);
     let mut body = answer.body;
     let mut dropped = 0;
-    link.kept = kept(&answer);
+    connection.kept = kept(&answer);
     let outcome = Outcome::Status(answer.status);
     loop {
-        let count = body.take(link.input.data()).ok()?;
-        link.input.consume(count);
+        let count = body.take(connection.input.data()).ok()?;
+        connection.input.consume(count);
         dropped += count as u64;
         if dropped > DROPPED_MAX || matches!(body, Body::Length(left) if left > DROPPED_MAX) {
             return Some((outcome, None));
         }
         if body.is_over() {
-            return Some((outcome, answer.keeps_alive.then_some(link)));
+            return Some((outcome, answer.keeps_alive.then_some(connection)));
         }
-        if more(&mut link).await.is_none() {
+        if more(&mut connection).await.is_none() {
             return (body == Body::UntilClose).then_some((outcome, None));
         }
     }
 }
 
 /// Waits for more bytes of a server; nothing at the end.
-pub(crate) async fn more(link: &mut Link) -> Option<()> {
+pub(crate) async fn more(connection: &mut ServerConnection) -> Option<()> {
     loop {
-        link.stream.readable().await.ok()?;
-        match link.input.fill(&link.stream) {
+        connection.stream.readable().await.ok()?;
+        match connection.input.fill(&connection.stream) {
             Ok(0) => return None,
             Ok(_) => return Some(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -4,21 +4,21 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::super::buffer::Buffer;
-use super::super::mailbox::Owner;
+use super::super::connection::unacknowledged;
+use super::super::deadline::{Deadline, TooLate};
 use super::super::pace::Pace;
-use super::super::patience::{Patience, TooLate};
-use super::super::shared::Shared;
-use super::super::unacknowledged::unacknowledged;
+use super::super::shared::{Owner, Shared};
+use super::admin;
 use super::journal::Journal;
-use super::own;
 use crate::access::Outcome;
 use crate::config::Limits;
-use crate::desk::{Class, End, Label, Ticket};
 use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
+use crate::request_table::{Class, End, Label, RequestId};
 
 /// The start of a target that the proxy answers itself.
 const OWN: &[u8] = b"/.sidelane/";
@@ -36,7 +36,7 @@ pub(super) struct Client {
     pub(super) stream: TcpStream,
     peer: Peer,
     pub(super) input: Buffer,
-    pub(super) patience: Patience,
+    pub(super) deadline: Deadline,
     /// How fast it reads its answer.
     pub(super) pace: Pace,
     /// What is written next. Its memory is used again, as that of `request`, unless it is long.
@@ -52,9 +52,9 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(stream: TcpStream, peer: Peer, journal: Journal, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
-        let (patience, pace) = (Patience::new(limits), Pace::new(limits.idle_time));
+        let (deadline, pace) = (Deadline::new(limits), Pace::new(limits.idle_time));
         let (input, mailbox) = (Buffer::default(), Owner::default());
-        Self { stream, peer, input, patience, pace, out, request, mailbox, is_half_closed: false, journal }
+        Self { stream, peer, input, deadline, pace, out, request, mailbox, is_half_closed: false, journal }
     }
 }
 
@@ -63,14 +63,14 @@ impl Client {
 pub(super) struct Gone;
 
 /// Why no request comes.
-pub(super) enum Nothing {
+pub(super) enum NoRequest {
     /// The client is done, or gone.
     Closed,
     /// The client is told what is wrong.
     Error(u16, String),
 }
 
-impl From<Refused> for Nothing {
+impl From<Refused> for NoRequest {
     fn from(refused: Refused) -> Self {
         Self::Error(refused.status(), refused.to_string())
     }
@@ -83,7 +83,7 @@ impl Client {
         &mut self,
         shared: &Rc<Shared>,
         has_asked: bool,
-    ) -> Result<(RequestHead, Class), Nothing> {
+    ) -> Result<(RequestHead, Class), NoRequest> {
         let limits = &shared.config.limits;
         let mut head = self.next_head(shared, has_asked).await?;
         self.journal.has_head(&self.input.data()[..head.bytes]);
@@ -91,8 +91,8 @@ impl Client {
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
             let target = self.input.data()[head.target.0..head.target.1].to_vec();
-            self.answer_here(own::answer(shared, &target), |journal| journal.finish_apart(Outcome::Own)).await;
-            return Err(Nothing::Closed);
+            self.answer_here(admin::answer(shared, &target), |journal| journal.finish_apart(Outcome::Own)).await;
+            return Err(NoRequest::Closed);
         }
         self.input.consume(head.bytes);
         let is_repeatable = is_listed && !head.upgrades && self.has_whole_body(&mut head, limits).await?;
@@ -103,9 +103,9 @@ impl Client {
         Label::of(&self.input.data()[head.method.0..head.target.1])
     }
 
-    async fn next_head(&mut self, shared: &Shared, has_asked: bool) -> Result<RequestHead, Nothing> {
+    async fn next_head(&mut self, shared: &Shared, has_asked: bool) -> Result<RequestHead, NoRequest> {
         let limits = &shared.config.limits;
-        self.patience.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
+        self.deadline.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
         let mut looked = 0;
         loop {
             // A client that sends byte by byte is not read anew at each of them.
@@ -129,13 +129,13 @@ impl Client {
                 false => self.more().await,
             };
             match more {
-                Ok(0) if had_none => return Err(Nothing::Closed),
+                Ok(0) if had_none => return Err(NoRequest::Closed),
                 Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
-                Ok(_) if had_none => self.patience.start(limits.head_time),
+                Ok(_) if had_none => self.deadline.start(limits.head_time),
                 Ok(_) => {}
-                Err(Some(TooLate)) if had_none => return Err(Nothing::Closed),
+                Err(Some(TooLate)) if had_none => return Err(NoRequest::Closed),
                 Err(Some(TooLate)) => return Err(late(limits)),
-                Err(None) => return Err(Nothing::Closed),
+                Err(None) => return Err(NoRequest::Closed),
             }
         }
     }
@@ -148,12 +148,12 @@ impl Client {
     }
 
     /// Reads the body to the end of `request` if it is short enough to be sent once more. Whether it is.
-    async fn has_whole_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, Nothing> {
+    async fn has_whole_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, NoRequest> {
         let Body::Length(length) = head.body else { return Ok(false) };
         if length as usize > limits.copy_bytes || head.expects_continue {
             return Ok(length == 0);
         }
-        self.patience.start(limits.head_time);
+        self.deadline.start(limits.head_time);
         while !head.body.is_over() {
             self.take_body(&mut head.body).map_err(|_| Refused::Malformed("its body"))?;
             if head.body.is_over() {
@@ -164,7 +164,7 @@ impl Client {
                 Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
                 Ok(_) => {}
                 Err(Some(TooLate)) => return Err(late(limits)),
-                Err(None) => return Err(Nothing::Closed),
+                Err(None) => return Err(NoRequest::Closed),
             }
         }
         Ok(true)
@@ -184,18 +184,18 @@ impl Client {
         &mut self,
         shared: &Shared,
         has_asked: bool,
-    ) -> Result<Result<usize, Option<TooLate>>, Nothing> {
+    ) -> Result<Result<usize, Option<TooLate>>, NoRequest> {
         tokio::select! {
             biased;
             more = self.more() => Ok(more),
-            () = shared.drain.closes_idle(has_asked) => Err(Nothing::Closed),
+            () = shared.drain.closes_idle(has_asked) => Err(NoRequest::Closed),
         }
     }
 
     /// Waits for more bytes: 0 at the end of the stream.
     pub(super) async fn more(&mut self) -> Result<usize, Option<TooLate>> {
         loop {
-            let ready = self.patience.wait(self.stream.readable()).await.map_err(Some)?;
+            let ready = self.deadline.wait(self.stream.readable()).await.map_err(Some)?;
             ready.map_err(|_| None)?;
             match self.input.fill(&self.stream) {
                 Ok(count) => return Ok(count),
@@ -227,8 +227,8 @@ impl Client {
         let mut unread = unacknowledged(&self.stream).ok_or(Gone)?;
         loop {
             self.pace.wait(Instant::now(), true);
-            self.patience.start(self.pace.left());
-            let ready = self.patience.wait(self.stream.writable()).await;
+            self.deadline.start(self.pace.left());
+            let ready = self.deadline.wait(self.stream.writable()).await;
             self.pace.wait(Instant::now(), false);
             // The kernel has room only after a third of its buffer was read, which may be a megabyte.
             let left = unacknowledged(&self.stream).ok_or(Gone)?;
@@ -252,8 +252,8 @@ impl Client {
     }
 
     /// Tells the client why its request failed, and closes.
-    pub(super) async fn fail(&mut self, ticket: Ticket, status: u16, why: &str) {
-        self.answer_here(error(status, why), |journal| journal.finish(ticket, End::Failed(status))).await;
+    pub(super) async fn fail(&mut self, request_id: RequestId, status: u16, why: &str) {
+        self.answer_here(error(status, why), |journal| journal.finish(request_id, End::Failed(status))).await;
     }
 
     /// Answers, ends the request by `finish`, and closes. What the client still sends is read, or it might not get to read
@@ -265,14 +265,14 @@ impl Client {
         let written = self.write_out().await;
         finish(&mut self.journal);
         if written.is_ok() {
-            linger(&self.stream, &mut self.patience).await;
+            linger(&self.stream, &mut self.deadline).await;
         }
     }
 
     /// Reads and drops the rest of an upload that has its final answer: many clients read that only when all is sent, and
     /// a connection that is closed with unread bytes is reset.
     pub(super) async fn linger_after_upload(&mut self) {
-        linger_for(&self.stream, &mut self.patience, UPLOAD_LINGER_TIME, usize::MAX).await;
+        linger_for(&self.stream, &mut self.deadline, UPLOAD_LINGER_TIME, usize::MAX).await;
     }
 }
 
@@ -282,22 +282,22 @@ fn error(status: u16, why: &str) -> Vec<u8> {
     answer
 }
 
-fn late(limits: &Limits) -> Nothing {
-    Nothing::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
+fn late(limits: &Limits) -> NoRequest {
+    NoRequest::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
 }
 
 /// Ends our direction, and reads to the end of the other one, within limits.
-pub(crate) async fn linger(stream: &TcpStream, patience: &mut Patience) {
-    linger_for(stream, patience, LINGER_TIME, LINGER_BYTES).await;
+pub(crate) async fn linger(stream: &TcpStream, deadline: &mut Deadline) {
+    linger_for(stream, deadline, LINGER_TIME, LINGER_BYTES).await;
 }
 
-async fn linger_for(stream: &TcpStream, patience: &mut Patience, time: std::time::Duration, bytes_max: usize) {
+async fn linger_for(stream: &TcpStream, deadline: &mut Deadline, time: std::time::Duration, bytes_max: usize) {
     if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
         return;
     }
-    patience.start(time);
+    deadline.start(time);
     let (mut thrown, mut bytes) = (0, [0; 4096]);
-    let _ = patience
+    let _ = deadline
         .wait(std::future::poll_fn(|cx| {
             while thrown < bytes_max {
                 match stream.try_read(&mut bytes) {
@@ -314,4 +314,38 @@ async fn linger_for(stream: &TcpStream, patience: &mut Patience, time: std::time
             Poll::Ready(())
         }))
         .await;
+}
+
+/// How a client leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// It sends nothing any more, and may still read.
+    HalfClosed,
+    /// Its connection is broken: it gets no answer.
+    Broken,
+}
+
+/// Waits until the client leaves. A client that has half-closed its connection before can only break it.
+pub(super) async fn departure(stream: &TcpStream, is_half_closed: bool) -> Departure {
+    if !is_half_closed {
+        // tokio tells of a half-closed connection to whom asks for priority data, without telling of other data.
+        match stream.ready(Interest::ERROR | Interest::PRIORITY).await {
+            Ok(ready) if ready.is_error() => return Departure::Broken,
+            Ok(ready) if ready.is_read_closed() => return Departure::HalfClosed,
+            // Urgent data, which HTTP does not have.
+            Ok(_) => {}
+            Err(_) => return Departure::Broken,
+        }
+    }
+    // Ready or not able to tell: the connection is of no use.
+    let _ = stream.ready(Interest::ERROR).await;
+    Departure::Broken
+}
+
+impl Client {
+    /// Notes a departure. Whether nothing more is done for the client.
+    pub(super) fn is_left(&mut self, departure: Departure, limits: &Limits) -> bool {
+        self.is_half_closed = true;
+        departure == Departure::Broken || limits.abort_on_close
+    }
 }

@@ -8,8 +8,8 @@ use sidelane_policy::Nanos;
 use super::super::ended::{Ended, Facts};
 use super::super::shared::{Shared, now};
 use crate::access::{Asked, FIELD_MAX, Outcome, REQUEST_MAX, Text};
-use crate::desk::{End, Ticket};
 use crate::http::Number;
+use crate::request_table::{End, RequestId};
 
 /// The request of a client that is under way, as the access log is told of it at its end. Each request has one entry: one
 /// that is under way when the proxy ends is cut.
@@ -32,10 +32,10 @@ pub(super) struct Journal {
 enum Stage {
     /// No byte of it.
     Idle,
-    /// Its begin, since then; the desk does not know it.
+    /// Its begin, since then; the request table does not know it.
     Coming(Nanos),
-    /// The desk knows it.
-    InFlight(Ticket),
+    /// The request table knows it.
+    InFlight(RequestId),
 }
 
 impl Journal {
@@ -88,9 +88,9 @@ impl Journal {
         self.received += bytes as u64;
     }
 
-    /// The desk knows the request from now on.
-    pub(super) fn begin(&mut self, ticket: Ticket) {
-        self.stage = Stage::InFlight(ticket);
+    /// The request table knows the request from now on.
+    pub(super) fn begin(&mut self, request_id: RequestId) {
+        self.stage = Stage::InFlight(request_id);
     }
 
     /// Bytes were written to the client.
@@ -111,15 +111,15 @@ impl Journal {
         self.is_answered(status.unwrap_or(0), head);
     }
 
-    /// The request is over: the desk is told, and an entry written, unless that was done before.
-    pub(super) fn finish(&mut self, ticket: Ticket, end: End) {
-        if let Some(ended) = self.shared.finish(ticket, end) {
-            self.log(&ended, Some(self.shared.number(ticket.id)));
+    /// The request is over: the request table is told, and an entry written, unless that was done before.
+    pub(super) fn finish(&mut self, request_id: RequestId, end: End) {
+        if let Some(ended) = self.shared.finish(request_id, end) {
+            self.log(&ended, Some(self.shared.number(request_id.number)));
         }
         self.reset();
     }
 
-    /// A request is over of which the desk does not know.
+    /// A request is over of which the request table does not know.
     pub(super) fn finish_apart(&mut self, outcome: Outcome) {
         if self.shared.has_log() {
             let arrived_ns = if let Stage::Coming(since) = self.stage { since } else { now() };
@@ -161,9 +161,9 @@ impl Drop for Journal {
         match self.stage {
             Stage::Idle => {}
             Stage::Coming(since) => self.log(&Ended::apart(Outcome::Abandoned, since, None), None),
-            Stage::InFlight(ticket) => {
-                if let Some(ended) = self.shared.cut_off(ticket).filter(|_| self.shared.has_log()) {
-                    self.log(&ended, Some(self.shared.number(ticket.id)));
+            Stage::InFlight(request_id) => {
+                if let Some(ended) = self.shared.cut_off(request_id).filter(|_| self.shared.has_log()) {
+                    self.log(&ended, Some(self.shared.number(request_id.number)));
                 }
             }
         }

@@ -1,15 +1,42 @@
 //! HTTP at sockets: one task a client.
 
+mod admin;
 mod answer;
 mod client;
-mod departure;
 mod exchange;
 mod journal;
-mod outcome;
-mod own;
-mod serve;
 mod upload;
 
+use std::rc::Rc;
+
+use tokio::net::TcpStream;
+
+use super::shared::Shared;
+use crate::http::Peer;
+pub use admin::{SentCopy, TraceLookup};
 pub(super) use answer::{more, swallow};
 pub(super) use client::linger;
-pub(super) use serve::serve;
+use client::{Client, NoRequest};
+use exchange::{After, exchange};
+use journal::Journal;
+
+/// Serves a client until one of both is done.
+pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+    // Without an address it is gone already.
+    let Ok(address) = stream.peer_addr() else { return };
+    let peer = Peer::new(shared.config.forwarded, address.ip());
+    let journal = Journal::new(Rc::clone(&shared), address);
+    let mut client = Client::new(stream, peer, journal, &shared.config.limits);
+    for number in 0_u64.. {
+        match client.next_request(&shared, number > 0).await {
+            Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {
+                After::KeepAlive => {}
+                After::Close => return,
+                After::CloseAfterClient => return linger(&client.stream, &mut client.deadline).await,
+                After::Linger => return client.linger_after_upload().await,
+            },
+            Err(NoRequest::Closed) => return,
+            Err(NoRequest::Error(status, why)) => return client.refuse(status, &why).await,
+        }
+    }
+}

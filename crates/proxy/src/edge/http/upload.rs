@@ -8,16 +8,14 @@ use std::task::Poll;
 use sidelane_policy::hedge::Server;
 use tokio::time::Instant;
 
-use super::super::link::Link;
+use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
 use super::super::shared::now;
 use super::answer::Answered;
-use super::client::Client;
-use super::departure::{Departure, departure};
-use super::exchange::Exchange;
-use super::outcome::{Failure, LATE, LOST, MALFORMED, SLOW};
-use crate::desk::{Loss, Next, Outcome};
+use super::client::{Client, Departure, departure};
+use super::exchange::{Exchange, Failure, LATE, LOST, MALFORMED, SLOW};
 use crate::http::{Body, RequestHead, ResponseHead, Wanted, read_response};
+use crate::request_table::{Loss, Next, Outcome};
 
 /// Bytes of the body that have been read and not sent; no more are read until fewer are.
 const AHEAD_MAX: usize = 64 << 10;
@@ -47,8 +45,8 @@ impl Progress {
         &request[self.kept..]
     }
 
-    fn write(&mut self, request: &mut Vec<u8>, link: &Link) {
-        match link.stream.try_write(self.unsent(request)) {
+    fn write(&mut self, request: &mut Vec<u8>, connection: &ServerConnection) {
+        match connection.stream.try_write(self.unsent(request)) {
             Ok(count) => {
                 self.kept += count;
                 self.written += count;
@@ -83,10 +81,10 @@ impl Limit {
         let waits = wants_more(body, progress.unsent(&exchange.client.request)) && !self.is_held;
         let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
         self.pace.wait(Instant::now(), waits);
-        let patience = &mut exchange.client.patience;
+        let deadline = &mut exchange.client.deadline;
         match waits {
-            true => patience.start(self.pace.left()),
-            false if was_waiting => patience.start(exchange.shared.config.limits.answer_time),
+            true => deadline.start(self.pace.left()),
+            false if was_waiting => deadline.start(exchange.shared.config.limits.answer_time),
             false => {}
         }
     }
@@ -102,43 +100,43 @@ pub(super) async fn send(
     to: Server,
     request: &mut RequestHead,
 ) -> Result<Answered, Failure> {
-    let (mut to, mut link) = connect(exchange, to).await?;
+    let (mut to, mut connection) = connect(exchange, to).await?;
     let (mut progress, body) = (Progress::default(), &mut request.body);
     let pace = Pace::new(exchange.shared.config.limits.idle_time);
     let mut limit = Limit { pace, waits_for_client: false, is_held: request.expects_continue };
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
         limit.set(exchange, body, &progress);
-        match next_event(exchange, &link, body, &progress).await {
+        match next_event(exchange, &connection, body, &progress).await {
             Event::FromClient => {
                 let count = read_client(exchange)?;
                 limit.pace.came(count);
                 limit.is_held &= count == 0;
             }
-            Event::Writable => progress.write(&mut exchange.client.request, &link),
-            Event::FromServer => match link.input.fill(&link.stream) {
+            Event::Writable => progress.write(&mut exchange.client.request, &connection),
+            Event::FromServer => match connection.input.fill(&connection.stream) {
                 Ok(1..) => {
                     let wanted = exchange.wanted();
                     let wanted = Wanted { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
-                    if let Some(head) = read_answer(exchange, &mut link, to, wanted, &mut limit.is_held).await? {
+                    if let Some(head) = read_answer(exchange, &mut connection, to, wanted, &mut limit.is_held).await? {
                         let is_asked = body.is_over() && progress.unsent(&exchange.client.request).is_empty();
-                        return Ok(Answered { by: to, link, head, is_asked });
+                        return Ok(Answered { by: to, connection, head, is_asked });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 end @ (Ok(0) | Err(_)) => {
-                    let loss = link.loss(progress.written, end.is_ok());
-                    (to, link) = anew(exchange, to, loss, &progress).await?;
+                    let loss = connection.loss(progress.written, end.is_ok());
+                    (to, connection) = anew(exchange, to, loss, &progress).await?;
                     progress = Progress::default();
                 }
             },
             Event::Departed(departure) => exchange.departed(departure)?,
             Event::Late => {
-                exchange.shared.desk.borrow_mut().dropped(now(), exchange.ticket, to);
+                exchange.shared.table.borrow_mut().dropped(now(), exchange.request_id, to);
                 if limit.waits_for_client {
                     return Err(SLOW);
                 }
-                exchange.shared.late(exchange.ticket, to);
+                exchange.shared.late(exchange.request_id, to);
                 return Err(LATE);
             }
         }
@@ -146,9 +144,9 @@ pub(super) async fn send(
 }
 
 /// A connection to the server, or to the other one: nothing has been sent yet.
-async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
-    match exchange.shared.just_used_link(to) {
-        Some(link) => Ok(linked(exchange, to, link)),
+async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
+    match exchange.shared.just_used_connection(to) {
+        Some(connection) => Ok(connected(exchange, to, connection)),
         None => connect_anew(exchange, to).await,
     }
 }
@@ -159,56 +157,65 @@ async fn anew(
     to: Server,
     loss: Option<Loss>,
     progress: &Progress,
-) -> Result<(Server, Link), Failure> {
+) -> Result<(Server, ServerConnection), Failure> {
     match loss {
         None if progress.is_whole() => connect_anew(exchange, to).await,
         Some(Loss::Unread) if progress.is_whole() => elsewhere(exchange, to, Loss::Unread).await,
         // Also a request that the server has not read: a part of it is no longer kept.
         _ => {
-            exchange.shared.lost(exchange.ticket, to, Loss::Sent);
+            exchange.shared.lost(exchange.request_id, to, Loss::Sent);
             Err(LOST)
         }
     }
 }
 
-async fn connect_anew(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Link), Failure> {
-    match Rc::clone(exchange.shared).next_link(to).await {
-        Some(link) => Ok(linked(exchange, to, link)),
+async fn connect_anew(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
+    match Rc::clone(exchange.shared).next_connection(to).await {
+        Some(connection) => Ok(connected(exchange, to, connection)),
         None => elsewhere(exchange, to, Loss::NotSent).await,
     }
 }
 
-/// Has the desk choose the server that is tried next.
-async fn elsewhere(exchange: &mut Exchange<'_>, mut to: Server, mut loss: Loss) -> Result<(Server, Link), Failure> {
+/// Has the request table choose the server that is tried next.
+async fn elsewhere(
+    exchange: &mut Exchange<'_>,
+    mut to: Server,
+    mut loss: Loss,
+) -> Result<(Server, ServerConnection), Failure> {
     loop {
-        match exchange.shared.lost(exchange.ticket, to, loss) {
+        match exchange.shared.lost(exchange.request_id, to, loss) {
             Next::Send(other) => to = other,
             Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
         }
-        match Rc::clone(exchange.shared).next_link(to).await {
-            Some(link) => return Ok(linked(exchange, to, link)),
+        match Rc::clone(exchange.shared).next_connection(to).await {
+            Some(connection) => return Ok(connected(exchange, to, connection)),
             None => loss = Loss::NotSent,
         }
     }
 }
 
-fn linked(exchange: &Exchange<'_>, to: Server, link: Link) -> (Server, Link) {
-    exchange.shared.desk.borrow_mut().linked(exchange.ticket, to, link.port);
-    (to, link)
+fn connected(exchange: &Exchange<'_>, to: Server, connection: ServerConnection) -> (Server, ServerConnection) {
+    exchange.shared.table.borrow_mut().connected(exchange.request_id, to, connection.port);
+    (to, connection)
 }
 
-async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, progress: &Progress) -> Event {
-    let Client { stream, request, patience, is_half_closed, .. } = &mut *exchange.client;
+async fn next_event(
+    exchange: &mut Exchange<'_>,
+    connection: &ServerConnection,
+    body: &Body,
+    progress: &Progress,
+) -> Event {
+    let Client { stream, request, deadline, is_half_closed, .. } = &mut *exchange.client;
     let unsent = progress.unsent(request);
     let wants_more = wants_more(body, unsent);
     let has_some = !progress.is_broken && !unsent.is_empty();
     // A body that has not been read whole may be followed by the end of the client's direction.
     let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
     std::future::poll_fn(|cx| {
-        if link.stream.poll_read_ready(cx).is_ready() {
+        if connection.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromServer);
         }
-        if has_some && link.stream.poll_write_ready(cx).is_ready() {
+        if has_some && connection.stream.poll_write_ready(cx).is_ready() {
             return Poll::Ready(Event::Writable);
         }
         if wants_more && stream.poll_read_ready(cx).is_ready() {
@@ -217,7 +224,7 @@ async fn next_event(exchange: &mut Exchange<'_>, link: &Link, body: &Body, progr
         if let Poll::Ready(departure) = departs.as_mut().poll(cx) {
             return Poll::Ready(Event::Departed(departure));
         }
-        patience.poll_over(cx).map(|()| Event::Late)
+        deadline.poll_over(cx).map(|()| Event::Late)
     })
     .await
 }
@@ -238,7 +245,7 @@ fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
 /// held no more.
 async fn read_answer(
     exchange: &mut Exchange<'_>,
-    link: &mut Link,
+    connection: &mut ServerConnection,
     to: Server,
     wanted: Wanted,
     is_held: &mut bool,
@@ -246,21 +253,21 @@ async fn read_answer(
     let limits = exchange.shared.config.limits;
     loop {
         exchange.client.out.clear();
-        let answer = match read_response(link.input.data(), limits.head_bytes, wanted, &mut exchange.client.out) {
+        let answer = match read_response(connection.input.data(), limits.head_bytes, wanted, &mut exchange.client.out) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(None),
             Err(_) => {
-                exchange.shared.lost(exchange.ticket, to, Loss::Malformed);
+                exchange.shared.lost(exchange.request_id, to, Loss::Malformed);
                 return Err(MALFORMED);
             }
         };
-        link.input.consume(answer.bytes);
+        connection.input.consume(answer.bytes);
         if answer.is_interim() {
             exchange.client.write_out().await?;
             *is_held = false;
             continue;
         }
-        exchange.shared.answered(exchange.ticket, to, Outcome::Status(answer.status));
+        exchange.shared.answered(exchange.request_id, to, Outcome::Status(answer.status));
         return Ok(Some(answer));
     }
 }

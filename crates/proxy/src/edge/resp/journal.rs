@@ -9,7 +9,7 @@ use sidelane_policy::hedge::Server;
 use super::super::ended::{Ended, Facts};
 use super::super::shared::{Shared, now};
 use crate::access::{Asked, Outcome};
-use crate::desk::{End, Label, Ticket};
+use crate::request_table::{End, Label, RequestId};
 use crate::resp::{Command, count_keys, name_of};
 
 /// The commands of a client that are not answered, as the access log is told of them at their end. Each has one entry: one
@@ -18,7 +18,7 @@ pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
     /// In the order in which they came, which is that of their ends.
-    asked: VecDeque<(Ticket, Size)>,
+    asked: VecDeque<(RequestId, Size)>,
     /// Bytes of the next reply that were passed on before it was whole.
     streamed: usize,
 }
@@ -42,10 +42,10 @@ impl Journal {
         Self { shared, client, asked: VecDeque::new(), streamed: 0 }
     }
 
-    /// The desk knows this command from now on.
-    pub(super) fn begin(&mut self, ticket: Ticket, command: &Command) {
+    /// The request table knows this command from now on.
+    pub(super) fn begin(&mut self, request_id: RequestId, command: &Command) {
         if self.shared.has_log() {
-            self.asked.push_back((ticket, Size::of(command)));
+            self.asked.push_back((request_id, Size::of(command)));
         }
     }
 
@@ -54,11 +54,11 @@ impl Journal {
         self.streamed += bytes;
     }
 
-    /// The command is over, with the last bytes of its reply: the desk is told, and an entry written.
-    pub(super) fn finish(&mut self, ticket: Ticket, end: End, bytes: usize) {
+    /// The command is over, with the last bytes of its reply: the request table is told, and an entry written.
+    pub(super) fn finish(&mut self, request_id: RequestId, end: End, bytes: usize) {
         let sent = std::mem::take(&mut self.streamed) + bytes;
-        if let Some(ended) = self.shared.finish(ticket, end) {
-            let (_, size) = self.asked.pop_front().unwrap_or((ticket, Size::default()));
+        if let Some(ended) = self.shared.finish(request_id, end) {
+            let (_, size) = self.asked.pop_front().unwrap_or((request_id, Size::default()));
             self.log(&ended, ended.label(), size, sent);
         }
     }
@@ -96,8 +96,8 @@ impl Journal {
 impl Drop for Journal {
     /// The proxy ends in the middle of these commands.
     fn drop(&mut self) {
-        while let Some((ticket, size)) = self.asked.pop_front() {
-            if let Some(ended) = self.shared.cut_off(ticket) {
+        while let Some((request_id, size)) = self.asked.pop_front() {
+            if let Some(ended) = self.shared.cut_off(request_id) {
                 let sent = std::mem::take(&mut self.streamed);
                 self.log(&ended, ended.label(), size, sent);
             }

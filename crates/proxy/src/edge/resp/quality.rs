@@ -1,26 +1,29 @@
 //! What a reply says of its server.
 
+use super::super::connection::ServerConnection;
 use super::super::http::more;
-use super::super::link::Link;
 use crate::config::Limits;
-use crate::desk::{Outcome, Reply};
+use crate::request_table::{Outcome, Reply};
 use crate::resp::Scanner;
 
 /// Reads a whole reply and drops it. Returns what it says, and the connection if it can be used again.
-pub(crate) async fn swallow(mut link: Link, limits: &Limits) -> Option<(Outcome, Option<Link>)> {
+pub(crate) async fn swallow(
+    mut connection: ServerConnection,
+    limits: &Limits,
+) -> Option<(Outcome, Option<ServerConnection>)> {
     let (mut scanner, mut bytes, mut outcome) = (Scanner::default(), 0, Outcome::Reply(Reply::Value));
     loop {
-        let (count, is_whole) = scanner.next(link.input.data()).ok()?;
+        let (count, is_whole) = scanner.next(connection.input.data()).ok()?;
         if bytes == 0 {
-            outcome = outcome_of(&link.input.data()[..count]);
+            outcome = outcome_of(&connection.input.data()[..count]);
         }
         scanner.take();
-        link.input.consume(count);
+        connection.input.consume(count);
         bytes += count;
         match is_whole {
-            true => return Some((outcome, Some(link))),
+            true => return Some((outcome, Some(connection))),
             false if bytes > limits.reply_bytes => return None,
-            false => more(&mut link).await?,
+            false => more(&mut connection).await?,
         }
     }
 }

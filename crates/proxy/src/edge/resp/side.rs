@@ -10,10 +10,10 @@ use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 
 use super::super::buffer::Buffer;
-use super::super::link::Link;
+use super::super::connection::ServerConnection;
 use super::super::shared::Shared;
 use super::quality::swallow;
-use crate::desk::Loss;
+use crate::request_table::Loss;
 use crate::resp::{BadFrame, Scanner};
 
 /// The connection.
@@ -21,8 +21,8 @@ use crate::resp::{BadFrame, Scanner};
 enum Way {
     #[default]
     None,
-    Connecting(Pin<Box<dyn Future<Output = Option<Link>>>>),
-    There(Link),
+    Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
+    There(ServerConnection),
 }
 
 /// One server, as one client's task has it.
@@ -50,8 +50,8 @@ impl Side {
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
         self.unsent.push(command);
         if matches!(self.way, Way::None) {
-            self.way = match shared.idle_link(server).filter(|_| !self.has_greeting()) {
-                Some(link) => Way::There(link),
+            self.way = match shared.idle_connection(server).filter(|_| !self.has_greeting()) {
+                Some(connection) => Way::There(connection),
                 None => Way::Connecting(Box::pin(open(Rc::clone(shared), server, self.greeting.clone()))),
             };
         }
@@ -75,17 +75,18 @@ impl Side {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
         if let Way::Connecting(connecting) = &mut self.way {
             match connecting.as_mut().poll(cx) {
-                Poll::Ready(Some(link)) => self.way = Way::There(link),
+                Poll::Ready(Some(connection)) => self.way = Way::There(connection),
                 Poll::Ready(None) => return Poll::Ready(SideEvent::Lost(Loss::NotSent)),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let Way::There(link) = &self.way else { return Poll::Pending };
+        let Way::There(connection) = &self.way else { return Poll::Pending };
         let lost = Poll::Ready(SideEvent::Lost(Loss::Sent));
         while !self.unsent.is_empty() {
-            match link.stream.try_write(self.unsent.data()) {
+            match connection.stream.try_write(self.unsent.data()) {
                 Ok(count) => self.unsent.consume(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match link.stream.poll_write_ready(cx) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match connection.stream.poll_write_ready(cx)
+                {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return lost,
                     Poll::Pending => break,
@@ -93,7 +94,7 @@ impl Side {
                 Err(_) => return lost,
             }
         }
-        match link.stream.poll_read_ready(cx) {
+        match connection.stream.poll_read_ready(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(SideEvent::Readable),
             Poll::Ready(Err(_)) => lost,
             Poll::Pending => Poll::Pending,
@@ -102,8 +103,8 @@ impl Side {
 
     /// Takes in what has come; an error is the end of the connection.
     pub(super) fn read(&mut self) -> io::Result<()> {
-        let Way::There(link) = &mut self.way else { return Ok(()) };
-        match link.input.fill(&link.stream) {
+        let Way::There(connection) = &mut self.way else { return Ok(()) };
+        match connection.input.fill(&connection.stream) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(()),
@@ -112,19 +113,19 @@ impl Side {
 
     /// What belongs to the next reply, as far as it has come, and whether it is whole.
     pub(super) fn reply(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
-        let Way::There(link) = &mut self.way else { return Ok(None) };
-        if link.input.is_empty() {
+        let Way::There(connection) = &mut self.way else { return Ok(None) };
+        if connection.input.is_empty() {
             return Ok(None);
         }
-        let (count, is_whole) = self.scanner.next(link.input.data())?;
-        Ok(Some((&link.input.data()[..count], is_whole)))
+        let (count, is_whole) = self.scanner.next(connection.input.data())?;
+        Ok(Some((&connection.input.data()[..count], is_whole)))
     }
 
     /// The first bytes that [`Self::reply`] told of are used.
     pub(super) fn take(&mut self, count: usize) {
         self.scanner.take();
-        if let Way::There(link) = &mut self.way {
-            link.input.consume(count);
+        if let Way::There(connection) = &mut self.way {
+            connection.input.consume(count);
         }
     }
 
@@ -136,7 +137,7 @@ impl Side {
     /// Bytes that have come and are not used.
     pub(super) fn kept_bytes(&self) -> usize {
         match &self.way {
-            Way::There(link) => link.input.data().len(),
+            Way::There(connection) => connection.input.data().len(),
             _ => 0,
         }
     }
@@ -151,9 +152,9 @@ impl Side {
     }
 
     /// The connection.
-    pub(super) fn link(&self) -> Option<&Link> {
+    pub(super) fn connection(&self) -> Option<&ServerConnection> {
         match &self.way {
-            Way::There(link) => Some(link),
+            Way::There(connection) => Some(connection),
             _ => None,
         }
     }
@@ -164,26 +165,30 @@ impl Side {
     }
 
     /// Takes the connection away, or makes one.
-    pub(super) async fn take_or_open_link(&mut self, shared: &Rc<Shared>, server: Server) -> Option<Link> {
-        match self.take_link() {
-            Some(link) => Some(link),
+    pub(super) async fn take_or_open_connection(
+        &mut self,
+        shared: &Rc<Shared>,
+        server: Server,
+    ) -> Option<ServerConnection> {
+        match self.take_connection() {
+            Some(connection) => Some(connection),
             None => open(Rc::clone(shared), server, self.greeting.clone()).await,
         }
     }
 
     /// Takes the connection away, if nothing is on its way.
-    pub(super) fn take_link(&mut self) -> Option<Link> {
+    pub(super) fn take_connection(&mut self) -> Option<ServerConnection> {
         match std::mem::take(&mut self.way) {
-            Way::There(link) if self.unsent.is_empty() => Some(link),
+            Way::There(connection) if self.unsent.is_empty() => Some(connection),
             _ => None,
         }
     }
 }
 
 /// Makes a connection, and greets the server there. An error is its answer at the other server, too.
-async fn open(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<Link> {
-    let mut link = Rc::clone(&shared).next_link(server).await?;
-    let Some(greeting) = greeting else { return Some(link) };
-    link.stream.write_all(&greeting).await.ok()?;
-    swallow(link, &shared.config.limits).await?.1
+async fn open(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<ServerConnection> {
+    let mut connection = Rc::clone(&shared).next_connection(server).await?;
+    let Some(greeting) = greeting else { return Some(connection) };
+    connection.stream.write_all(&greeting).await.ok()?;
+    swallow(connection, &shared.config.limits).await?.1
 }

@@ -5,7 +5,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::super::link::Link;
+use super::super::connection::ServerConnection;
 use super::super::shared::Shared;
 use super::super::tunnel;
 
@@ -19,8 +19,13 @@ pub(super) struct First<'a> {
 }
 
 /// Passes bytes on, beginning with those that have come, until both sides have ended.
-pub(super) async fn pass(shared: &Shared, client: &mut TcpStream, link: Option<Link>, first: First<'_>) {
-    let Some(mut link) = link else {
+pub(super) async fn pass(
+    shared: &Shared,
+    client: &mut TcpStream,
+    connection: Option<ServerConnection>,
+    first: First<'_>,
+) {
+    let Some(mut connection) = connection else {
         // A client that is gone need not be told.
         let _ = client.write_all(NO_SERVER).await;
         return;
@@ -28,8 +33,8 @@ pub(super) async fn pass(shared: &Shared, client: &mut TcpStream, link: Option<L
     if first.blocks && has_left(client) {
         return;
     }
-    if link.stream.write_all(first.bytes).await.is_ok() {
-        tunnel::pass_on(&shared.tunnels, client, &mut link.stream).await;
+    if connection.stream.write_all(first.bytes).await.is_ok() {
+        tunnel::pass_on(&shared.tunnels, client, &mut connection.stream).await;
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::witness::Asked;
 use sidelane_timeline::builder::Settings;
 use sidelane_timeline::timeline::Timeline;
-
 use sidelane_trace::words::Names;
+
+use crate::edge::SentCopy;
 
 /// As many requests as the proxy remembers.
 const REQUESTS_MAX: usize = 4096;
@@ -62,7 +62,7 @@ impl Kept {
 
     /// Looks for the request that came from the proxy's port while the proxy waited for its answer. Both clocks are
     /// `CLOCK_MONOTONIC`.
-    pub(super) fn find(&self, asked: &Asked) -> Found<'_> {
+    pub(super) fn find(&self, asked: &SentCopy) -> Found<'_> {
         let until_ns = asked.until_ns.unwrap_or(u64::MAX);
         let is_it = |timeline: &&Timeline| {
             timeline.peer_port == u32::from(asked.port) && (asked.sent_ns..=until_ns).contains(&timeline.arrived_ns)
@@ -106,8 +106,8 @@ mod tests {
         kept
     }
 
-    fn asked(sent_ns: u64, until_ns: Option<u64>) -> Asked {
-        Asked { server: Server::First, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
+    fn asked(sent_ns: u64, until_ns: Option<u64>) -> SentCopy {
+        SentCopy { server: Server::First, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
     }
 
     fn number(found: Found<'_>) -> u64 {

@@ -8,20 +8,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::witness::{Asked, Witness};
 use anyhow::Result;
 use serde_json::Value;
+use sidelane_host::aside::Aside;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
+use sidelane_host::until::Until;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_trace::source::Source;
 
 use super::options::ProxyOptions;
 use super::watch::is_on_this_machine;
+use crate::edge::{SentCopy, TraceLookup};
 use kept::Kept;
-use sidelane_host::aside::Aside;
-use sidelane_host::until::Until;
-use sidelane_trace::source::Source;
 
 /// How often the names of threads are asked for: more often than a request is told.
 const NAMES_EVERY: Duration = Duration::from_millis(200);
@@ -69,7 +69,7 @@ impl Traces {
     }
 
     /// Tells what they saw.
-    pub(super) fn witness(&self) -> Witness {
+    pub(super) fn trace_lookup(&self) -> TraceLookup {
         let servers = self.servers.clone();
         Arc::new(move |asked| match &servers[asked.server.index()] {
             Some(traced) => traced.tell(asked),
@@ -95,7 +95,7 @@ impl Traced {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, asked: &Asked) -> Value {
+    fn tell(&self, asked: &SentCopy) -> Value {
         match &*self.state() {
             State::Begins => {
                 words::untraced("the trace of its server has not begun", "ask for a request that comes later")

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 
-use crate::witness::Asked;
 use serde_json::{Value, json};
 use sidelane_timeline::advice::advice;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::timeline::{Span, Timeline};
+use sidelane_trace::words::{key, of_span};
 
 use super::kept::{Found, Kept};
-use sidelane_trace::words::{key, of_span};
+use crate::edge::SentCopy;
 
 /// Of more spans than this, the shortest are left out.
 const SPANS_MAX: usize = 200;
@@ -21,7 +21,7 @@ pub(super) fn untraced(why: &str, what_to_do: &str) -> Value {
 }
 
 /// What is found of a request.
-pub(super) fn told(kept: &Kept, asked: &Asked, server: SocketAddr) -> Value {
+pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
     match kept.find(asked) {
         Found::This(timeline) => this(timeline, kept, asked),
         Found::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
@@ -46,7 +46,7 @@ pub(super) fn told(kept: &Kept, asked: &Asked, server: SocketAddr) -> Value {
 }
 
 /// Times count from the request's arrival at the proxy.
-fn this(timeline: &Timeline, kept: &Kept, asked: &Asked) -> Value {
+fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(asked.arrived_ns);
     let mut longest: Vec<&Span> = timeline.spans.iter().collect();
     longest.sort_by_key(|span| Reverse(span.length_ns()));
@@ -101,7 +101,7 @@ mod tests {
     fn of(parts: &[(Cause, u64)]) -> Value {
         let mut kept = Kept::since(0);
         kept.add(Timeline { peer_port: 7, ..timeline(1, S, parts) });
-        let asked = Asked { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
+        let asked = SentCopy { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
         told(&kept, &asked, ([127, 0, 0, 1], 9001).into())
     }
 

@@ -1,4 +1,4 @@
-//! Watches one server for hazards, and tells the page.
+//! Watches one server for hazards, and tells the board.
 //!
 //! A thread of its own looks every so often, and at once when a process that listens for the server ends. What is a load
 //! of a word of memory is looked at each time, what takes a system call less often.
@@ -6,29 +6,26 @@
 //! A server that was never found is not one that is away: who listens may be out of sight.
 
 mod jvm;
-mod lack;
 mod process;
 mod sources;
 mod throttled;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use crate::page::HazardPage;
 use anyhow::{Context, Result, bail};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::{Hazard, Hazards, Server};
+use sidelane_report::terminal::eprint_fitted;
 
 use super::options::Watched;
+use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
-use lack::Lack;
-use sidelane_report::terminal::eprint_fitted;
-use sources::Sources;
+use sources::{Lack, Sources};
 
 /// How often it is looked who listens, while nobody does.
 const FIND_EVERY: Duration = Duration::from_millis(10);
@@ -124,12 +121,12 @@ impl Watch {
     }
 
     /// Watches in a thread until `ends` is set.
-    pub(super) fn start(mut self, page: Arc<HazardPage>, ends: Arc<AtomicBool>) -> Result<()> {
+    pub(super) fn start(mut self, board: Arc<HazardBoard>, ends: Arc<AtomicBool>) -> Result<()> {
         let run = move || {
             precise_sleep();
             while !ends.load(Ordering::Relaxed) {
                 let hazards = self.look();
-                page.tell(self.server, hazards, now_ns());
+                board.publish(self.server, hazards, now_ns());
                 self.wait();
             }
         };

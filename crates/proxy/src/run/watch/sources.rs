@@ -1,9 +1,10 @@
 //! What is looked at, for one life of a server.
 
 use std::net::SocketAddr;
-use std::process;
 use std::time::{Duration, Instant};
+use std::{fmt, process};
 
+use sidelane_channels::hsperf::JvmError;
 use sidelane_host::accepting::{Accepting, accepting};
 use sidelane_host::service::Stand;
 use sidelane_policy::hedge::{Hazard, Hazards};
@@ -11,10 +12,8 @@ use thiserror::Error;
 
 use super::super::options::Watched;
 use super::jvm::JvmPauses;
-use super::lack::Lack;
 use super::process::Processes;
 use super::throttled::Throttled;
-use sidelane_channels::hsperf::JvmError;
 
 /// How often files are read.
 const FILES_EVERY: Duration = Duration::from_millis(2);
@@ -137,5 +136,30 @@ fn lack_of_jvm(error: &JvmError) -> Lack {
     match error {
         JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => Lack::NotThere("it is no JVM"),
         error => Lack::Unreadable(error.to_string()),
+    }
+}
+
+/// Why a hazard cannot be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The server is none that could have it.
+    NotThere(&'static str),
+    /// It may have it, and what would tell cannot be read.
+    Unreadable(String),
+}
+
+impl Lack {
+    /// The same in each life of the server: numbers of processes are left out.
+    pub(super) fn kind(&self) -> String {
+        self.to_string().replace(|letter: char| letter.is_ascii_digit(), "")
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotThere(what) => f.write_str(what),
+            Self::Unreadable(why) => f.write_str(why),
+        }
     }
 }

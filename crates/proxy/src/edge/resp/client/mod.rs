@@ -12,17 +12,16 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::super::buffer::Buffer;
+use super::super::deadline::Deadline;
 use super::super::http::linger;
-use super::super::mailbox::Owner;
-use super::super::patience::Patience;
-use super::super::shared::{Shared, now};
+use super::super::shared::{Owner, Shared, now};
 use super::super::tunnel::notice_its_end;
 use super::journal::Journal;
 use super::side::{Side, SideEvent};
 use super::tunnel;
-use crate::desk::{Class, End, Label, Ticket};
+use crate::request_table::{Class, End, Label, RequestId};
 use crate::resp::{
-    Command, CommandReader, Kind, Lineup, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of,
+    Command, CommandReader, Kind, ReplyQueue, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of,
     loads_script, marks_connection, may_write, name_of,
 };
 use replies::Fate;
@@ -47,15 +46,15 @@ struct Session {
     sides: [Side; 2],
     /// By server: the reply that is coming, once it was decided what becomes of it.
     replies: [Option<Fate>; 2],
-    lineup: Lineup,
+    reply_queue: ReplyQueue,
     mailbox: Owner,
-    patience: Patience,
+    deadline: Deadline,
     /// What comes when all commands so far are answered.
     next: After,
     writes: Writes,
     /// A reply to a command that is sent once has not been read by the client.
     out_has_once: bool,
-    /// Bytes that are told of to [`Memory`](super::super::memory::Memory).
+    /// Bytes that are told of to [`Memory`](super::super::client_memory::ClientMemory).
     counted: usize,
     journal: Journal,
     /// The client sends nothing any more, or is not read from any more.
@@ -91,7 +90,7 @@ enum Writes {
 enum Event {
     FromClient,
     ToClient,
-    Order(Ticket, Server),
+    Order(RequestId, Server),
     Side(Server, SideEvent),
     Late,
     /// The client's connection is broken.
@@ -132,9 +131,9 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         out: Buffer::default(),
         sides: Default::default(),
         replies: [None; 2],
-        lineup: Lineup::default(),
+        reply_queue: ReplyQueue::default(),
         mailbox: Owner::default(),
-        patience: Patience::new(&limits),
+        deadline: Deadline::new(&limits),
         next: After::Commands,
         writes: Writes::None,
         out_has_once: false,
@@ -149,7 +148,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         if let Err(Over(end)) = session.step().await {
             session.end(end);
             if session.is_dismissed {
-                linger(&session.stream, &mut session.patience).await;
+                linger(&session.stream, &mut session.deadline).await;
             }
             return;
         }
@@ -164,7 +163,7 @@ impl Session {
         self.take_commands();
         self.collect_replies()?;
         self.count_memory();
-        if self.lineup.waiting() == 0 && self.out.is_empty() {
+        if self.reply_queue.waiting() == 0 && self.out.is_empty() {
             match &self.next {
                 After::Commands if self.has_ended => return Err(Over(End::ClientLeft)),
                 After::Commands => {}
@@ -182,8 +181,8 @@ impl Session {
         match self.event().await {
             Event::FromClient => self.read_client(),
             Event::ToClient => self.write_client(),
-            Event::Order(ticket, to) => {
-                self.copy(ticket, to);
+            Event::Order(request_id, to) => {
+                self.copy(request_id, to);
                 Ok(())
             }
             Event::Side(server, event) => self.on_side(server, event),
@@ -199,7 +198,7 @@ impl Session {
     /// The proxy drains: what the client has sent so far is answered, and nothing more is read.
     fn dismiss(&mut self) -> Result<(), Over> {
         self.read_client()?;
-        self.is_dismissed = !self.input.is_empty() || self.lineup.waiting() > 0 || !self.out.is_empty();
+        self.is_dismissed = !self.input.is_empty() || self.reply_queue.waiting() > 0 || !self.out.is_empty();
         self.has_ended = true;
         Ok(())
     }
@@ -228,8 +227,8 @@ impl Session {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some((ticket, to)) = self.mailbox.next(cx) {
-            return Poll::Ready(Event::Order(ticket, to));
+        if let Some((request_id, to)) = self.mailbox.next(cx) {
+            return Poll::Ready(Event::Order(request_id, to));
         }
         if !self.out.is_empty() && self.stream.poll_write_ready(cx).is_ready() {
             return Poll::Ready(Event::ToClient);
@@ -247,14 +246,14 @@ impl Session {
         if !self.shared.memory.has_room() {
             self.shared.memory.wait(cx);
         }
-        self.patience.poll_over(cx).map(|()| Event::Late)
+        self.deadline.poll_over(cx).map(|()| Event::Late)
     }
 
     /// Whether more replies of this server are taken in. Those that wait for one of the other server must not keep it from
     /// coming.
     fn has_room_for_replies(&self, server: Server) -> bool {
-        let kept = self.lineup.kept_bytes() + self.sides[server.index()].kept_bytes();
-        self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.lineup.owes_next(server))
+        let kept = self.reply_queue.kept_bytes() + self.sides[server.index()].kept_bytes();
+        self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.reply_queue.owes_next(server))
     }
 
     fn wants_more(&self) -> bool {
@@ -280,20 +279,20 @@ impl Session {
     /// Whether one more command may come. One may always, so that a long one ends.
     fn has_room(&self) -> bool {
         let limits = &self.shared.config.limits;
-        let is_first = self.lineup.waiting() == 0;
+        let is_first = self.reply_queue.waiting() == 0;
         let is_room =
-            is_first || (self.lineup.waiting() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
+            is_first || (self.reply_queue.waiting() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
         let is_memory = self.shared.memory.has_room() || (is_first && self.reader.held_bytes() == 0);
         matches!(self.next, After::Commands) && is_room && is_memory
     }
 
     /// Bytes of commands that are not answered.
     fn command_bytes(&self) -> usize {
-        self.lineup.command_bytes() + self.sides.iter().map(Side::unsent_bytes).sum::<usize>()
+        self.reply_queue.command_bytes() + self.sides.iter().map(Side::unsent_bytes).sum::<usize>()
     }
 
     fn count_memory(&mut self) {
-        let replies = self.lineup.kept_bytes() + self.out.data().len();
+        let replies = self.reply_queue.kept_bytes() + self.out.data().len();
         let sides: usize = self.sides.iter().map(Side::kept_bytes).sum();
         let bytes = self.command_bytes() + self.reader.held_bytes() + self.input.data().len() + replies + sides;
         self.shared.memory.change(self.counted, bytes);
@@ -314,20 +313,20 @@ impl Session {
             return;
         }
         // A command that follows one that changes something waits its turn at the same server, and later ones stay there.
-        let follows = self.lineup.tied_to().or(self.writes.server());
+        let follows = self.reply_queue.tied_to().or(self.writes.server());
         let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(name_of(&command)));
         if kind == Kind::Once {
-            let mut desk = self.shared.desk.borrow_mut();
-            self.lineup.pin().into_iter().for_each(|ticket| desk.pin(ticket));
+            let mut table = self.shared.table.borrow_mut();
+            self.reply_queue.pin().into_iter().for_each(|request_id| table.pin(request_id));
         }
-        if self.lineup.waiting() == 0 {
-            self.patience.start(limits.answer_time);
+        if self.reply_queue.waiting() == 0 {
+            self.deadline.start(limits.answer_time);
         }
-        let (ticket, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
+        let (request_id, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
         if self.is_half_closed {
-            self.shared.desk.borrow_mut().stop_hedging(ticket);
+            self.shared.table.borrow_mut().stop_hedging(request_id);
         }
-        self.journal.begin(ticket, &command);
+        self.journal.begin(request_id, &command);
         if kind == Kind::Once && may_write(&command) {
             self.writes = Writes::At(to);
         }
@@ -346,24 +345,24 @@ impl Session {
         if loads_script(&command) {
             self.shared.tell_too(to.other(), command.bytes());
         }
-        self.lineup.ask(ticket, to, command.into_bytes(), is_repeatable);
+        self.reply_queue.ask(request_id, to, command.into_bytes(), is_repeatable);
     }
 
     /// Whether the client has asked for nothing yet, so that all its connections can begin with what it asks for now.
     fn may_greet(&self) -> bool {
-        self.lineup.waiting() == 0 && self.sides.iter().all(Side::is_new)
+        self.reply_queue.waiting() == 0 && self.sides.iter().all(Side::is_new)
     }
 
-    /// The desk wants a copy there.
-    fn copy(&mut self, ticket: Ticket, to: Server) {
-        match self.lineup.copy(ticket, to) {
+    /// The request table wants a copy there.
+    fn copy(&mut self, request_id: RequestId, to: Server) {
+        match self.reply_queue.copy(request_id, to) {
             Some(command) => self.sides[to.index()].send(&self.shared, to, command),
-            None => self.shared.desk.borrow_mut().not_sent(ticket, to),
+            None => self.shared.table.borrow_mut().not_sent(request_id, to),
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.lineup.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands()
+        self.reply_queue.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands()
     }
 
     fn read_client(&mut self) -> Result<(), Over> {
@@ -371,8 +370,8 @@ impl Session {
             Ok(0) => {
                 self.has_ended = true;
                 self.is_half_closed = true;
-                let mut desk = self.shared.desk.borrow_mut();
-                self.lineup.tickets().for_each(|ticket| desk.stop_hedging(ticket));
+                let mut table = self.shared.table.borrow_mut();
+                self.reply_queue.request_ids().for_each(|request_id| table.stop_hedging(request_id));
             }
             Ok(_) => self.has_asked = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -395,7 +394,7 @@ impl Session {
         match self.out.is_empty() {
             true => self.out_has_once = false,
             // A slow reader is none that is gone.
-            false => self.patience.start(self.shared.config.limits.answer_time),
+            false => self.deadline.start(self.shared.config.limits.answer_time),
         }
     }
 
@@ -404,23 +403,29 @@ impl Session {
         let is_unread = !self.out.is_empty();
         let has_failure = self.answer_failures();
         // What is carried out once must not be lost because of a limit of ours: a server may have popped an element.
-        if self.lineup.has_once() || (is_unread && self.out_has_once) {
-            self.patience.start(self.shared.config.limits.answer_time);
-            for stream in self.sides.iter().filter_map(Side::link).map(|link| &link.stream).chain([&*self.stream]) {
+        if self.reply_queue.has_once() || (is_unread && self.out_has_once) {
+            self.deadline.start(self.shared.config.limits.answer_time);
+            for stream in self
+                .sides
+                .iter()
+                .filter_map(Side::connection)
+                .map(|connection| &connection.stream)
+                .chain([&*self.stream])
+            {
                 // Without it a peer that has vanished is noticed later.
                 let _ = notice_its_end(stream);
             }
             return Ok(());
         }
         // Who does not read what has come is the one who is late.
-        if self.lineup.waiting() == 0 || is_unread {
+        if self.reply_queue.waiting() == 0 || is_unread {
             return Err(Over(End::ClientLeft));
         }
         if self.replies.contains(&Some(Fate::PassedOn)) {
             return Err(Over(End::Cut));
         }
         if has_failure {
-            self.patience.start(self.shared.config.limits.answer_time);
+            self.deadline.start(self.shared.config.limits.answer_time);
             return Ok(());
         }
         self.say_last(LATE);
@@ -439,43 +444,43 @@ impl Session {
     /// Gives the connection to one server. A server that has what the client wrote keeps it.
     async fn pass(&mut self) {
         let After::Tie(command) = std::mem::replace(&mut self.next, After::Refuse) else { return };
-        self.shared.desk.borrow_mut().tied();
-        let active = self.shared.desk.borrow().active();
+        self.shared.table.borrow_mut().tied();
+        let active = self.shared.table.borrow().active();
         let to = match self.writes {
             Writes::At(server) => server,
             Writes::Lost if asks_of_writes(&command) => {
                 self.journal.is_tied(&command, None);
                 return self.say_last(SCATTERED);
             }
-            _ if self.shared.config.desk.unsafe_stay => Server::First,
+            _ if self.shared.config.table.unsafe_stay => Server::First,
             _ => active,
         };
-        let link = self.sides[to.index()].take_or_open_link(&self.shared, to).await;
-        self.journal.is_tied(&command, link.is_some().then_some(to));
+        let connection = self.sides[to.index()].take_or_open_connection(&self.shared, to).await;
+        self.journal.is_tied(&command, connection.is_some().then_some(to));
         let mut came = command.bytes().to_vec();
         came.extend_from_slice(self.input.data());
         let first = tunnel::First { bytes: &came, blocks: blocks(&command) };
         if let Some(client) = Rc::get_mut(&mut self.stream) {
-            tunnel::pass(&self.shared, client, link, first).await;
+            tunnel::pass(&self.shared, client, connection, first).await;
         }
     }
 
     /// What is not answered is over; connections that owe nothing, and have nothing of this client's, are kept.
     fn end(&mut self, end: End) {
         self.shared.memory.change(self.counted, 0);
-        self.lineup.tickets().for_each(|ticket| self.journal.finish(ticket, end, 0));
+        self.reply_queue.request_ids().for_each(|request_id| self.journal.finish(request_id, end, 0));
         let at = now();
         for server in Server::BOTH {
-            let owed: Vec<Ticket> = self.lineup.owed_by(server).collect();
+            let owed: Vec<RequestId> = self.reply_queue.owed_by(server).collect();
             if let Some(first) = owed.first().filter(|_| end == End::Failed(504)) {
                 self.shared.late(*first, server);
             }
-            let mut desk = self.shared.desk.borrow_mut();
-            owed.iter().for_each(|ticket| desk.dropped(at, *ticket, server));
-            drop(desk);
+            let mut table = self.shared.table.borrow_mut();
+            owed.iter().for_each(|request_id| table.dropped(at, *request_id, server));
+            drop(table);
             let is_clean = owed.is_empty() && !self.sides[server.index()].is_marked();
-            if let Some(link) = self.sides[server.index()].take_link().filter(|_| is_clean) {
-                self.shared.keep_link(server, link);
+            if let Some(connection) = self.sides[server.index()].take_connection().filter(|_| is_clean) {
+                self.shared.keep_connection(server, connection);
             }
         }
     }

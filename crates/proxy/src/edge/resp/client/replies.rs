@@ -8,7 +8,7 @@ use super::super::super::shared::now;
 use super::super::quality::outcome_of;
 use super::super::side::SideEvent;
 use super::{Over, Session};
-use crate::desk::{End, Loss, Next, Outcome, Quality, Ticket, Verdict};
+use crate::request_table::{End, Loss, Next, Outcome, Quality, RequestId, Verdict};
 
 /// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
 const WHOLE_MAX: usize = 64 << 10;
@@ -69,20 +69,20 @@ impl Session {
             return Ok(is_whole);
         }
         // No command waits for this, so it is no reply.
-        let ticket = self.lineup.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
-        let is_next = self.lineup.is_next(ticket);
+        let request_id = self.reply_queue.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
+        let is_next = self.reply_queue.is_next(request_id);
         let fate = match self.replies[at] {
             Some(fate) => fate,
             None if !is_whole && count > limits.reply_bytes && !is_next => return self.too_long(server),
             None if !is_whole && (!is_next || count <= WHOLE_MAX) => return Ok(false),
-            None => match self.shared.answered(ticket, server, outcome_of(came)) {
+            None => match self.shared.answered(request_id, server, outcome_of(came)) {
                 Verdict::Forward(by) if by == server => Fate::PassedOn,
                 Verdict::Forward(_) => {
-                    self.lineup.answer_failure(ticket);
+                    self.reply_queue.answer_failure(request_id);
                     Fate::Dropped
                 }
                 Verdict::Keep => {
-                    self.lineup.keep_failure(ticket, came.to_vec());
+                    self.reply_queue.keep_failure(request_id, came.to_vec());
                     Fate::Kept
                 }
                 Verdict::Drop => Fate::Dropped,
@@ -90,31 +90,31 @@ impl Session {
         };
         self.replies[at] = Some(fate);
         if fate == Fate::PassedOn {
-            self.patience.start(limits.answer_time);
+            self.deadline.start(limits.answer_time);
             match is_next {
                 true => {
-                    self.out_has_once |= !self.lineup.is_next_repeatable();
+                    self.out_has_once |= !self.reply_queue.is_next_repeatable();
                     self.out.push(came);
                     self.journal.streams(count);
                 }
-                false => self.lineup.answer(ticket, came.to_vec(), true),
+                false => self.reply_queue.answer(request_id, came.to_vec(), true),
             }
         }
         self.sides[at].take(count);
         if is_whole {
-            self.lineup.replied(server);
+            self.reply_queue.replied(server);
             self.replies[at] = None;
-            self.end_reply(server, ticket, fate);
+            self.end_reply(server, request_id, fate);
         }
         Ok(is_whole)
     }
 
-    fn end_reply(&mut self, server: Server, ticket: Ticket, fate: Fate) {
+    fn end_reply(&mut self, server: Server, request_id: RequestId, fate: Fate) {
         match fate {
-            Fate::Dropped => self.shared.desk.borrow_mut().dropped(now(), ticket, server),
-            Fate::PassedOn if self.lineup.is_next(ticket) && !self.lineup.is_kept(ticket) => {
-                self.lineup.passed_on(ticket);
-                self.journal.finish(ticket, End::Answered, 0);
+            Fate::Dropped => self.shared.table.borrow_mut().dropped(now(), request_id, server),
+            Fate::PassedOn if self.reply_queue.is_next(request_id) && !self.reply_queue.is_kept(request_id) => {
+                self.reply_queue.passed_on(request_id);
+                self.journal.finish(request_id, End::Answered, 0);
             }
             Fate::PassedOn | Fate::Kept => {}
         }
@@ -122,30 +122,30 @@ impl Session {
 
     /// The reply waits for an earlier one, and is longer than what is kept. The other server would say as much.
     fn too_long(&mut self, server: Server) -> io::Result<bool> {
-        if let Some(ticket) = self.lineup.replied(server)
-            && self.shared.desk.borrow_mut().answered(now(), ticket, server, Quality::Success)
+        if let Some(request_id) = self.reply_queue.replied(server)
+            && self.shared.table.borrow_mut().answered(now(), request_id, server, Quality::Success)
                 == Verdict::Forward(server)
         {
-            self.lineup.answer(ticket, TOO_LONG.to_vec(), false);
+            self.reply_queue.answer(request_id, TOO_LONG.to_vec(), false);
         }
         Err(io::ErrorKind::InvalidData.into())
     }
 
-    /// The connection to a server is lost: the desk says what becomes of each command.
+    /// The connection to a server is lost: the request table says what becomes of each command.
     fn lose(&mut self, server: Server, loss: Loss) {
         self.sides[server.index()].close();
         self.replies[server.index()] = None;
         self.writes.lose(server);
-        let lost = self.lineup.lose(server);
+        let lost = self.reply_queue.lose(server);
         // The connection is one failure, however many commands were on it.
-        let failed = lost.first().map(|ticket| self.shared.sent_ns(*ticket, server)).zip(loss.error());
-        for ticket in lost {
-            let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
+        let failed = lost.first().map(|request_id| self.shared.sent_ns(*request_id, server)).zip(loss.error());
+        for request_id in lost {
+            let next = self.shared.table.borrow_mut().lost(now(), request_id, server, loss);
             match next {
-                Next::Send(to) => self.copy(ticket, to),
+                Next::Send(to) => self.copy(request_id, to),
                 Next::Wait => {}
-                Next::Forward(_) => self.lineup.answer_failure(ticket),
-                Next::GiveUp => self.lineup.answer(ticket, LOST.to_vec(), false),
+                Next::Forward(_) => self.reply_queue.answer_failure(request_id),
+                Next::GiveUp => self.reply_queue.answer(request_id, LOST.to_vec(), false),
             }
         }
         if let Some((sent_ns, error)) = failed {
@@ -156,9 +156,9 @@ impl Session {
     /// Passes on what the client may get by now.
     pub(super) fn collect_replies(&mut self) -> Result<(), Over> {
         loop {
-            while let Some(reply) = self.lineup.next_reply() {
+            while let Some(reply) = self.reply_queue.next_reply() {
                 let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
-                self.journal.finish(reply.ticket, end, reply.bytes.len());
+                self.journal.finish(reply.request_id, end, reply.bytes.len());
                 self.out_has_once |= !reply.is_repeatable;
                 self.out.push(&reply.bytes);
             }
@@ -167,7 +167,7 @@ impl Session {
                 let side = &self.sides[server.index()];
                 self.replies[server.index()].is_none()
                     && side.kept_bytes() > WHOLE_MAX
-                    && self.lineup.owes_next(*server)
+                    && self.reply_queue.owes_next(*server)
             };
             let Some(server) = Server::BOTH.into_iter().find(waits) else { break };
             let before = self.sides[server.index()].kept_bytes();
@@ -183,17 +183,17 @@ impl Session {
             }
         }
         if self.is_idle() {
-            self.patience.start(self.shared.config.limits.idle_time);
+            self.deadline.start(self.shared.config.limits.idle_time);
         }
         Ok(())
     }
 
     /// Answers with the failures that were kept. Whether there was one.
     pub(super) fn answer_failures(&mut self) -> bool {
-        let mut desk = self.shared.desk.borrow_mut();
-        let is_kept = |ticket: &Ticket| desk.late(now(), *ticket).is_some();
-        let kept: Vec<Ticket> = self.lineup.tickets().filter(is_kept).collect();
-        kept.iter().for_each(|ticket| self.lineup.answer_failure(*ticket));
+        let mut table = self.shared.table.borrow_mut();
+        let is_kept = |request_id: &RequestId| table.late(now(), *request_id).is_some();
+        let kept: Vec<RequestId> = self.reply_queue.request_ids().filter(is_kept).collect();
+        kept.iter().for_each(|request_id| self.reply_queue.answer_failure(*request_id));
         !kept.is_empty()
     }
 }

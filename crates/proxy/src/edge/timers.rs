@@ -1,9 +1,9 @@
-//! Tells the desk of time and of hazards.
+//! Tells the request table of time and of hazards.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::fd::OwnedFd;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazards, Seen, Server};
 use tokio::io::Interest;
@@ -15,30 +15,30 @@ use super::shared::{Shared, now};
 /// How often connections that servers have closed are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Hears the bell of the page, for ever.
-pub(super) async fn hear(shared: Rc<Shared>) -> std::io::Result<()> {
-    let bell: OwnedFd = shared.page.bell().try_clone_to_owned()?;
+/// Passes changes on the hazard board to the request table, for ever.
+pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
+    let eventfd: OwnedFd = shared.board.changed.as_fd().try_clone_to_owned()?;
     // SAFETY: an owned file has the same number for as long as it lives, and is closed after the registration.
-    let bell = unsafe { AsyncFd::register_with_interest(bell, Interest::READABLE) }?;
+    let eventfd = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
     let mut told = [Hazards::NONE; 2];
     loop {
-        let mut heard = bell.readable().await?;
-        shared.page.silence();
+        let mut heard = eventfd.readable().await?;
+        shared.board.changed.clear();
         heard.clear_ready();
         for server in Server::BOTH {
-            let hazards = shared.page.hazards(server);
+            let hazards = shared.board.hazards(server);
             if std::mem::replace(&mut told[server.index()], hazards) != hazards {
-                shared.seen(Seen::Watched(server, hazards));
+                shared.observe(Seen::Watched(server, hazards));
             }
         }
     }
 }
 
-/// Tells the desk when the time has come that it waits for, for ever.
-pub(super) async fn tick(shared: Rc<Shared>) {
+/// Tells the request table when the time has come that it waits for, for ever.
+pub(super) async fn run_timers(shared: Rc<Shared>) {
     let mut swept = Instant::now();
     loop {
-        let at = shared.desk.borrow().next_wakeup();
+        let at = shared.table.borrow().next_wakeup();
         shared.rings_at.set(at.unwrap_or(Nanos::MAX));
         let until = at.map(|at| Instant::now() + Duration::from_nanos(at.saturating_sub(now())));
         let sweep = swept + SWEEP_EVERY;
@@ -50,6 +50,6 @@ pub(super) async fn tick(shared: Rc<Shared>) {
             shared.sweep();
             swept = Instant::now();
         }
-        shared.seen(Seen::Nothing);
+        shared.observe(Seen::Nothing);
     }
 }

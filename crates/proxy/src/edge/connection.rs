@@ -1,18 +1,19 @@
 //! Connections to servers, which are kept and used again.
 
+use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::buffer::Buffer;
-use super::unacknowledged::unacknowledged;
-use crate::desk::Loss;
+use crate::request_table::Loss;
 
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
@@ -24,7 +25,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(4);
 pub(super) const JUST_USED: Duration = Duration::from_millis(100);
 
 /// A connection to a server.
-pub(super) struct Link {
+pub(super) struct ServerConnection {
     pub(super) stream: TcpStream,
     pub(super) input: Buffer,
     /// Our own end's.
@@ -36,7 +37,7 @@ pub(super) struct Link {
     idle_since: Instant,
 }
 
-impl Link {
+impl ServerConnection {
     /// Makes a connection.
     pub(super) async fn open(to: SocketAddr, within: Duration) -> io::Result<Self> {
         let stream = timeout(within, TcpStream::connect(to)).await.map_err(|_| io::ErrorKind::TimedOut)??;
@@ -98,62 +99,85 @@ impl Link {
 
 /// Connections to one server that nobody uses.
 #[derive(Default)]
-pub(super) struct Pool(Vec<Link>);
+pub(super) struct Pool(Vec<ServerConnection>);
 
 impl Pool {
     /// The one that was used last, if it has been idle for less than `age_max`.
-    pub(super) fn take(&mut self, age_max: Duration) -> Option<Link> {
-        while let Some(link) = self.0.last() {
-            if link.idle_since.elapsed() >= age_max && link.is_fit(Duration::MAX) {
+    pub(super) fn take(&mut self, age_max: Duration) -> Option<ServerConnection> {
+        while let Some(connection) = self.0.last() {
+            if connection.idle_since.elapsed() >= age_max && connection.is_fit(Duration::MAX) {
                 // An older one is left to requests that may be sent twice.
                 return None;
             }
-            let link = self.0.pop()?;
-            if link.is_fit(age_max) {
-                return Some(link);
+            let connection = self.0.pop()?;
+            if connection.is_fit(age_max) {
+                return Some(connection);
             }
         }
         None
     }
 
     /// Keeps it, unless there are enough.
-    pub(super) fn put(&mut self, mut link: Link) {
-        link.rest();
+    pub(super) fn put(&mut self, mut connection: ServerConnection) {
+        connection.rest();
         if self.0.len() < IDLE_MAX {
-            self.0.push(link);
+            self.0.push(connection);
         }
     }
 
     /// Closes those that are too old, or that the server has closed.
     pub(super) fn sweep(&mut self) {
-        self.0.retain(|link| link.is_fit(Duration::MAX));
+        self.0.retain(|connection| connection.is_fit(Duration::MAX));
     }
+}
+
+/// Asks for the bytes that were written and are not acknowledged.
+const SIOCOUTQ: Opcode = 0x5411;
+
+/// Bytes that were written and that the peer's kernel has not acknowledged.
+pub(super) fn unacknowledged(stream: &TcpStream) -> Option<usize> {
+    // SAFETY: SIOCOUTQ writes one int.
+    let bytes = unsafe { ioctl(stream, Getter::<SIOCOUTQ, c_int>::new()) };
+    bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
+}
+
+fn code(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+/// Whether there are no open files or memory left.
+pub(super) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(code(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Whether a connection was not made because this machine lacks files, memory or ports, whatever the server does.
+pub(super) fn is_local_error(error: &io::Error) -> bool {
+    is_out_of_files(error) || matches!(code(error), Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     use std::io::Read;
     use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     use tokio::io::AsyncWriteExt;
 
-    use super::*;
-
     /// A used connection, and the server's end of it.
-    async fn used() -> (Link, std::net::TcpStream) {
+    async fn used() -> (ServerConnection, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut link = Link::open(listener.local_addr().unwrap(), Duration::from_secs(10)).await.unwrap();
+        let mut connection =
+            ServerConnection::open(listener.local_addr().unwrap(), Duration::from_secs(10)).await.unwrap();
         let mut server = listener.accept().unwrap().0;
-        link.stream.write_all(b"first").await.unwrap();
+        connection.stream.write_all(b"first").await.unwrap();
         server.read_exact(&mut [0; 5]).unwrap();
-        link.rest();
-        (link, server)
+        connection.rest();
+        (connection, server)
     }
 
-    async fn end(link: &mut Link) -> io::Result<usize> {
-        link.stream.readable().await?;
-        link.input.fill(&link.stream)
+    async fn end(connection: &mut ServerConnection) -> io::Result<usize> {
+        connection.stream.readable().await?;
+        connection.input.fill(&connection.stream)
     }
 
     #[test]
@@ -161,22 +185,22 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             for (is_reused, unread) in [(true, None), (false, Some(Loss::Unread))] {
-                let (mut link, server) = used().await;
-                link.is_reused = is_reused;
+                let (mut connection, server) = used().await;
+                connection.is_reused = is_reused;
                 drop(server);
-                link.stream.write_all(b"request").await.unwrap();
-                assert_eq!(end(&mut link).await.unwrap(), 0);
-                assert_eq!(link.loss(8, true), Some(Loss::Sent), "what was sent before had come");
-                assert_eq!(link.loss(7, false), Some(Loss::Sent), "a reset acknowledges nothing");
-                assert_eq!((link.loss(7, true), link.loss(0, false)), (unread, unread));
+                connection.stream.write_all(b"request").await.unwrap();
+                assert_eq!(end(&mut connection).await.unwrap(), 0);
+                assert_eq!(connection.loss(8, true), Some(Loss::Sent), "what was sent before had come");
+                assert_eq!(connection.loss(7, false), Some(Loss::Sent), "a reset acknowledges nothing");
+                assert_eq!((connection.loss(7, true), connection.loss(0, false)), (unread, unread));
 
-                let (mut link, mut server) = used().await;
-                link.is_reused = is_reused;
-                link.stream.write_all(b"request").await.unwrap();
+                let (mut connection, mut server) = used().await;
+                connection.is_reused = is_reused;
+                connection.stream.write_all(b"request").await.unwrap();
                 server.read_exact(&mut [0; 7]).unwrap();
                 drop(server);
-                assert_eq!(end(&mut link).await.unwrap(), 0);
-                assert_eq!(link.loss(7, true), Some(Loss::Sent), "it may have carried the request out");
+                assert_eq!(end(&mut connection).await.unwrap(), 0);
+                assert_eq!(connection.loss(7, true), Some(Loss::Sent), "it may have carried the request out");
             }
         });
     }
@@ -191,8 +215,8 @@ mod tests {
         connect(&own, &address).unwrap();
         own.set_nonblocking(true).unwrap();
         runtime.block_on(async {
-            let link = Link::of(TcpStream::from_std(own).unwrap());
-            assert_eq!(link.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
+            let connection = ServerConnection::of(TcpStream::from_std(own).unwrap());
+            assert_eq!(connection.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
         });
         TcpListener::bind(address).expect("a server gets its port");
     }
@@ -201,19 +225,26 @@ mod tests {
     fn a_connection_is_used_again_if_young_open_and_silent() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut link, mut server) = used().await;
-            link.kept = Duration::MAX;
-            assert_eq!((link.is_fit(Duration::MAX), link.is_fit(Duration::ZERO)), (true, false), "its age");
+            let (mut connection, mut server) = used().await;
+            connection.kept = Duration::MAX;
+            assert_eq!((connection.is_fit(Duration::MAX), connection.is_fit(Duration::ZERO)), (true, false), "its age");
             std::io::Write::write_all(&mut server, b"rest").unwrap();
-            link.stream.readable().await.unwrap();
-            assert!(!link.is_fit(Duration::MAX), "the kernel has bytes that belong to no answer");
-            while end(&mut link).await.is_err() {}
-            assert!(!link.is_fit(Duration::MAX), "the proxy has them");
-            link.input.consume(4);
-            assert!(link.is_fit(Duration::MAX));
+            connection.stream.readable().await.unwrap();
+            assert!(!connection.is_fit(Duration::MAX), "the kernel has bytes that belong to no answer");
+            while end(&mut connection).await.is_err() {}
+            assert!(!connection.is_fit(Duration::MAX), "the proxy has them");
+            connection.input.consume(4);
+            assert!(connection.is_fit(Duration::MAX));
             drop(server);
-            while end(&mut link).await.is_err() {}
-            assert!(!link.is_fit(Duration::MAX), "its server has closed it");
+            while end(&mut connection).await.is_err() {}
+            assert!(!connection.is_fit(Duration::MAX), "its server has closed it");
         });
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_not_put_down_to_the_server() {
+        let is_own = |code: Errno| is_local_error(&io::Error::from_raw_os_error(code.raw_os_error()));
+        assert!([Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ADDRNOTAVAIL].into_iter().all(is_own));
+        assert!(![Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT, Errno::CONNRESET].into_iter().any(is_own));
     }
 }

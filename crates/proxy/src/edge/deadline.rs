@@ -20,13 +20,13 @@ const TICK_MIN: Duration = Duration::from_millis(20);
 pub(super) struct TooLate;
 
 /// How long is waited.
-pub(super) struct Patience {
+pub(super) struct Deadline {
     timer: Pin<Box<Sleep>>,
     tick: Duration,
     until: Instant,
 }
 
-impl Patience {
+impl Deadline {
     pub(super) fn new(limits: &Limits) -> Self {
         let shortest = limits.head_time.min(limits.idle_time).min(limits.answer_time);
         let tick = (shortest / 4).max(TICK_MIN);

@@ -1,4 +1,4 @@
-//! What the desk counts.
+//! What the request table counts.
 
 use serde::Serialize;
 use sidelane_policy::hedge::Hazard;
@@ -52,7 +52,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds what another desk counted.
+    /// Adds what another table counted.
     pub fn add(&mut self, other: &Self) {
         // Without `..`: a new field is not forgotten.
         let Self {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_two_desks_are_added_one_by_one() {
+    fn counts_of_two_tables_are_added_one_by_one() {
         let mut swaps = [0; Hazard::ALL.len()];
         swaps.iter_mut().zip(100..).for_each(|(count, number)| *count = number);
         let one = Counts {

@@ -2,14 +2,15 @@
 
 use std::io::Write;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
 
 use super::super::shared::Shared;
-use crate::desk::{CopyState, End, Record};
 use crate::http::{Number, write_error};
-use crate::witness::Asked;
+use crate::request_table::{CopyState, End, Record};
 
 const PATH: &[u8] = b"/.sidelane/trace/";
 
@@ -20,9 +21,9 @@ pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
         write_error(404, "there is /.sidelane/trace/NUMBER, with the number of the field Sidelane-Request", &mut out);
         return out;
     };
-    let desk = shared.desk.borrow();
+    let table = shared.table.borrow();
     // A number that was guessed is no number that was told.
-    match desk.find(number.id).filter(|_| number == shared.number(number.id)) {
+    match table.find(number.id).filter(|_| number == shared.number(number.id)) {
         Some(record) => write_json(&history(shared, number.id, record), &mut out),
         None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
     }
@@ -41,7 +42,7 @@ fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
                 "port": copy.port,
-                "at_server": asked(record, server).map(|asked| (shared.witness)(&asked)),
+                "at_server": asked(record, server).map(|asked| (shared.trace_lookup)(&asked)),
             })
         })
     });
@@ -59,10 +60,10 @@ fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
 }
 
 /// The copy at this server, if it had a connection.
-fn asked(record: &Record, server: Server) -> Option<Asked> {
+fn asked(record: &Record, server: Server) -> Option<SentCopy> {
     let copy = &record.copies[server.index()];
     let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
-    Some(Asked {
+    Some(SentCopy {
         server,
         port: copy.port?,
         arrived_ns: record.arrived_ns,
@@ -86,3 +87,21 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
     let _ = write!(out, "HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}\n", body.len() + 1);
 }
+
+/// A copy of a request, as it can be found again at its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentCopy {
+    /// Where it was sent.
+    pub server: Server,
+    /// Our port of the connection to that server.
+    pub port: u16,
+    /// When the request came to the proxy: what is told counts from here.
+    pub arrived_ns: Nanos,
+    /// When the copy was sent,
+    pub sent_ns: Nanos,
+    /// and when its answer began, or the request ended without it; nothing while it is out.
+    pub until_ns: Option<Nanos>,
+}
+
+/// Tells what the server did for it. The proxy's only thread asks, so whoever tells must not wait.
+pub type TraceLookup = Arc<dyn Fn(&SentCopy) -> Value + Send + Sync>;

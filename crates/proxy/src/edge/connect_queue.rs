@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
-use super::link::Link;
+use super::connection::ServerConnection;
 
 /// Connects under way at once.
 const CONNECTS_MAX: usize = 32;
@@ -22,7 +22,7 @@ const FAILURES_MAX: u32 = 2;
 /// A request that waits for a connection.
 struct Waiter {
     since: Instant,
-    taker: Sender<Option<Link>>,
+    taker: Sender<Option<ServerConnection>>,
 }
 
 /// What a failed connect says of its server.
@@ -38,7 +38,7 @@ pub(super) enum Failed {
 
 /// The line at one server.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct ConnectQueue {
     waiters: VecDeque<Waiter>,
     connects: usize,
     /// When it last made a connection, or answered on one.
@@ -46,9 +46,9 @@ pub(super) struct Line {
     failures: u32,
 }
 
-impl Line {
+impl ConnectQueue {
     /// Stands in line.
-    pub(super) fn join(&mut self) -> Receiver<Option<Link>> {
+    pub(super) fn join(&mut self) -> Receiver<Option<ServerConnection>> {
         let (taker, receiver) = channel();
         self.waiters.push_back(Waiter { since: Instant::now(), taker });
         receiver
@@ -88,18 +88,18 @@ impl Line {
     }
 
     /// Gives the connection to the first in line; it comes back if there is none. One that its server has closed is closed.
-    pub(super) fn give(&mut self, mut link: Link) -> Option<Link> {
-        if !self.waiters.is_empty() && !link.is_fit(Duration::MAX) {
+    pub(super) fn give(&mut self, mut connection: ServerConnection) -> Option<ServerConnection> {
+        if !self.waiters.is_empty() && !connection.is_fit(Duration::MAX) {
             return None;
         }
         while let Some(waiter) = self.waiters.pop_front() {
-            match waiter.taker.send(Some(link)) {
+            match waiter.taker.send(Some(connection)) {
                 Ok(()) => return None,
                 // The request ended while it stood in line.
-                Err(back) => link = back?,
+                Err(back) => connection = back?,
             }
         }
-        Some(link)
+        Some(connection)
     }
 
     /// Those who have waited for so long get no connection.
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_server_is_unreachable_if_it_says_so_or_is_silent_twice_in_a_row() {
-        let mut line = Line::default();
+        let mut line = ConnectQueue::default();
         assert_eq!(line.failed(Instant::now(), &io::ErrorKind::ConnectionRefused.into()), Failed::Unreachable);
         let host = io::Error::from_raw_os_error(Errno::HOSTUNREACH.raw_os_error());
         assert_eq!(line.failed(Instant::now(), &host), Failed::Unreachable);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn connects_are_bounded_and_those_who_have_gone_need_none() {
-        let mut line = Line::default();
+        let mut line = ConnectQueue::default();
         let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.join()).collect();
         assert_eq!((0..100).filter(|_| line.begins_connect()).count(), CONNECTS_MAX);
         drop(gone);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_request_gets_its_answer_when_it_has_waited_for_too_long() {
-        let mut line = Line::default();
+        let mut line = ConnectQueue::default();
         let mut first = line.join();
         line.turn_away(Duration::from_secs(60));
         assert!(first.try_recv().is_err());

@@ -69,7 +69,7 @@ pub enum Quality {
 pub enum Verdict {
     /// The client gets the answer of this server; an answer of the other server is dropped.
     Forward(Server),
-    /// It is a failure and the other copy is still out: the owner keeps it until the desk decides.
+    /// It is a failure and the other copy is still out: the owner keeps it until the request table decides.
     Keep,
     /// The client has another answer.
     Drop,

@@ -144,7 +144,7 @@ pub struct ServerCounts {
 }
 
 impl ServerCounts {
-    /// Adds what another desk counted of the same server.
+    /// Adds what another table counted of the same server.
     pub fn add(&mut self, other: &Self) {
         let Self { responses, replies, errors, ejections, last_fault: _, response_time } = other;
         add_each(&mut self.responses, responses);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Hazard, Hazards, RolesConfig, Seen, Server};
-use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Quality, Verdict};
-use sidelane_proxy::resp::Lineup;
+use sidelane_proxy::request_table::{Class, Effect, End, Label, Quality, RequestTable, TableConfig, Verdict};
+use sidelane_proxy::resp::ReplyQueue;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -26,8 +26,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// One client's pipeline; each server echoes the commands that it got, in order.
 struct Pipeline {
-    desk: Desk<()>,
-    lineup: Lineup,
+    table: RequestTable<()>,
+    reply_queue: ReplyQueue,
     servers: [VecDeque<Vec<u8>>; 2],
     asked: Vec<Vec<u8>>,
     got: Vec<Vec<u8>>,
@@ -37,41 +37,41 @@ impl Pipeline {
     fn step(&mut self, step: Step) {
         match step {
             Step::Ask { is_repeatable } => {
-                let follows = self.lineup.tied_to();
+                let follows = self.reply_queue.tied_to();
                 let class = Class { is_repeatable: is_repeatable && follows.is_none(), follows, label: Label::of(b"") };
                 if !is_repeatable {
-                    self.lineup.pin().into_iter().for_each(|ticket| self.desk.pin(ticket));
+                    self.reply_queue.pin().into_iter().for_each(|request_id| self.table.pin(request_id));
                 }
-                let (ticket, to) = self.desk.admit(0, class, ());
+                let (request_id, to) = self.table.admit(0, class, ());
                 let command = format!("{}", self.asked.len()).into_bytes();
-                self.lineup.ask(ticket, to, command.clone(), class.is_repeatable);
+                self.reply_queue.ask(request_id, to, command.clone(), class.is_repeatable);
                 self.servers[to.index()].push_back(command.clone());
                 self.asked.push(command);
             }
             Step::Reply(by) => self.reply(by),
             Step::Hazard(server, is_on) => {
                 let hazards = Hazards::NONE.with(Hazard::Stopped, is_on);
-                self.desk.seen(0, Seen::Watched(server, hazards));
-                for effect in self.desk.take_effects() {
-                    if let Effect::Send { ticket, to, .. } = effect {
-                        let command = self.lineup.copy(ticket, to).expect("it waits").to_vec();
+                self.table.observe(0, Seen::Watched(server, hazards));
+                for effect in self.table.take_effects() {
+                    if let Effect::Send { request_id, to, .. } = effect {
+                        let command = self.reply_queue.copy(request_id, to).expect("it waits").to_vec();
                         self.servers[to.index()].push_back(command);
                     }
                 }
             }
         }
-        while let Some(reply) = self.lineup.next_reply() {
-            self.desk.finished(0, reply.ticket, End::Answered);
+        while let Some(reply) = self.reply_queue.next_reply() {
+            self.table.finished(0, reply.request_id, End::Answered);
             self.got.push(reply.bytes);
         }
     }
 
     fn reply(&mut self, by: Server) {
         let Some(bytes) = self.servers[by.index()].pop_front() else { return };
-        let ticket = self.lineup.replied(by).expect("it was asked");
-        match self.desk.answered(0, ticket, by, Quality::Success) {
-            Verdict::Forward(_) => self.lineup.answer(ticket, bytes, true),
-            _ => self.desk.dropped(0, ticket, by),
+        let request_id = self.reply_queue.replied(by).expect("it was asked");
+        match self.table.answered(0, request_id, by, Quality::Success) {
+            Verdict::Forward(_) => self.reply_queue.answer(request_id, bytes, true),
+            _ => self.table.dropped(0, request_id, by),
         }
     }
 }
@@ -82,9 +82,9 @@ proptest! {
     #[test]
     fn replies_come_in_the_clients_order_each_once(steps in proptest::collection::vec(step(), 0..80)) {
         let roles = RolesConfig { warm_up_ns: 0, ..RolesConfig::default() };
-        let desk = Desk::new(DeskConfig { roles, ..DeskConfig::default() });
+        let table = RequestTable::new(TableConfig { roles, ..TableConfig::default() });
         let (servers, asked, got) = (Default::default(), Vec::new(), Vec::new());
-        let mut pipeline = Pipeline { desk, lineup: Lineup::default(), servers, asked, got };
+        let mut pipeline = Pipeline { table, reply_queue: ReplyQueue::default(), servers, asked, got };
         for step in steps {
             pipeline.step(step);
             prop_assert!(pipeline.asked.starts_with(&pipeline.got));
@@ -94,6 +94,6 @@ proptest! {
             pipeline.step(Step::Reply(Server::Second));
         }
         prop_assert_eq!(&pipeline.got, &pipeline.asked);
-        prop_assert_eq!(pipeline.lineup.owed_by(Server::First).chain(pipeline.lineup.owed_by(Server::Second)).count(), 0);
+        prop_assert_eq!(pipeline.reply_queue.owed_by(Server::First).chain(pipeline.reply_queue.owed_by(Server::Second)).count(), 0);
     }
 }

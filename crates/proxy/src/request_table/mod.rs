@@ -1,17 +1,26 @@
-//! The desk: what is known of each request, and what is done with it. Pure: events with a time go in, answers come out.
+//! The table of requests: what is known of each request, and which server gets it. Pure: events with a time go in, answers
+//! come out.
 //!
 //! Each request in flight has at most one *copy* at each server. A copy is out from when it is sent until it is
-//! answered or lost. What the desk guarantees, whatever the servers do:
+//! answered or lost. The table guarantees, whatever the servers do:
 //!
 //! - a request that is not safe to repeat is sent once; to a second server only if no byte of it went to the first;
 //! - one answer is forwarded, and a later one is dropped and counted;
 //! - an answer that is a failure is kept while the other copy is out, and forwarded only if that brings nothing better;
 //! - a request is given up only when no copy of it is out and none may be sent.
+//!
+//! # Order of calls
+//!
+//! [`RequestTable::admit`] comes first, and [`RequestTable::finished`] once at the end. Between them the owner of the
+//! request reports what happens to its copies: `connected`, then `answered`, `lost` or `not_sent`; their results say what
+//! the owner does next. `pin` and `stop_hedging` restrict what may still be done for a request. `tried`, `not_connected`
+//! and `observe` report about a server instead of a request. After `tried` and `observe` the caller carries out
+//! [`RequestTable::take_effects`]. It calls `observe` again at [`RequestTable::next_wakeup`], also if nothing has happened.
 
 mod count;
 mod record;
 mod servers;
-mod table;
+mod slots;
 
 use sidelane_policy::hedge::{
     Action, Actions, Attempt, Budget, BudgetConfig, Ejection, Hazard, Mode, Roles, RolesConfig, Seen, Server,
@@ -21,14 +30,13 @@ use sidelane_policy::{Nanos, Policy};
 pub use count::Counts;
 pub use record::{Class, CopyState, End, Label, Loss, Quality, Record, Verdict, Why};
 pub use servers::{BOUNDS_NS, Durations, Outcome, Reply, ServerCounts, ServerError};
-pub use table::Ticket;
-
-use table::Table;
+pub use slots::RequestId;
+use slots::Slots;
 
 /// How many copies of a request that is safe to repeat may be sent to one server, if the earlier ones were lost.
 const TRIES_MAX: u8 = 2;
 
-/// What the desk asks for of its own accord.
+/// An order of the table that answers no call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<O> {
     /// The owner of the request sends a copy of it to this server.
@@ -36,7 +44,7 @@ pub enum Effect<O> {
         /// Whose request it is.
         owner: O,
         /// Which one.
-        ticket: Ticket,
+        request_id: RequestId,
         /// Where to.
         to: Server,
     },
@@ -61,7 +69,7 @@ pub enum Next {
 
 /// The tunables.
 #[derive(Clone, Copy, Debug)]
-pub struct DeskConfig {
+pub struct TableConfig {
     /// Of the roles.
     pub roles: RolesConfig,
     /// Of hedges.
@@ -72,31 +80,31 @@ pub struct DeskConfig {
     pub unsafe_stay: bool,
 }
 
-impl Default for DeskConfig {
+impl Default for TableConfig {
     fn default() -> Self {
         Self { roles: RolesConfig::default(), budget: BudgetConfig::default(), last: 4096, unsafe_stay: false }
     }
 }
 
-/// All requests. `O` is whoever sends a request's copies.
-pub struct Desk<O> {
-    config: DeskConfig,
+/// All requests. `O` is the task that sends a request's copies.
+pub struct RequestTable<O> {
+    config: TableConfig,
     roles: Roles,
     budget: Budget,
-    table: Table<O>,
+    slots: Slots<O>,
     counts: Counts,
     servers: [ServerCounts; 2],
     effects: Vec<Effect<O>>,
 }
 
-impl<O: Clone> Desk<O> {
+impl<O: Clone> RequestTable<O> {
     /// No request yet.
-    pub fn new(config: DeskConfig) -> Self {
+    pub fn new(config: TableConfig) -> Self {
         Self {
             config,
             roles: Roles::new(config.roles),
             budget: Budget::new(config.budget),
-            table: Table::new(config.last),
+            slots: Slots::new(config.last),
             counts: Counts::default(),
             servers: Default::default(),
             effects: Vec::new(),
@@ -104,7 +112,7 @@ impl<O: Clone> Desk<O> {
     }
 
     /// A request came: it counts as sent to the server that is told.
-    pub fn admit(&mut self, now: Nanos, class: Class, owner: O) -> (Ticket, Server) {
+    pub fn admit(&mut self, now: Nanos, class: Class, owner: O) -> (RequestId, Server) {
         let stays = self.config.unsafe_stay && !class.is_repeatable;
         let to = match class.follows {
             Some(server) => server,
@@ -113,9 +121,9 @@ impl<O: Clone> Desk<O> {
         };
         let mut record = Record::new(now, class, to);
         record.stays = stays;
-        let ticket = self.table.insert(record, owner, self.timer(now, class.is_repeatable));
+        let request_id = self.slots.insert(record, owner, self.timer(now, class.is_repeatable));
         self.counts.requests += 1;
-        (ticket, to)
+        (request_id, to)
     }
 
     /// When the request is hedged if it has not been answered.
@@ -127,15 +135,15 @@ impl<O: Clone> Desk<O> {
     }
 
     /// The copy at this server has a connection, of which this is our port.
-    pub fn linked(&mut self, ticket: Ticket, to: Server, port: u16) {
-        if let Some(record) = self.table.get_mut(ticket) {
+    pub fn connected(&mut self, request_id: RequestId, to: Server, port: u16) {
+        if let Some(record) = self.slots.get_mut(request_id) {
             record.copies[to.index()].port = Some(port);
         }
     }
 
     /// An answer of this server has begun.
-    pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server, quality: Quality) -> Verdict {
-        let Some(record) = self.table.get_mut(ticket) else { return Verdict::Drop };
+    pub fn answered(&mut self, now: Nanos, request_id: RequestId, by: Server, quality: Quality) -> Verdict {
+        let Some(record) = self.slots.get_mut(request_id) else { return Verdict::Drop };
         let verdict = record.answer(now, by, quality);
         let is_failure = quality == Quality::Failure && verdict != Verdict::Drop;
         self.counts.failed_hedges += u64::from(is_failure && record.hedged_to() == Some(by));
@@ -143,14 +151,14 @@ impl<O: Clone> Desk<O> {
     }
 
     /// No copy is waited for any longer. The server whose failure was kept, which is forwarded now.
-    pub fn late(&mut self, now: Nanos, ticket: Ticket) -> Option<Server> {
-        self.table.get_mut(ticket)?.forward_kept(now)
+    pub fn late(&mut self, now: Nanos, request_id: RequestId) -> Option<Server> {
+        self.slots.get_mut(request_id)?.forward_kept(now)
     }
 
     /// The copy at this server was lost before it was answered.
-    pub fn lost(&mut self, now: Nanos, ticket: Ticket, at: Server, loss: Loss) -> Next {
-        self.lose(ticket, at, loss);
-        let Some(record) = self.table.get_mut(ticket) else { return Next::Wait };
+    pub fn lost(&mut self, now: Nanos, request_id: RequestId, at: Server, loss: Loss) -> Next {
+        self.lose(request_id, at, loss);
+        let Some(record) = self.slots.get_mut(request_id) else { return Next::Wait };
         if record.is_answered() || record.is_out(at.other()) {
             return Next::Wait;
         }
@@ -170,20 +178,20 @@ impl<O: Clone> Desk<O> {
     }
 
     /// The request is over: the answer has been forwarded, or could not be.
-    pub fn finished(&mut self, now: Nanos, ticket: Ticket, end: End) {
-        let Some(record) = self.table.get_mut(ticket) else { return };
+    pub fn finished(&mut self, now: Nanos, request_id: RequestId, end: End) {
+        let Some(record) = self.slots.get_mut(request_id) else { return };
         record.finish(now, end);
         self.counts.finish(record, end);
         if end == End::Answered && !record.is_failure {
             self.budget.success();
         }
-        self.table.retire(ticket);
+        self.slots.retire(request_id);
     }
 
     /// A later answer was dropped, or is no longer waited for.
-    pub fn dropped(&mut self, now: Nanos, ticket: Ticket, of: Server) {
+    pub fn dropped(&mut self, now: Nanos, request_id: RequestId, of: Server) {
         self.counts.dropped += 1;
-        if let Some(record) = self.table.find_mut(ticket) {
+        if let Some(record) = self.slots.find_mut(request_id) {
             self.counts.wasted_ns += record.drop_copy(now, of);
         }
     }
@@ -196,7 +204,7 @@ impl<O: Clone> Desk<O> {
             counts.response_time.record(now.saturating_sub(sent_ns));
         }
         let attempt = Attempt { sent_ns, has_failed: outcome.is_fault() };
-        let has_acted = self.observe(now, Seen::Tried(server, attempt));
+        let has_acted = self.decide(now, Seen::Tried(server, attempt));
         has_acted || attempt.has_failed
     }
 
@@ -206,18 +214,18 @@ impl<O: Clone> Desk<O> {
     }
 
     /// When the copy at this server was sent last; the request may be over.
-    pub fn sent_ns(&mut self, ticket: Ticket, server: Server) -> Nanos {
-        self.table.find_mut(ticket).map_or(0, |record| record.copies[server.index()].at_ns)
+    pub fn sent_ns(&mut self, request_id: RequestId, server: Server) -> Nanos {
+        self.slots.find_mut(request_id).map_or(0, |record| record.copies[server.index()].at_ns)
     }
 
     /// Something was seen of a server, or time went by.
-    pub fn seen(&mut self, now: Nanos, seen: Seen) {
-        self.observe(now, seen);
+    pub fn observe(&mut self, now: Nanos, seen: Seen) {
+        self.decide(now, seen);
         self.timers(now);
     }
 
     /// Has the policy decide. Whether there was something to do.
-    fn observe(&mut self, now: Nanos, seen: Seen) -> bool {
+    fn decide(&mut self, now: Nanos, seen: Seen) -> bool {
         let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
         let mut actions = Actions::default();
         self.roles.observe(now, &seen, &mut actions);
@@ -241,24 +249,24 @@ impl<O: Clone> Desk<O> {
     }
 
     fn resend(&mut self, now: Nanos, from: Server, because: Hazard) {
-        for ticket in self.table.tickets_at(from) {
-            self.hedge(now, ticket, from.other(), Why::Hazard(because));
+        for request_id in self.slots.requests_at(from) {
+            self.hedge(now, request_id, from.other(), Why::Hazard(because));
         }
     }
 
     /// Hedges requests that have been in flight for too long.
     fn timers(&mut self, now: Nanos) {
-        while let Some(ticket) = self.table.due(now) {
-            let Some(record) = self.table.get_mut(ticket) else { continue };
+        while let Some(request_id) = self.slots.due(now) {
+            let Some(record) = self.slots.get_mut(request_id) else { continue };
             let to = record.first().other();
             if self.roles.may_help(to) {
-                self.hedge(now, ticket, to, Why::Timer);
+                self.hedge(now, request_id, to, Why::Timer);
             }
         }
     }
 
-    fn hedge(&mut self, now: Nanos, ticket: Ticket, to: Server, why: Why) {
-        let Some((record, owner)) = self.table.get_with_owner(ticket) else { return };
+    fn hedge(&mut self, now: Nanos, request_id: RequestId, to: Server, why: Why) {
+        let Some((record, owner)) = self.slots.get_with_owner(request_id) else { return };
         if !record.may_be_hedged(to) {
             return;
         }
@@ -267,31 +275,31 @@ impl<O: Clone> Desk<O> {
             return;
         }
         record.send(now, to, why);
-        self.effects.push(Effect::Send { owner, ticket, to });
+        self.effects.push(Effect::Send { owner, request_id, to });
     }
 
     /// The request must not be sent twice any more: something that depends on its order follows it.
-    pub fn pin(&mut self, ticket: Ticket) {
-        if let Some(record) = self.table.get_mut(ticket) {
+    pub fn pin(&mut self, request_id: RequestId) {
+        if let Some(record) = self.slots.get_mut(request_id) {
             record.is_repeatable = false;
         }
     }
 
     /// The client of the request may be gone: no server is asked for its sake alone.
-    pub fn stop_hedging(&mut self, ticket: Ticket) {
-        if let Some(record) = self.table.get_mut(ticket) {
+    pub fn stop_hedging(&mut self, request_id: RequestId) {
+        if let Some(record) = self.slots.get_mut(request_id) {
             record.is_worth_hedging = false;
         }
     }
 
     /// The owner has sent nothing of the copy to this server, and will not.
-    pub fn not_sent(&mut self, ticket: Ticket, to: Server) {
-        self.lose(ticket, to, Loss::NotSent);
+    pub fn not_sent(&mut self, request_id: RequestId, to: Server) {
+        self.lose(request_id, to, Loss::NotSent);
     }
 
     /// A hedge is given back if it turns out that only one server got the request.
-    fn lose(&mut self, ticket: Ticket, at: Server, loss: Loss) {
-        let Some(record) = self.table.get_mut(ticket) else { return };
+    fn lose(&mut self, request_id: RequestId, at: Server, loss: Loss) {
+        let Some(record) = self.slots.get_mut(request_id) else { return };
         record.lose(at, loss);
         if record.take_unsent_hedge() {
             self.budget.give_back();
@@ -334,9 +342,9 @@ impl<O: Clone> Desk<O> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When [`Desk::seen`] wants to be called even if nothing is seen.
+    /// When [`RequestTable::observe`] wants to be called even if nothing has happened.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        [self.roles.next_wakeup(), self.table.next_due()].into_iter().flatten().min()
+        [self.roles.next_wakeup(), self.slots.next_due()].into_iter().flatten().min()
     }
 
     /// The server that new requests go to.
@@ -361,16 +369,16 @@ impl<O: Clone> Desk<O> {
 
     /// How many requests are in flight.
     pub fn in_flight(&self) -> usize {
-        self.table.in_flight()
+        self.slots.in_flight()
     }
 
     /// What is known of a request in flight.
-    pub fn record(&self, ticket: Ticket) -> Option<&Record> {
-        self.table.get(ticket)
+    pub fn record(&self, request_id: RequestId) -> Option<&Record> {
+        self.slots.get(request_id)
     }
 
     /// What is known of a request: one in flight, or of the last that finished.
     pub fn find(&self, id: u64) -> Option<&Record> {
-        self.table.find(id)
+        self.slots.find(id)
     }
 }

@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
 /// Bytes that clients have in commands and replies. While there are too many, a client may go on that has none.
-pub(super) struct Memory {
+pub(super) struct ClientMemory {
     max: usize,
     bytes: Cell<usize>,
     /// Tasks that wait for room.
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Memory {
+impl ClientMemory {
     pub(super) fn new(max: usize) -> Self {
         Self { max, bytes: Cell::new(0), waiting: RefCell::default() }
     }

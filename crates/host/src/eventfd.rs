@@ -1,0 +1,48 @@
+//! A wakeup for a thread that waits in `poll`: one file, however many wakeups it has had.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An `eventfd(2)` that does not block. It is readable from [`EventFd::notify`] until [`EventFd::clear`].
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// Creates one that is not readable.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes it readable. Any thread may call this.
+    pub fn notify(&self) {
+        // A write fails only if the counter is full, and then the file is readable already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Clears it, and returns whether it was readable.
+    pub fn clear(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakeups_between_two_clears_are_one() {
+        let event = EventFd::new().unwrap();
+        assert!(!event.clear());
+        event.notify();
+        event.notify();
+        assert!(event.clear() && !event.clear());
+    }
+}

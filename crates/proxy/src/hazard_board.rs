@@ -1,0 +1,102 @@
+//! Shared memory in which watchers publish the hazards of servers, and the eventfd that wakes the proxy. `abi/hazard.h` is
+//! the format.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use memmap2::MmapRaw;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use sidelane_formats::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead, HazardWord, view};
+use sidelane_host::eventfd::EventFd;
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Hazards, Server};
+
+const BYTES: usize = 4096;
+
+/// The hazards of both servers, shared by their watchers and the proxy.
+#[derive(Debug)]
+pub struct HazardBoard {
+    memory: MmapRaw,
+    file: OwnedFd,
+    /// Notified after each change.
+    pub changed: EventFd,
+}
+
+impl HazardBoard {
+    /// Creates a board on which no server has a hazard.
+    pub fn new() -> io::Result<Self> {
+        let file = memfd_create(c"sidelane-hazards", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, BYTES as u64)?;
+        let board = Self { memory: MmapRaw::map_raw(&file)?, file, changed: EventFd::new()? };
+        board.head().version.store(HAZARD_VERSION, Ordering::Relaxed);
+        board.head().servers.store(HAZARD_SERVERS as u32, Ordering::Relaxed);
+        board.head().magic.store(HAZARD_MAGIC, Ordering::Release);
+        Ok(board)
+    }
+
+    fn head(&self) -> &HazardHead {
+        // SAFETY: mapped for reading and writing as long as self; all accesses are atomic.
+        let heads = unsafe { view::<HazardHead>(self.memory.as_ptr(), size_of::<HazardHead>()) };
+        &heads.expect("a page is aligned")[0]
+    }
+
+    /// Returns the word of a server.
+    pub fn word(&self, server: Server) -> &HazardWord {
+        // SAFETY: as in `head`; the words follow it, and the board has room for more of them.
+        let words = unsafe {
+            let start = self.memory.as_ptr().add(size_of::<HazardHead>());
+            view::<HazardWord>(start, HAZARD_SERVERS * size_of::<HazardWord>())
+        };
+        &words.expect("a page is aligned")[server.index()]
+    }
+
+    /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this server may
+    /// call it.
+    pub fn publish(&self, server: Server, hazards: Hazards, now: Nanos) {
+        if self.word(server).tell(hazards.bits(), now) {
+            self.changed.notify();
+        }
+    }
+
+    /// Returns the hazards that were published last.
+    pub fn hazards(&self, server: Server) -> Hazards {
+        Hazards::from_bits(self.word(server).read().hazards)
+    }
+
+    /// Returns the memory, for a watcher in another process.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_formats::HazardBit;
+    use sidelane_policy::hedge::Hazard;
+
+    use super::*;
+
+    #[test]
+    fn a_published_hazard_is_read_and_wakes_once() {
+        let board = HazardBoard::new().unwrap();
+        let gc: Hazards = [Hazard::JvmGc].into_iter().collect();
+        board.publish(Server::Second, gc, 100);
+        board.publish(Server::Second, gc, 200);
+        assert_eq!((board.hazards(Server::First), board.hazards(Server::Second)), (Hazards::NONE, gc));
+        assert!(board.changed.clear() && !board.changed.clear());
+        assert_eq!(board.word(Server::Second).read().since_ns, 100);
+    }
+
+    #[test]
+    fn numbers_on_the_board_are_those_of_the_policy() {
+        let pairs = [
+            (HazardBit::JvmGc, Hazard::JvmGc),
+            (HazardBit::Safepoint, Hazard::Safepoint),
+            (HazardBit::Stopped, Hazard::Stopped),
+            (HazardBit::Throttled, Hazard::Throttled),
+            (HazardBit::Restart, Hazard::Restart),
+        ];
+        assert!(pairs.into_iter().all(|(bit, hazard)| bit as u32 == hazard as u32));
+    }
+}

@@ -1,0 +1,201 @@
+//! The request slots: those in flight, and the last that finished (Figure 4.5 b of the thesis). Its memory is bounded
+//! by how many are in flight at once.
+
+use std::collections::VecDeque;
+
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::Server;
+
+use super::record::Record;
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    /// Requests are numbered as they come.
+    pub number: u64,
+    slot: u32,
+}
+
+struct Entry<O> {
+    id: u64,
+    record: Record,
+    owner: O,
+}
+
+pub(super) struct Slots<O> {
+    slots: Vec<Option<Entry<O>>>,
+    free: Vec<u32>,
+    next_id: u64,
+    /// The last that finished, in the order in which they did.
+    finished: VecDeque<(u64, Record)>,
+    last: usize,
+    /// When requests are to be hedged, in order, since all of them wait equally long.
+    timers: VecDeque<(Nanos, RequestId)>,
+}
+
+/// Timers of requests that are over are kept until there are more of them than requests in flight, and so many more.
+const TIMERS_SPARE: usize = 64;
+
+impl<O: Clone> Slots<O> {
+    pub(super) fn new(last: usize) -> Self {
+        let finished = VecDeque::with_capacity(last);
+        Self { slots: Vec::new(), free: Vec::new(), next_id: 1, finished, last, timers: VecDeque::new() }
+    }
+
+    pub(super) fn insert(&mut self, record: Record, owner: O, timer: Option<Nanos>) -> RequestId {
+        let id = self.next_id;
+        self.next_id += 1;
+        let entry = Some(Entry { id, record, owner });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.slots.push(entry);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let request_id = RequestId { number: id, slot };
+        self.set_timer(timer, request_id);
+        request_id
+    }
+
+    fn set_timer(&mut self, timer: Option<Nanos>, request_id: RequestId) {
+        let Some(at) = timer else { return };
+        if self.timers.len() >= 2 * self.in_flight() + TIMERS_SPARE {
+            let slots = &self.slots;
+            let is_in_flight = |request_id: &RequestId| {
+                slots[request_id.slot as usize].as_ref().is_some_and(|entry| entry.id == request_id.number)
+            };
+            self.timers.retain(|(_, request_id)| is_in_flight(request_id));
+        }
+        self.timers.push_back((at, request_id));
+    }
+
+    fn entry(&mut self, request_id: RequestId) -> Option<&mut Entry<O>> {
+        self.slots.get_mut(request_id.slot as usize)?.as_mut().filter(|entry| entry.id == request_id.number)
+    }
+
+    pub(super) fn get(&self, request_id: RequestId) -> Option<&Record> {
+        let entry = self.slots.get(request_id.slot as usize)?.as_ref().filter(|entry| entry.id == request_id.number);
+        entry.map(|entry| &entry.record)
+    }
+
+    pub(super) fn get_mut(&mut self, request_id: RequestId) -> Option<&mut Record> {
+        self.entry(request_id).map(|entry| &mut entry.record)
+    }
+
+    pub(super) fn get_with_owner(&mut self, request_id: RequestId) -> Option<(&mut Record, O)> {
+        self.entry(request_id).map(|entry| (&mut entry.record, entry.owner.clone()))
+    }
+
+    /// The request is over: it is remembered until so many others are.
+    pub(super) fn retire(&mut self, request_id: RequestId) {
+        if self.entry(request_id).is_none() {
+            return;
+        }
+        let entry = self.slots[request_id.slot as usize].take().expect("just seen");
+        self.free.push(request_id.slot);
+        if self.finished.len() >= self.last {
+            self.finished.pop_front();
+        }
+        if self.last > 0 {
+            self.finished.push_back((entry.id, entry.record));
+        }
+    }
+
+    /// Requests in flight that wait for this server, oldest first.
+    pub(super) fn requests_at(&self, server: Server) -> Vec<RequestId> {
+        let entries = self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.as_ref()?)));
+        let waiting = entries.filter(|(_, entry)| entry.record.is_out(server) && !entry.record.is_answered());
+        let mut request_ids: Vec<RequestId> =
+            waiting.map(|(slot, entry)| RequestId { number: entry.id, slot }).collect();
+        request_ids.sort_unstable_by_key(|request_id| request_id.number);
+        request_ids
+    }
+
+    /// The next request whose time is up, which may be over.
+    pub(super) fn due(&mut self, now: Nanos) -> Option<RequestId> {
+        let is_due = self.timers.front().is_some_and(|(at, _)| *at <= now);
+        is_due.then(|| self.timers.pop_front().expect("just seen").1)
+    }
+
+    /// When [`Slots::due`] has something.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        self.timers.front().map(|(at, _)| *at)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn find(&self, id: u64) -> Option<&Record> {
+        let in_flight = self.slots.iter().flatten().find(|entry| entry.id == id).map(|entry| &entry.record);
+        in_flight.or_else(|| self.finished.iter().rev().find(|(finished, _)| *finished == id).map(|(_, record)| record))
+    }
+
+    /// As [`Slots::get_mut`], of a request that may be over.
+    pub(super) fn find_mut(&mut self, request_id: RequestId) -> Option<&mut Record> {
+        if self.entry(request_id).is_some() {
+            return self.get_mut(request_id);
+        }
+        self.finished.iter_mut().rev().find(|(finished, _)| *finished == request_id.number).map(|(_, record)| record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Class, End, Label};
+    use super::*;
+
+    fn record() -> Record {
+        Record::new(0, Class { is_repeatable: true, follows: None, label: Label::of(b"GET /") }, Server::First)
+    }
+
+    #[test]
+    fn those_in_flight_and_the_last_that_finished_are_found_and_no_others() {
+        let mut slots = Slots::<()>::new(2);
+        let request_ids: Vec<RequestId> = (0..4).map(|_| slots.insert(record(), (), None)).collect();
+        for request_id in &request_ids[..3] {
+            slots.get_mut(*request_id).unwrap().finish(1, End::Answered);
+            slots.retire(*request_id);
+        }
+        assert!(slots.find(1).is_none());
+        assert!([2, 3, 4].iter().all(|id| slots.find(*id).is_some()));
+        assert_eq!((slots.in_flight(), slots.requests_at(Server::First)), (1, vec![request_ids[3]]));
+    }
+
+    #[test]
+    fn a_place_that_is_used_again_is_not_the_former_request() {
+        let mut slots = Slots::<()>::new(1);
+        let former = slots.insert(record(), (), None);
+        slots.retire(former);
+        let now = slots.insert(record(), (), None);
+        assert!(slots.get_mut(former).is_none() && slots.get_mut(now).is_some());
+        slots.retire(former);
+        assert!(slots.get_mut(now).is_some());
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_requests_that_are_over() {
+        let mut slots = Slots::<()>::new(10);
+        for _ in 0..10_000 {
+            let request_id = slots.insert(record(), (), None);
+            slots.retire(request_id);
+        }
+        assert_eq!((slots.slots.len(), slots.finished.len(), slots.in_flight()), (1, 10, 0));
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_times_of_requests_that_are_over() {
+        let mut slots = Slots::<()>::new(10);
+        let slow = slots.insert(record(), (), Some(1_000));
+        for _ in 0..10_000 {
+            let request_id = slots.insert(record(), (), Some(1_000));
+            slots.retire(request_id);
+        }
+        assert!(slots.timers.len() < 1000, "{}", slots.timers.len());
+        assert_eq!((slots.next_due(), slots.due(1_000)), (Some(1_000), Some(slow)));
+    }
+}

@@ -1,0 +1,132 @@
+//! Vectors for the request table, worked by hand: requests that stay, and hedges that were never sent.
+
+use Server::{First, Second};
+use sidelane_policy::hedge::{BudgetConfig, Mode, RolesConfig, Seen, Server};
+use sidelane_proxy::request_table::{
+    Class, Effect, End, Label, Loss, Next, Outcome, Quality, RequestId, RequestTable, TableConfig, Verdict,
+};
+
+const BURST: u64 = 3;
+
+fn table(mode: Mode, unsafe_stay: bool) -> RequestTable<()> {
+    let roles = RolesConfig { mode, ..RolesConfig::default() };
+    let budget = BudgetConfig { per_success_milli: 0, burst: BURST };
+    RequestTable::new(TableConfig { roles, budget, unsafe_stay, ..TableConfig::default() })
+}
+
+fn request(is_repeatable: bool, follows: Option<Server>) -> Class {
+    Class { is_repeatable, follows, label: Label::of(b"GET /") }
+}
+
+/// A request that its timer has hedged to the second server.
+fn hedged(table: &mut RequestTable<()>) -> RequestId {
+    let (request_id, _) = table.admit(0, request(true, None), ());
+    table.observe(10, Seen::Nothing);
+    assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
+    request_id
+}
+
+#[test]
+fn what_has_to_stay_is_given_up_when_its_server_cannot_be_reached() {
+    let mut table = table(Mode::Hazard, true);
+    for class in [request(false, None), request(false, Some(First))] {
+        let (request_id, to) = table.admit(0, class, ());
+        assert_eq!((to, table.lost(1, request_id, First, Loss::NotSent)), (First, Next::GiveUp));
+    }
+    let (read, _) = table.admit(0, request(true, None), ());
+    assert_eq!(table.lost(1, read, First, Loss::NotSent), Next::Send(Second));
+}
+
+#[test]
+fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
+    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+    let given_back = hedged(&mut table);
+    table.not_sent(given_back, Second);
+    let refused = hedged(&mut table);
+    assert_eq!(table.lost(11, refused, Second, Loss::NotSent), Next::Wait);
+    let sent = hedged(&mut table);
+    for request_id in [given_back, refused, sent] {
+        assert_eq!(table.answered(12, request_id, First, Quality::Success), Verdict::Forward(First));
+        table.finished(13, request_id, End::Answered);
+    }
+    assert_eq!((table.counts().hedges, table.counts().wins, table.hedges_left()), (1, 0, BURST - 1));
+}
+
+#[test]
+fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
+    let mut table = table(Mode::Hazard, false);
+    let (request_id, _) = table.admit(0, request(true, None), ());
+    // Its own connection is the one that fails: that swaps, and sends again what the first server has.
+    table.observe(1, Seen::Unreachable(First));
+    assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
+    assert_eq!(table.lost(1, request_id, First, Loss::NotSent), Next::Wait);
+    assert_eq!(table.answered(2, request_id, Second, Quality::Success), Verdict::Forward(Second));
+    table.finished(3, request_id, End::Answered);
+    let counts = table.counts();
+    assert_eq!((counts.hedges, counts.wins, counts.sent_again, table.hedges_left()), (0, 0, 1, BURST));
+}
+
+#[test]
+fn a_failure_waits_for_the_other_copy() {
+    use Quality::{Failure, Success};
+    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+    let better = hedged(&mut table);
+    assert_eq!(table.answered(11, better, Second, Failure), Verdict::Keep);
+    assert_eq!(table.answered(12, better, First, Success), Verdict::Forward(First));
+    table.dropped(12, better, Second);
+    table.finished(13, better, End::Answered);
+    let both_fail = hedged(&mut table);
+    assert_eq!(table.answered(11, both_fail, First, Failure), Verdict::Keep);
+    assert_eq!(table.answered(12, both_fail, Second, Failure), Verdict::Forward(First));
+    table.finished(13, both_fail, End::Answered);
+    let counts = table.counts();
+    assert_eq!((counts.answered, counts.failures, counts.wins, counts.answered_ns), (2, 1, 0, 13));
+    assert_eq!((counts.dropped, counts.wasted_ns), (1, 2), "the second server had it from 10 to 12");
+}
+
+#[test]
+fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
+    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+    let [lost, late] = [hedged(&mut table), hedged(&mut table)];
+    for request_id in [lost, late] {
+        assert_eq!(table.answered(11, request_id, Second, Quality::Failure), Verdict::Keep);
+    }
+    // The first server is asked once more on another connection, and never the one that has answered.
+    assert_eq!(table.lost(12, lost, First, Loss::Sent), Next::Send(First));
+    assert_eq!(table.lost(13, lost, First, Loss::Sent), Next::Forward(Second));
+    assert_eq!((table.late(14, late), table.late(15, late)), (Some(Second), None));
+    let alone = table.admit(20, request(true, None), ()).0;
+    assert_eq!(table.answered(21, alone, First, Quality::Failure), Verdict::Forward(First), "no other copy is out");
+}
+
+#[test]
+fn failures_do_not_pay_for_hedges() {
+    let budget = BudgetConfig { per_success_milli: 1000, burst: 1 };
+    let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };
+    let mut table = RequestTable::new(TableConfig { roles, budget, ..TableConfig::default() });
+    let mut answer = |quality| {
+        let request_id = hedged(&mut table);
+        table.not_sent(request_id, Second);
+        let request_id = hedged(&mut table);
+        table.lost(11, request_id, Second, Loss::Sent);
+        table.lost(11, request_id, Second, Loss::Sent);
+        table.answered(12, request_id, First, quality);
+        table.finished(13, request_id, End::Answered);
+        table.hedges_left()
+    };
+    assert_eq!((answer(Quality::Success), answer(Quality::Failure)), (1, 0));
+}
+
+#[test]
+fn a_failing_server_is_asked_last() {
+    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+    for _ in 0..5 {
+        assert!(table.tried(1, Second, 1, Outcome::Status(500)), "the clock has to look");
+    }
+    assert!(table.ejection(Second).is_some());
+    let (request_id, to) = table.admit(2, request(true, None), ());
+    table.observe(20, Seen::Nothing);
+    assert_eq!((to, table.take_effects()), (First, vec![]), "it is not hedged");
+    assert_eq!(table.lost(21, request_id, First, Loss::Sent), Next::Send(First));
+    assert_eq!(table.lost(22, request_id, First, Loss::Sent), Next::Send(Second));
+}
