@@ -1,7 +1,12 @@
 //! What a proxy is told at its start.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::Value;
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::Server;
 
 use crate::http::Forwarded;
 use crate::request_table::TableConfig;
@@ -93,3 +98,21 @@ impl Default for Limits {
         }
     }
 }
+
+/// A copy of a request that was sent to a server, with what identifies it in a trace of that server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentCopy {
+    /// The server.
+    pub server: Server,
+    /// Our port of the connection to that server.
+    pub port: u16,
+    /// When the request came to the proxy; times of the answer count from here.
+    pub arrived_ns: Nanos,
+    /// When the copy was sent.
+    pub sent_ns: Nanos,
+    /// When its answer began, or the request ended without one; `None`: the copy is out.
+    pub until_ns: Option<Nanos>,
+}
+
+/// Returns what a trace of the server says about a copy. The proxy's only thread calls it, so it must not block.
+pub type TraceLookup = Arc<dyn Fn(&SentCopy) -> Value + Send + Sync>;

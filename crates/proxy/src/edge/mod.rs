@@ -11,6 +11,7 @@ mod http;
 mod listen;
 mod pace;
 mod resp;
+mod samples;
 mod shared;
 mod timers;
 mod tunnel;
@@ -29,10 +30,9 @@ use sidelane_policy::hedge::{Ejection, Hazard, Server};
 use tokio::net::TcpListener;
 
 use crate::access::Sender;
-use crate::config::Config;
+use crate::config::{Config, TraceLookup};
 use crate::hazard_board::HazardBoard;
 use crate::request_table::{Counts, ServerCounts};
-pub use http::{SentCopy, TraceLookup};
 use listen::Acceptor;
 use shared::{Shared, now};
 

@@ -14,14 +14,13 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use super::TraceLookup;
 use super::client_memory::ClientMemory;
 use super::connect_queue::{ConnectQueue, Failed};
 use super::connection::{JUST_USED, Pool, ServerConnection, is_local_error};
 use super::drain::Drain;
-use super::warm_up::Samples;
+use super::samples::Samples;
 use crate::access::Sender;
-use crate::config::Config;
+use crate::config::{Config, TraceLookup};
 use crate::hazard_board::HazardBoard;
 use crate::http::Number;
 use crate::request_table::{Class, Effect, Loss, Next, Outcome, RequestId, RequestTable, ServerError, Verdict};

@@ -23,8 +23,8 @@ use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
 use crate::access::Sender;
-use crate::config::Config;
-use crate::edge::{Proxy, State, TraceLookup, View};
+use crate::config::{Config, TraceLookup};
+use crate::edge::{Proxy, State, View};
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 

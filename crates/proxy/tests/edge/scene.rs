@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
 use sidelane_proxy::access::Sender;
-use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
-use sidelane_proxy::edge::{self, SentCopy, State, View};
+use sidelane_proxy::config::{Config, Limits, METHODS, Protocol, SentCopy};
+use sidelane_proxy::edge::{self, State, View};
 use sidelane_proxy::hazard_board::HazardBoard;
 use sidelane_proxy::http::Forwarded;
 use sidelane_proxy::request_table::TableConfig;

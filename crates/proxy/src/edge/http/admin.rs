@@ -2,13 +2,12 @@
 
 use std::io::Write;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
 
 use super::super::shared::Shared;
+use crate::config::SentCopy;
 use crate::http::{Number, write_error};
 use crate::request_table::{CopyState, End, Record};
 
@@ -87,21 +86,3 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
     let _ = write!(out, "HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}\n", body.len() + 1);
 }
-
-/// A copy of a request, as it can be found again at its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentCopy {
-    /// Where it was sent.
-    pub server: Server,
-    /// Our port of the connection to that server.
-    pub port: u16,
-    /// When the request came to the proxy: what is told counts from here.
-    pub arrived_ns: Nanos,
-    /// When the copy was sent,
-    pub sent_ns: Nanos,
-    /// and when its answer began, or the request ended without it; nothing while it is out.
-    pub until_ns: Option<Nanos>,
-}
-
-/// Tells what the server did for it. The proxy's only thread asks, so whoever tells must not wait.
-pub type TraceLookup = Arc<dyn Fn(&SentCopy) -> Value + Send + Sync>;

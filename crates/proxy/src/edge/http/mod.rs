@@ -13,7 +13,6 @@ use tokio::net::TcpStream;
 
 use super::shared::Shared;
 use crate::http::Peer;
-pub use admin::{SentCopy, TraceLookup};
 pub(super) use answer::{more, swallow};
 pub(super) use client::linger;
 use client::{Client, NoRequest};

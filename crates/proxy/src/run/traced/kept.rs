@@ -6,7 +6,7 @@ use sidelane_timeline::builder::Settings;
 use sidelane_timeline::timeline::Timeline;
 use sidelane_trace::words::Names;
 
-use crate::edge::SentCopy;
+use crate::config::SentCopy;
 
 /// As many requests as the proxy remembers.
 const REQUESTS_MAX: usize = 4096;

@@ -20,7 +20,7 @@ use sidelane_trace::source::Source;
 
 use super::options::ProxyOptions;
 use super::watch::is_on_this_machine;
-use crate::edge::{SentCopy, TraceLookup};
+use crate::config::{SentCopy, TraceLookup};
 use kept::Kept;
 
 /// How often the names of threads are asked for: more often than a request is told.

@@ -10,7 +10,7 @@ use sidelane_timeline::timeline::{Span, Timeline};
 use sidelane_trace::words::{key, of_span};
 
 use super::kept::{Found, Kept};
-use crate::edge::SentCopy;
+use crate::config::SentCopy;
 
 /// Of more spans than this, the shortest are left out.
 const SPANS_MAX: usize = 200;
