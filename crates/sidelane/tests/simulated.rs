@@ -63,6 +63,6 @@ fn what_is_wrong_with_a_scenario_is_a_usage_error() {
     std::fs::write(&path, "run_s = 1\n[service]\nworker = 1\n").unwrap();
     let wrong = sim(&[path.to_str().unwrap()]);
     assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(EXIT_USAGE), String::new()));
-    let place = format!("sidelane: {}:2: `service.demand.kind` is missing; allowed: constant,", path.display());
+    let place = format!("sidelane: {}:2: `service.demand.kind` is missing; write one of `constant`,", path.display());
     assert!(text(&wrong.stderr).starts_with(&place), "{}", text(&wrong.stderr));
 }

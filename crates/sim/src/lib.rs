@@ -55,5 +55,6 @@ pub mod time;
 pub use engine::Engine;
 pub use model::Model;
 pub use result::Figures;
-pub use scenario::{Choices, Experiment, Scenario, ScenarioError};
+pub use scenario::{Choices, Experiment, Scenario};
+pub use sidelane_toml::Problems;
 pub use sweep::Outcome;

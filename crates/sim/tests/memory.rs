@@ -76,7 +76,7 @@ fn whole_machines_take_no_more_memory() {
         "requests = 1\n[machine]\ncores_per_package = 8\n{}{}\
          [[container]]\nname = \"sort\"\ncount = 6\ncpus = 4\nwork = {{ kind = \"exponential\", mean_ms = 5 }}\n\
          [slowdown.front]\nsort = 1.5\n[memory.front]\naccesses_per_us = 20\nstall_share = 0.3\n\
-         [memory.sort]\npressure = 0.9\n[[setting]]\npolicy = \"holmes\"\ns_ms = 1\n",
+         [memory.sort]\npressure = 0.9\n[[setting]]\npolicy = \"holmes\"\ncalm_time_ms = 1\n",
         service("front", "0-1", arrivals),
         service("leaf", "2-5", ""),
     );

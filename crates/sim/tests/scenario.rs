@@ -1,4 +1,4 @@
-//! Scenario files: errors give the key, the line and the allowed values.
+//! Scenario files: errors give the key, the line and what to do.
 
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Choices, Experiment, Scenario, sweep};
@@ -74,19 +74,31 @@ fn unknown_keys() {
     wrong(
         "workers = 1",
         "worker = 1",
-        "a.toml:9: `service.worker` is not a key here; allowed: arrivals, demand, name, queue, queue_limit, workers",
+        "a.toml:9: `service.worker` is not a key here; did you mean `workers`? there are `arrivals`, `demand`, `name`, `queue`, \
+         `queue_limit`, `workers`",
     );
     wrong(
         "rate_per_s\" = [20",
         "rate\" = [20",
-        "a.toml:30: `service.arrivals.rate` is swept, but is not a key here; allowed: the path of a key that this \
+        "a.toml:30: `service.arrivals.rate` is swept, but is not a key here; write the path of a key that this \
          scenario can have, such as service.arrivals.rate_per_s",
     );
     wrong(
         "\nloop = 1.5",
         "\nlop = 1.5",
-        "a.toml:17: `slowdown.search.lop` names no program; allowed: nap, search, loop",
+        "a.toml:17: `slowdown.search.lop` names no program; there are nap, search, loop",
     );
+}
+
+#[test]
+fn all_errors_are_told_at_once() {
+    let text = GOOD
+        .replace("workers = 1", "worker = 1")
+        .replace("run_s = 2", "run_s = true")
+        .replace("loop = 1.5", "loop = 0");
+    let lines: Vec<usize> =
+        read(&text).unwrap_err().lines().filter_map(|line| line.split(':').nth(1)?.parse().ok()).collect();
+    assert_eq!(lines, [2, 9, 17]);
 }
 
 #[test]
@@ -94,10 +106,10 @@ fn wrong_types() {
     wrong(
         "workers = 1",
         "workers = \"one\"",
-        "a.toml:9: `service.workers` is \"one\"; allowed: a whole number from 1 to 1",
+        "a.toml:9: `service.workers` is \"one\"; write a whole number from 1 to 1",
     );
-    wrong("run_s = 2", "run_s = true", "a.toml:2: `run_s` is true; allowed: a number from 0.000001 to 10000000");
-    wrong("[machine]", "[[machine]]", "a.toml:4: `machine` is a list; allowed: a table");
+    wrong("run_s = 2", "run_s = true", "a.toml:2: `run_s` is true; write a number from 0.000001 to 10000000");
+    wrong("[machine]", "[[machine]]", "a.toml:4: `machine` is a list; write a table, [machine]");
 }
 
 #[test]
@@ -105,14 +117,14 @@ fn unknown_names() {
     wrong(
         "policy = \"fixed-budget\"",
         "policy = \"greedy\"",
-        "a.toml:26: `setting.1.policy` is \"greedy\"; allowed: alone, unmanaged, sched-idle, exclusion, freezer, \
-         borrow-idle, fixed-budget, refresh-budget, dynamic-refresh, deadline, elfen-fixed, elfen-refresh, \
-         elfen-dynamic, oracle",
+        "a.toml:26: `setting.1.policy` is \"greedy\"; write one of `alone`, `unmanaged`, `sched-idle`, `exclusion`, `freezer`, \
+         `borrow-idle`, `fixed-budget`, `refresh-budget`, `dynamic-refresh`, `deadline`, `elfen-fixed`, `elfen-refresh`, \
+         `elfen-dynamic`, `oracle`",
     );
     wrong(
         "kind = \"poisson\"",
         "kind = \"random\"",
-        "a.toml:10: `service.arrivals.kind` is \"random\"; allowed: poisson, bursty, on-off, trace",
+        "a.toml:10: `service.arrivals.kind` is \"random\"; write one of `poisson`, `bursty`, `on-off`, `trace`",
     );
 }
 
@@ -121,14 +133,14 @@ fn numbers_out_of_range() {
     wrong(
         "lanes_per_core = 2",
         "lanes_per_core = 9",
-        "a.toml:5: `machine.lanes_per_core` is 9; allowed: a whole number from 1 to 8",
+        "a.toml:5: `machine.lanes_per_core` is 9; write a whole number from 1 to 8",
     );
-    wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; allowed: a number from 1 to 100");
+    wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; write a number from 1 to 100");
     // For a swept value the error gives the line in the sweep.
     wrong(
         "[20, 40]",
         "[20,\n0]",
-        "a.toml:31: `service.arrivals.rate_per_s` is 0; allowed: a number from 0.001 to 100000000",
+        "a.toml:31: `service.arrivals.rate_per_s` is 0; write a number from 0.001 to 100000000",
     );
 }
 
@@ -138,13 +150,13 @@ fn missing_files() {
     wrong(
         "kind = \"exponential\", mean_ms = 5",
         &file("gone.txt"),
-        "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; allowed: a file that can be read, \
+        "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; name a file that can be read, \
          with one number of microseconds a line, or that `sidelane requests --log` wrote",
     );
     wrong(
         "kind = \"exponential\", mean_ms = 5",
         &file("words.txt"),
-        "a.toml:11: `service.demand.file` names words.txt, which is not such a file; allowed: a file that can be \
+        "a.toml:11: `service.demand.file` names words.txt, which is not such a file; name a file that can be \
          read, with one number of microseconds a line, or that `sidelane requests --log` wrote",
     );
     let recorded = read(&GOOD.replace("kind = \"exponential\", mean_ms = 5", &file("work.txt"))).unwrap();
@@ -186,13 +198,13 @@ fn gates_come_from_doctor() {
     let measured = read(&gate("gate = \"lane holder\"")).unwrap();
     assert!((10_000..20_000).contains(&measured.points[0].runs[1].setting.gate.off.longest_ns()));
     let error = read(&gate("gate = \"SIGSTOP\"")).unwrap_err();
-    assert_eq!(error, "a.toml:22: `gate.gate` is \"SIGSTOP\"; allowed: lane holder");
+    assert_eq!(error, "a.toml:22: `gate.gate` is \"SIGSTOP\"; there are lane holder");
 }
 
 #[test]
 fn faults_that_would_never_end() {
     let fault = "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 200\n\n[slo]";
-    wrong("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; allowed: a number from 0.001 to 50");
+    wrong("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; write a number from 0.001 to 50");
 }
 
 #[test]
@@ -200,7 +212,7 @@ fn empty_sweeps() {
     wrong(
         "[20, 40]",
         "[]",
-        "a.toml:30: `sweep.service.arrivals.rate_per_s` is an empty list; allowed: a list of at least one value",
+        "a.toml:30: `sweep.service.arrivals.rate_per_s` is an empty list; write a list of at least one value",
     );
 }
 
@@ -209,17 +221,17 @@ fn what_is_missing() {
     wrong(
         "kind = \"poisson\", ",
         "",
-        "a.toml:10: `service.arrivals.kind` is missing; allowed: poisson, bursty, on-off, trace",
+        "a.toml:10: `service.arrivals.kind` is missing; write one of `poisson`, `bursty`, `on-off`, `trace`",
     );
     wrong(
         "[slo]\nlimit_ms = 100\n",
         "",
-        "a.toml:1: `slo` is missing; allowed: [slo] with limit_ms, from which the budget of fixed-budget follows",
+        "a.toml: `slo` is missing; write [slo] with limit_ms, from which the budget of fixed-budget follows",
     );
     wrong(
         "budget = \"slo-less-alone\"",
         "",
-        "a.toml:25: `setting.1.budget` is missing; allowed: budget_ms, or budget = slo, slo-less-alone or tuned",
+        "a.toml:25: `setting.1.budget` is missing; write budget_ms, or budget = slo, slo-less-alone or tuned",
     );
 }
 
@@ -238,7 +250,10 @@ fn quick_runs_are_shorter() {
     assert_eq!(read(&text).unwrap().runs(), 4);
     let other = text.replace("[quick.sweep]\n\"service.arrivals.rate_per_s\"", "[quick.sweep]\n\"service.workers\"");
     let error = read_with(&other, Choices { quick: true, seed: None }).unwrap_err();
-    assert_eq!(error, "a.toml:35: `quick.sweep.service.workers` is not swept; allowed: service.arrivals.rate_per_s");
+    assert_eq!(
+        error,
+        "a.toml:35: `quick.sweep.service.workers` is not swept; the sweep has service.arrivals.rate_per_s"
+    );
 }
 
 /// The same seed gives the same result on any number of threads; another seed gives another result.
@@ -261,7 +276,7 @@ fn cases_are_values_that_change_together() {
     seconds(true, 1);
     let twice = format!("{GOOD}\n{}{}", case("few", 1, 3), case("few", 4, 5));
     let error = read_with(&twice, Choices::default()).unwrap_err();
-    assert_eq!(error, "a.toml:36: `case.1.name` is \"few\" for the second time; allowed: another name");
+    assert_eq!(error, "a.toml:36: `case.1.name` is \"few\" for the second time; write another name");
     let unknown = format!("{GOOD}\n{}", case("few", 1, 3).replace("queue_limit", "queue_limits"));
     let error = read_with(&unknown, Choices::default()).unwrap_err();
     assert!(error.contains("`service.queue_limits` is swept, but is not a key here"), "{error}");

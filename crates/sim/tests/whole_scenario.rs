@@ -1,4 +1,4 @@
-//! Scenario files of whole machines: errors give the key, the line and the allowed values; results are the seed's.
+//! Scenario files of whole machines: errors give the key, the line and what to do; results are the seed's.
 
 use sidelane_sim::machine::sweep;
 use sidelane_sim::{Choices, Experiment, Scenario};
@@ -89,7 +89,7 @@ fn one_service_in_a_list_is_a_whole_machine_and_in_a_table_it_is_not() {
     assert_eq!(read(&list).unwrap().runs(), 1);
     let no = |_: &str| Err(String::new());
     let error = Experiment::parse("a.toml", &list, Choices::default(), &no).unwrap_err().to_string();
-    assert_eq!(error, "a.toml:2: `service` is a list; allowed: a table");
+    assert_eq!(error, "a.toml:2: `service` is a list; write a table, [service]");
 }
 
 #[test]
@@ -97,41 +97,42 @@ fn unknown_keys_and_names() {
     wrong(
         "workers = 2",
         "worker = 2",
-        "a.toml:11: `service.0.worker` is not a key here; allowed: arrivals, calls, class, cpus, demand, limit_ms, \
-         may_be_placed, name, queue, queue_limit, workers",
+        "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? there are `arrivals`, `calls`, `class`, \
+         `cpus`, `demand`, `limit_ms`, `may_be_placed`, `name`, `queue`, `queue_limit`, `workers`",
     );
     wrong(
         "count = 2",
         "counts = 2",
-        "a.toml:24: `container.0.counts` is not a key here; allowed: allowed, arrivals, class, count, cpus, gap_ms, \
-         name, priority, work",
+        "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? there are `allowed`, `arrivals`, `class`, \
+         `count`, `cpus`, `gap_ms`, `name`, `priority`, `work`",
     );
     wrong(
         "service = \"leaf\", fan_out",
         "service = \"leave\", fan_out",
-        "a.toml:14: `service.0.calls.0.service` is \"leave\"; allowed: front, leaf",
+        "a.toml:14: `service.0.calls.0.service` is \"leave\"; write one of `front`, `leaf`",
     );
     wrong(
         "policy = \"alone\"",
         "policy = \"borrow-idle\"",
-        "a.toml:38: `setting.0.policy` is \"borrow-idle\"; allowed: alone, unmanaged, holmes, perfiso, hurry-up, static, all-big, all-little",
+        "a.toml:38: `setting.0.policy` is \"borrow-idle\"; write one of `alone`, `unmanaged`, `holmes`, \
+         `perfiso`, `hurry-up`, `static`, `all-big`, `all-little`",
     );
     wrong(
         "look_us",
         "looks_us",
-        "a.toml:43: `setting.1.control.looks_us` is not a key here; allowed: act_p50_us, \
-         act_p99_us, look_us, ring_p50_us, ring_p99_us",
+        "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? there are `act_p50_us`, \
+         `act_p99_us`, `look_us`, `ring_p50_us`, `ring_p99_us`",
     );
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[gate]\nkind = \"holder\"\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:37: `gate` is not a key here; allowed: case, chip, container, control, explanation, machine, memory, quick, \
-         requests, run_s, seed, service, setting, slowdown, sweep, title, warm_up_s",
+        "a.toml:37: `gate` is not a key here; there are `case`, `chip`, `container`, `control`, `explanation`, `machine`, \
+         `memory`, `quick`, `requests`, `run_s`, `seed`, `service`, `setting`, `slowdown`, `sweep`, `title`, `warm_up_s`",
     );
     wrong(
         "sort = 1.5",
         "sart = 1.5",
-        "a.toml:28: `slowdown.leaf.sart` names no program; allowed: nap, front, leaf, sort",
+        "a.toml:28: `slowdown.leaf.sart` names no program; there are nap, front, leaf, sort",
     );
 }
 
@@ -140,10 +141,10 @@ fn cpus_that_are_not_there() {
     wrong(
         "cpus = \"0-1\"",
         "cpus = \"0-8\"",
-        "a.toml:10: `service.0.cpus` is \"0-8\"; allowed: a list such as \"0-3,8\", of CPUs 0 to 7",
+        "a.toml:10: `service.0.cpus` is \"0-8\"; write a list such as \"0-3,8\", of CPUs 0 to 7",
     );
-    wrong("cpus = 3", "cpus = 9", "a.toml:23: `container.0.cpus` is 9; allowed: a whole number from 1 to 8");
-    wrong("cores_per_package = 4", "cores_per_package = 300", "a.toml:5: `machine` has 600 CPUs; allowed: 512 at most");
+    wrong("cpus = 3", "cpus = 9", "a.toml:23: `container.0.cpus` is 9; write a whole number from 1 to 8");
+    wrong("cores_per_package = 4", "cores_per_package = 300", "a.toml:5: `machine` has 600 CPUs; write 512 at most");
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn calls_that_never_end() {
     wrong(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
-        "a.toml:8: `service` has a circle of calls that front is in or leads to; allowed: calls from one service to \
+        "a.toml:8: `service` has a circle of calls that front is in or leads to; write calls from one service to \
          the next, and never back",
     );
 }
@@ -161,34 +162,34 @@ fn what_does_not_go_together() {
     wrong(
         "[[container]]",
         "[[service]]\nname = \"leaf\"\n\n[[container]]",
-        "a.toml:22: `service.2.name` is \"leaf\" for the second time; allowed: another name",
+        "a.toml:22: `service.2.name` is \"leaf\" for the second time; write another name",
     );
     wrong(
         "arrivals = { kind = \"poisson\", rate_per_s = 2000 }\n",
         "",
-        "a.toml:8: `service` has no clients; allowed: at least one service with arrivals",
+        "a.toml:8: `service` has no clients; write arrivals of at least one service",
     );
     wrong(
         "accesses_per_us = 20",
         "accesses_per_us = 0",
-        "a.toml:41: `setting.1.policy` goes by VPI, and no service has any; allowed: [memory.SERVICE] with \
+        "a.toml:41: `setting.1.policy` goes by VPI, and no service has any; write [memory.SERVICE] with \
          accesses_per_us and stall_share for at least one service",
     );
     wrong(
         "count = 2",
         "gap_ms = 2\narrivals = { kind = \"poisson\", rate_per_s = 1 }",
-        "a.toml:24: `container.0.gap_ms` is given beside arrivals; allowed: one of the two",
+        "a.toml:24: `container.0.gap_ms` is given beside arrivals; write one of the two",
     );
     wrong(
         "kind = \"poisson\"",
         "on_ms = [3, 2], off_ms = [1, 1], kind = \"on-off\"",
-        "a.toml:12: `service.0.arrivals.on_ms` is something else; allowed: a list of the shortest and the longest \
+        "a.toml:12: `service.0.arrivals.on_ms` is something else; write a list of the shortest and the longest \
          time, such as [60_000, 90_000]",
     );
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 1, times = 2 }]\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:38: `chip.slowdown.1.pressure` is 1; allowed: more than at the point before",
+        "a.toml:38: `chip.slowdown.1.pressure` is 1; write more than at the point before",
     );
 }
 

@@ -1,14 +1,90 @@
-//! Values of TOML files, as whoever reads one key by key needs them: as numbers, and in messages.
+//! TOML files of users: tables that are asked for their keys, and all problems of a file at once.
 //!
-//! A scenario's reader ends at the first error, that of the agent's file goes on to the last one. What a value is, and
-//! how a message names it, is the same for both.
+//! serde's derive is not used: it ends at the first error, and knows neither the line nor the default of a key.
 //!
 //! # Invariants
 //!
 //! - This crate knows no key of any file: *not guarded*.
+//! - One reading finds all problems of a file (`crates/agent/src/config/tests/problems.rs`:
+//!   `all_problems_are_told_at_once`; `crates/sim/tests/scenario.rs`: `all_errors_are_told_at_once`).
 
+mod reader;
+
+use std::fmt;
+
+use thiserror::Error;
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
+
+pub use reader::{Document, Reader, Refused, Setting, percent_of};
+
+/// One problem of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1 on; `None` if it is about the file as a whole.
+    pub line: Option<usize>,
+    /// The key, with its tables.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// All problems of a file, by line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub struct Problems {
+    /// The file, as the user named it.
+    pub file: String,
+    /// At least one.
+    pub all: Vec<Problem>,
+}
+
+impl Problems {
+    /// Those of a file, in the order of its lines.
+    pub fn new(file: &str, mut all: Vec<Problem>) -> Self {
+        all.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
+        // A key may be asked for twice.
+        all.dedup();
+        Self { file: file.to_owned(), all }
+    }
+
+    /// The file could not be read at all.
+    pub fn unreadable(file: &str, why: &std::io::Error, advice: &str) -> Self {
+        Self::new(file, vec![of_file(None, format!("cannot be read: {why}"), advice)])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Problem { line, key, problem, advice }) in self.all.iter().enumerate() {
+            let line = line.map_or_else(String::new, |line| format!(":{line}"));
+            let separator = if number == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}{line}: `{key}` {problem}; {advice}", self.file)?;
+        }
+        Ok(())
+    }
+}
+
+fn of_file(line: Option<usize>, problem: String, advice: &str) -> Problem {
+    Problem { line, key: "file".to_owned(), problem, advice: advice.to_owned() }
+}
+
+/// Parses a text. `file` is its name in messages.
+///
+/// # Errors
+/// Everything in it that is not TOML, with `advice`.
+pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTable<'t>>, Problems> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let problem = |error: toml::de::Error| {
+        let line = line_of(text, error.span().map_or(0, |span| span.start));
+        of_file(Some(line), format!("is not TOML: {}", error.message().trim()), advice)
+    };
+    match errors.is_empty() {
+        true => Ok(root),
+        false => Err(Problems::new(file, errors.into_iter().map(problem).collect())),
+    }
+}
 
 /// A value, with its place in the file.
 pub type Value<'t> = Spanned<DeValue<'t>>;
@@ -49,8 +125,6 @@ pub fn shown(value: &DeValue) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toml::de::DeTable;
-
     use super::*;
 
     fn with<T>(value: &str, read: impl Fn(&DeValue) -> T) -> T {

@@ -6,10 +6,10 @@ use clap::ValueEnum;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind, Unfit};
 
 use super::LaneGate;
-use super::policy::time;
-use super::reader::{Reader, percent_of};
+use super::policy::{Times, time};
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::slowdown::MaxSlowdown;
+use sidelane_toml::{Reader, percent_of};
 
 /// `[lanes]`, if the file has it.
 pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {

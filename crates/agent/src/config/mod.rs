@@ -4,21 +4,17 @@
 //! All problems of a file are told at once, each with its line and what to do.
 
 mod glob;
-mod hurry;
 mod kubernetes;
 mod lanes;
 mod machine;
-mod named;
+mod modules;
 mod overlap;
 mod policy;
-mod problem;
 mod proxy;
 mod read;
-mod reader;
 mod roles;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,10 +27,10 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
 pub use machine::{ActiveSource, Counters, LATENCY_THRESHOLD, OnMachine, Unfit};
-pub use problem::{Problem, Problems};
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;
+pub use sidelane_toml::{Problem, Problems, Setting};
 
 /// A file in which everything is said, with comments.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -318,15 +314,4 @@ pub struct HurryRule {
     pub sampling: Option<Duration>,
     /// Where the moves of each service are written.
     pub log: Option<PathBuf>,
-}
-
-/// A setting that has a default.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// Its key, with the whole path.
-    pub key: String,
-    /// Its value, as one would write it.
-    pub value: String,
-    /// Its line in the file. `None`: it is the default.
-    pub line: Option<usize>,
 }

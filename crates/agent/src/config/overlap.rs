@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use sidelane_toml::Problem;
+
 use super::glob::Glob;
-use super::problem::Problem;
 use super::{BatchTree, Config, Kubernetes, Match, ServiceRule};
 
 /// The lines of the rules, in the order of the file.

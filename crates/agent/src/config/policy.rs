@@ -6,11 +6,13 @@ use std::time::Duration;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::{Formula, FormulaError};
 use sidelane_host::perf::Event;
+use sidelane_host::units::parse_time;
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
+use sidelane_toml::{Reader, shown};
 use sidelane_tracker::interference::Windows;
+use toml::de::DeValue;
 
-use super::reader::Reader;
 use super::roles::parse_cpus;
 use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserved, Share};
 
@@ -18,7 +20,7 @@ use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserve
 const RESERVED: Share = Share::OneIn(8);
 /// PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
-const CPUS_MAX: i64 = 512;
+const CPUS_MAX: u32 = 512;
 const RESERVED_ADVICE: &str = "write how many, as in 4, or which, as in \"0-3\" or [0, 1]";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -85,7 +87,7 @@ fn holmes(reader: &Reader) -> Holmes {
 }
 
 fn floor(reader: &Reader, default: usize) -> u32 {
-    reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as i64, i64::to_string) as u32
+    reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as u32, u32::to_string)
 }
 
 fn reserved(reader: &Reader) -> Reserved {
@@ -103,13 +105,12 @@ fn reserved(reader: &Reader) -> Reserved {
 
 fn cpus_of_list(reader: &Reader) -> Option<CpuSet> {
     let list = reader.list("reserved", RESERVED_ADVICE)?.join(",");
-    let parsed = parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE));
-    parsed.ok()
+    parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE)).ok()
 }
 
 /// A number of CPUs.
 fn share(reader: &Reader, key: &'static str, default: Share) -> Share {
-    let count = reader.whole(key, 1..=CPUS_MAX).map(|count| Share::Cpus(count as u32));
+    let count = reader.whole(key, 1..=CPUS_MAX).map(Share::Cpus);
     reader.setting(key, count, default, Share::to_string)
 }
 
@@ -117,7 +118,9 @@ fn siblings(reader: &Reader) -> Vec<CpuSet> {
     const ADVICE: &str = "write a list of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]";
     let mut cores: Vec<CpuSet> = Vec::new();
     for text in reader.list("siblings", ADVICE).unwrap_or_default() {
-        let wrong = |why: String| reader.wrong("siblings", format!("has \"{text}\", which {why}"), ADVICE);
+        let wrong = |why: String| {
+            reader.wrong("siblings", format!("has \"{text}\", which {why}"), ADVICE);
+        };
         match parse_cpus(&text) {
             Err(why) => wrong(why),
             Ok(core) if core.len() < 2 => wrong("is one CPU alone".to_owned()),
@@ -168,9 +171,11 @@ pub(super) fn metric(reader: Reader) -> Metric {
     match (&mut source, file) {
         (MetricSource::Replay(path), Some(file)) => *path = file.into(),
         (MetricSource::Replay(_), None) => {
-            reader.wrong("replay", "is missing", "write the file with the recorded counters");
+            reader.missing("replay", "write the file with the recorded counters");
         }
-        (_, Some(_)) => reader.wrong("replay", "is given, and source is another", "write source = \"replay\""),
+        (_, Some(_)) => {
+            reader.wrong("replay", "is given, and source is another", "write source = \"replay\"");
+        }
         (_, None) => {}
     }
     let formula =
@@ -193,6 +198,28 @@ fn parse_formula(text: &str) -> Result<String, &'static str> {
         Ok(_) => Ok(text.to_owned()),
         Err(FormulaError::TooMany { .. }) => Err("has more events than are counted at the same time"),
         Err(FormulaError::Form { .. } | FormulaError::Event { .. }) => Err("is not a formula"),
+    }
+}
+
+/// Times, which the file has with their units.
+pub(super) trait Times {
+    /// A time of at least `min`.
+    fn time(&self, key: &str, min: Duration) -> Option<Duration>;
+}
+
+impl Times for Reader<'_, '_> {
+    fn time(&self, key: &str, min: Duration) -> Option<Duration> {
+        const ADVICE: &str = "write a number and its unit, one of ns, us, ms, s, as in \"8us\" or \"1.5s\"";
+        let value = self.value(key)?.get_ref();
+        let time = value.as_str().and_then(|text| parse_time(text).ok());
+        let (why, advice) = match (value, time) {
+            (DeValue::Integer(_) | DeValue::Float(_), _) => (", which has no unit", ADVICE.to_owned()),
+            (_, None) => (", which is not a time", ADVICE.to_owned()),
+            (_, Some(time)) if time < min => ("", format!("it is {min:?} at least")),
+            (_, Some(time)) => return Some(time),
+        };
+        self.wrong(key, format!("is {}{why}", shown(value)), advice);
+        None
     }
 }
 

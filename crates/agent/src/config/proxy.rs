@@ -8,12 +8,12 @@ use std::time::Duration;
 use sidelane_proxy::access::Format;
 use sidelane_proxy::config::Limits;
 
-use super::policy::{quoted, time};
-use super::reader::Reader;
+use super::policy::{Times, quoted, time};
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
 };
+use sidelane_toml::Reader;
 
 const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
@@ -21,7 +21,7 @@ const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
 const ACCESS_LOG: &str = "write the file for a line each request, as in \"/var/log/sidelane-access.log\"";
-const NUMBER_MAX: i64 = 1_000_000_000;
+const NUMBER_MAX: u32 = 1_000_000_000;
 /// Of nothing less anything could be done.
 const SHORTEST: Duration = Duration::from_micros(1);
 
@@ -31,9 +31,8 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
     let server = |reader: &Reader, key| reader.parsed(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
     let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
-    for (key, remedy) in [("listen", LISTEN), ("active", SERVER)].into_iter().filter(|(key, _)| !reader.has(key)) {
-        reader.wrong(key, "is missing", remedy);
-    }
+    let listen = reader.required("listen", listen, LISTEN).ok();
+    let active = reader.required("active", active, SERVER).ok();
     let reader = match listen {
         Some(listen) => reader.one_of(listen),
         None => reader,
@@ -72,8 +71,8 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let once_to = reader.choice("once_to", &ONCE_TO);
     let forwarded = reader.choice("forwarded", &FORWARDED);
     let budget = reader.percent("budget", 0.0..=100.0, "10%");
-    let burst = whole(reader, "burst").map(|burst| burst as u64);
-    let warm_up = whole(reader, "warm_up").map(|requests| requests as u32);
+    let burst = reader.whole("burst", 0..=u64::from(NUMBER_MAX));
+    let warm_up = reader.whole("warm_up", 0..=NUMBER_MAX);
     ProxyOptions {
         protocol,
         hazards: reader.setting("hazard", hazards, usual.hazards, in_quotes),
@@ -127,7 +126,7 @@ fn repeat(reader: &Reader) -> Vec<String> {
 
 fn limits(reader: &Reader, usual: Limits) -> Limits {
     let read = |key| reader.time(key, SHORTEST);
-    let clients = reader.whole("clients", 1..=NUMBER_MAX).map(|clients| clients as usize);
+    let clients = reader.whole("clients", 1..=NUMBER_MAX as usize);
     Limits {
         head_time: reader.setting("head_time", read("head_time"), usual.head_time, time),
         idle_time: reader.setting("idle_time", read("idle_time"), usual.idle_time, time),
@@ -144,10 +143,6 @@ fn limits(reader: &Reader, usual: Limits) -> Limits {
         }),
         ..usual
     }
-}
-
-fn whole(reader: &Reader, key: &'static str) -> Option<i64> {
-    reader.whole(key, 0..=NUMBER_MAX)
 }
 
 fn in_quotes(value: &impl Display) -> String {

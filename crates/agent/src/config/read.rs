@@ -4,12 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 
-use toml::de::DeTable;
+use sidelane_toml::{Document, Problem, Problems, Reader};
 
 use super::overlap::{Lines, contradictions};
-use super::problem::{Problem, Problems};
-use super::reader::{Document, Reader};
-use super::{Config, Match, MetricSource, hurry, lanes, policy, proxy, roles, trace};
+use super::{Config, Match, MetricSource, lanes, modules, policy, proxy, roles};
 
 impl Config {
     /// Reads a file. The files that it names lie beside it.
@@ -18,7 +16,9 @@ impl Config {
     /// All that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let name = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|why| Problems::unreadable(&name, &why))?;
+        let text = fs::read_to_string(path).map_err(|why| {
+            Problems::unreadable(&name, &why, "name a file that can be read; `sidelane agent example` prints one")
+        })?;
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
@@ -44,18 +44,9 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        let document = Document::new(text);
-        let (root, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            let line = document.line(error.span().map_or(0, |span| span.start));
-            let problem = format!("is not TOML: {}", error.message().trim());
-            document.problem(Some(line), "file", problem, "see https://toml.io, or `sidelane agent example`");
-        }
-        let problems = document.problems.take();
-        if !problems.is_empty() {
-            return Err(Problems::new(file, problems));
-        }
-        let config = whole(document.top(root.get_ref()));
+        let root = sidelane_toml::parse(file, text, "see https://toml.io, or `sidelane agent example`")?;
+        let document = Document::new(text, root.get_ref(), Vec::new());
+        let config = whole(document.top());
         let problems = document.problems.take();
         if problems.is_empty() { Ok(config) } else { Err(Problems::new(file, problems)) }
     }
@@ -104,11 +95,11 @@ fn whole(top: Reader) -> Config {
         metric: policy::metric(top.table("metric")),
         lanes: lanes::lanes(top.table("lanes")),
         proxies,
-        trace: trace::trace(traced),
-        hurry: hurry::hurry(hurried),
+        trace: modules::trace(traced),
+        hurry: modules::hurry(hurried),
         metrics: listen(metrics),
         audit: audit(top.table("audit")),
-        settings: top.document.settings.take(),
+        settings: top.document().settings.take(),
     };
     together(&top, &config, &lines);
     top.finish();
@@ -128,23 +119,21 @@ fn lined<'d, 't, T>(
 }
 
 fn listen(reader: Reader) -> Option<SocketAddr> {
-    let address = reader.parsed(
-        "listen",
-        |text| text.parse::<SocketAddr>().map_err(|_| "is not an address with a port"),
-        "write an address and a port, as in \"127.0.0.1:9099\"",
-    );
-    if reader.is_there() && !reader.has("listen") {
-        reader.wrong("listen", "is missing", "write an address and a port, as in \"127.0.0.1:9099\"");
+    const ADVICE: &str = "write an address and a port, as in \"127.0.0.1:9099\"";
+    if !reader.is_there() {
+        return None;
     }
+    let parse = |text: &str| text.parse::<SocketAddr>().map_err(|_| "is not an address with a port");
+    let address = reader.required("listen", reader.parsed("listen", parse, ADVICE), ADVICE).ok();
     reader.finish();
     address
 }
 
 fn audit(reader: Reader) -> Option<PathBuf> {
-    let file = reader.text("file", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"");
-    if reader.is_there() && !reader.has("file") {
-        reader.wrong("file", "is missing", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"");
+    if !reader.is_there() {
+        return None;
     }
+    let file = reader.wanted_text("file", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"").ok();
     reader.finish();
     file.map(PathBuf::from)
 }
@@ -153,17 +142,17 @@ fn audit(reader: Reader) -> Option<PathBuf> {
 fn together(top: &Reader, config: &Config, lines: &Lines) {
     let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
     if !has_any(["service", "kubernetes"]) {
-        top.wrong("service", "is missing", "name a service in [[service]], or write kubernetes = true");
+        top.missing("service", "name a service in [[service]], or write kubernetes = true");
     }
     if !has_any(["batch", "kubernetes"]) {
-        top.wrong("batch", "is missing", "name a tree of groups in [[batch]], or write kubernetes = true");
+        top.missing("batch", "name a tree of groups in [[batch]], or write kubernetes = true");
     }
     let mut problems = contradictions(config, lines);
     problems.extend(podless(config, lines));
     problems.extend(unspent(config, lines));
-    problems.extend(trace::unrecorded(config, lines));
-    problems.extend(hurry::unmoved(config, lines));
-    top.document.problems.borrow_mut().extend(problems);
+    problems.extend(modules::unrecorded(config, lines));
+    problems.extend(modules::unmoved(config, lines));
+    top.document().problems.borrow_mut().extend(problems);
 }
 
 /// Services that are pods, where none are looked for.

@@ -3,9 +3,9 @@
 use sidelane_host::cpulist::CpuSet;
 
 use super::glob::{Glob, GlobError};
-use super::reader::Reader;
 use super::{BatchTree, Kubernetes, Match, ServiceRule, ServiceTerms};
 use sidelane_requests::objective::parse_objective;
+use sidelane_toml::Reader;
 
 const GROUP: &str =
     "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
@@ -13,15 +13,12 @@ const POD: &str = "write NAMESPACE/NAME, as in \"kube-system/*\"";
 const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how it is found";
 /// The kinds of systemd's units that have groups.
 const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
-const PRIORITY_MAX: i64 = 1_000;
-const CPUS_MAX: i64 = 512;
+const PRIORITY_MAX: i32 = 1_000;
+const CPUS_MAX: u32 = 512;
 
 /// A `[[service]]`; `None` if it cannot be one.
 pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
-    let name = reader.text("name", "write a name for it, as in \"redis\"").map(str::to_owned);
-    if !reader.has("name") {
-        reader.wrong("name", "is missing", "write a name for it, as in \"redis\"");
-    }
+    let name = reader.wanted_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
     let matches = found_by(&reader);
     let terms = terms(&reader);
     reader.finish();
@@ -33,7 +30,7 @@ fn found_by(reader: &Reader) -> Option<Match> {
     let given: Vec<&'static str> = WAYS.into_iter().filter(|key| reader.has(key)).collect();
     match given[..] {
         [] => {
-            reader.wrong("cgroup", "is missing", ONE_OF);
+            reader.missing("cgroup", ONE_OF);
             None
         }
         [way] => found_by_one(reader, way),
@@ -51,7 +48,7 @@ fn found_by_one(reader: &Reader, way: &'static str) -> Option<Match> {
             reader.parsed(way, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
         }
         "pod" => reader.parsed(way, parse_pod, POD).map(Match::Pod),
-        "port" => reader.whole(way, 1..=i64::from(u16::MAX)).map(|port| Match::Port(port as u16)),
+        "port" => reader.whole(way, 1..=u16::MAX).map(Match::Port),
         _ => {
             let comm = reader.text(way, "write the name of a program as in `ps -e -o comm`");
             comm.map(|comm| Match::Comm(comm.to_owned()))
@@ -108,12 +105,9 @@ pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
 
 /// A `[[batch]]`; `None` if it cannot be one.
 pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
-    let cgroup = reader.parsed("cgroup", str::parse, GROUP);
-    if !reader.has("cgroup") {
-        reader.wrong("cgroup", "is missing", GROUP);
-    }
-    let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0) as i32;
-    let cpus = reader.whole("cpus", 1..=CPUS_MAX).map(|cpus| cpus as u32);
+    let cgroup = reader.required("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
+    let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
+    let cpus = reader.whole("cpus", 1..=CPUS_MAX);
     reader.finish();
     Some(BatchTree { cgroup: cgroup?, priority, cpus })
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sweep::Progress;
-use crate::{Choices, Experiment, Outcome, Scenario, ScenarioError, parallel, sweep};
+use crate::{Choices, Experiment, Outcome, Problems, Scenario, parallel, sweep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use sidelane_report::ResultFile;
@@ -54,7 +54,7 @@ pub struct Simulated {
 /// # Errors
 ///
 /// If the scenario cannot be run; then no part of it was run.
-pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
+pub fn run(options: &SimOptions) -> Result<Simulated, Problems> {
     let (scenario, choices) = (&options.scenario, options.choices);
     Ok(match Scenario::load(scenario, choices)? {
         Scenario::Cores(experiment) => {

@@ -1,11 +1,8 @@
 //! The swept keys, the cases, and the changes of a short run.
 
-use sidelane_toml::{Value, shown};
+use sidelane_toml::{Document, Value, shown};
 
-use super::error::ScenarioError;
-use super::reader::Document;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
+use super::given::Result;
 
 /// The most points of a sweep.
 const POINTS_MAX: usize = 100_000;
@@ -25,48 +22,52 @@ pub(super) struct Case<'t> {
 /// `[[case]]`, in order; their names differ.
 pub(super) fn cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
     let mut cases: Vec<Case> = Vec::new();
-    for reader in document.top().tables("case")? {
-        let name = reader.text("name", "a name")?.ok_or_else(|| reader.lacks("name", "a name"))?;
+    for reader in document.top().numbered_tables("case") {
+        let name = reader.wanted_text("name", "write a name")?;
         if cases.iter().any(|other| other.name == name) {
-            return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
+            return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
         }
-        let values = reader.table("set")?.entries().into_iter().map(|(path, _, value)| (path.to_owned(), value));
+        let values = reader.table("set").entries().into_iter().map(|(path, _, value)| (path.to_owned(), value));
         cases.push(Case { name, values: values.collect() });
-        reader.finish()?;
+        reader.finish();
     }
     Ok(cases)
 }
 
 /// `[quick]` without its sweep: paths and values.
-pub(super) fn overrides<'t>(document: &Document<'t>) -> Result<Vec<(String, &'t Value<'t>)>> {
-    let entries = document.top().table("quick")?.entries();
+pub(super) fn overrides<'t>(document: &Document<'t>) -> Vec<(String, &'t Value<'t>)> {
+    let entries = document.top().table("quick").entries();
     let single = entries.into_iter().filter(|(path, ..)| *path != "sweep");
-    Ok(single.map(|(path, _, value)| (path.to_owned(), value)).collect())
+    single.map(|(path, _, value)| (path.to_owned(), value)).collect()
 }
 
 /// `[sweep]`; in a quick run its lists may be shorter.
 pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<'t>>> {
     let top = document.top();
-    let shorter = if quick { top.table("quick")?.table("sweep")?.entries() } else { Vec::new() };
-    let sweep = top.table("sweep")?;
+    let shorter = if quick { top.table("quick").table("sweep").entries() } else { Vec::new() };
+    let sweep = top.table("sweep");
     let swept: Vec<&str> = sweep.entries().into_iter().map(|(path, ..)| path).collect();
     if let Some((path, at, _)) = shorter.iter().find(|(path, ..)| !swept.contains(path)) {
         let key = format!("quick.sweep.{path}");
-        return Err(document.error(at.clone(), &key, "is not swept", swept.join(", ")));
+        return Err(document.wrong(at, &key, "is not swept", format!("the sweep has {}", swept.join(", "))));
     }
     let mut axes = Vec::new();
     for (path, _, value) in sweep.entries() {
         let value = shorter.iter().find(|(short, ..)| *short == path).map_or(value, |(.., value)| *value);
         let list = value.get_ref().as_array().filter(|list| !list.is_empty()).ok_or_else(|| {
             let problem = format!("is {}", shown(value.get_ref()));
-            document.error(value.span(), &sweep.path(path), problem, "a list of at least one value")
+            document.wrong(&value.span(), &sweep.path(path), problem, "write a list of at least one value")
         })?;
         axes.push(Axis { path: path.to_owned(), values: list.iter().collect() });
     }
     let points = axes.iter().map(|axis| axis.values.len()).try_fold(1_usize, usize::checked_mul);
     match points.filter(|points| *points <= POINTS_MAX) {
         Some(_) => Ok(axes),
-        None => Err(top.refuse("sweep", "has too many combinations", format!("at most {POINTS_MAX}"))),
+        None => Err(top.wrong(
+            "sweep",
+            "has too many combinations",
+            format!("write lists of at most {POINTS_MAX} together"),
+        )),
     }
 }
 

@@ -1,12 +1,13 @@
 //! What each scenario has beside its parts: files and choices that it is given, the seed and the length of its runs.
 
-use super::error::ScenarioError;
+use sidelane_toml::{Reader, Refused};
+
 use super::parts;
-use super::reader::Reader;
 use crate::model::Until;
 use crate::time::Nanos;
 
-pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
+/// What is wrong is recorded in the document.
+pub(super) type Result<T> = std::result::Result<T, Refused>;
 
 /// Reads a file that a scenario names, or returns the error.
 pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
@@ -21,20 +22,20 @@ pub struct Choices {
 }
 
 /// The seed of a file's runs.
-pub(super) fn seed(top: &Reader, choices: Choices) -> Result<u64> {
-    let seed = top.count("seed", 0..=u64::MAX >> 1)?.unwrap_or(1);
-    Ok(choices.seed.unwrap_or(seed))
+pub(super) fn seed(top: &Reader, choices: Choices) -> u64 {
+    let seed = top.whole("seed", 0..=u64::MAX >> 1).unwrap_or(1);
+    choices.seed.unwrap_or(seed)
 }
 
 /// How long a run warms up, and how long it is.
 pub(super) fn length(top: &Reader) -> Result<(Nanos, Until)> {
-    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6)?.map_or(0, |seconds| parts::ms(seconds * 1e3));
-    let time = top.number("run_s", 1e-6..=1e7)?.map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
-    let requests = top.count("requests", 1..=1_000_000_000_000)?.map(Until::Requests);
+    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms(seconds * 1e3));
+    let time = top.number("run_s", 1e-6..=1e7).map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
+    let requests = top.whole("requests", 1..=1_000_000_000_000).map(Until::Requests);
     match (time, requests) {
-        (Some(_), Some(_)) => Err(top.refuse("requests", "is given beside run_s", "one of the two")),
+        (Some(_), Some(_)) => Err(top.wrong("requests", "is given beside run_s", "write one of the two")),
         (time, requests) => {
-            let until = time.or(requests).ok_or_else(|| top.lacks("run_s", "run_s or requests"))?;
+            let until = time.or(requests).ok_or_else(|| top.missing("run_s", "write run_s or requests"))?;
             Ok((warm_up_ns, until))
         }
     }

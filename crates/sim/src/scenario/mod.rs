@@ -4,16 +4,14 @@
 //! `[sweep]` has a list for each key that varies, by its whole path. The experiment has a point for
 //! each combination, in which those values replace the file's. `[[case]]` has values that change together. `[quick]` has the changes of a short
 //! run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of
-//! them runs, so every error is reported at once, with the line of the wrong value.
+//! them runs, and all errors of a point are reported at once, each with its line.
 //!
 //! `[service]` describes cores that one service shares with batch ([`crate::engine`]), a list of `[[service]]` a whole
 //! machine ([`crate::machine`]). All else that both have is read by the same code.
 
 mod axes;
-mod error;
 mod given;
 mod parts;
-mod reader;
 mod service;
 mod settings;
 mod whole;
@@ -21,15 +19,13 @@ mod whole;
 use std::fmt;
 use std::path::Path;
 
-use sidelane_toml::{line_of, number_of, shown};
+use sidelane_toml::{Document, Problems, Reader, number_of, shown};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use axes::{Axis, Case, axes, cases, combinations, overrides};
-pub use error::ScenarioError;
 pub use given::{Choices, Files};
 use given::{Result, length, seed};
-use reader::{Document, Reader};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;
@@ -134,13 +130,13 @@ pub enum Scenario {
 
 impl Scenario {
     /// Reads the scenario at `path`, and the files that it names.
-    pub fn load(path: &Path, choices: Choices) -> Result<Self> {
+    pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
         Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
     }
 
     /// Parses a scenario. `file` is its name in messages.
-    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
+    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
         let root = root(file, text)?;
         if root.get_ref().get("service").is_some_and(|service| service.get_ref().is_array()) {
             return Ok(Self::Machine(experiment(file, text, choices, &|top| whole::models(top, choices, files))?));
@@ -151,13 +147,13 @@ impl Scenario {
 
 impl Experiment {
     /// Reads the scenario at `path`, and the files that it names.
-    pub fn load(path: &Path, choices: Choices) -> Result<Self> {
+    pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
         Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
     }
 
     /// Parses a scenario. `file` is its name in messages.
-    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
+    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
         experiment(file, text, choices, &|top| models(top, choices, files))
     }
 }
@@ -184,54 +180,53 @@ impl<R: Run> Experiment<R> {
     }
 }
 
-fn read(path: &Path) -> std::result::Result<String, String> {
+fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, String> {
+    let path = scenario.parent().unwrap_or(Path::new(".")).join(file);
     std::fs::read_to_string(path).map_err(|why| why.to_string())
 }
 
-fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, String> {
-    read(&scenario.parent().unwrap_or(Path::new(".")).join(file))
+fn text_of(path: &Path) -> std::result::Result<String, Problems> {
+    let unreadable = |why| Problems::unreadable(&path.display().to_string(), &why, "name a scenario that can be read");
+    std::fs::read_to_string(path).map_err(unreadable)
 }
 
-fn text_of(path: &Path) -> Result<String> {
-    read(path).map_err(|why| ScenarioError {
-        file: path.display().to_string(),
-        line: None,
-        key: "file".to_owned(),
-        problem: format!("cannot be read: {why}"),
-        allowed: "a scenario that can be read".to_owned(),
-    })
-}
-
-fn root<'t>(file: &str, text: &'t str) -> Result<Spanned<DeTable<'t>>> {
-    DeTable::parse(text).map_err(|error| ScenarioError {
-        file: file.to_owned(),
-        line: Some(line_of(text, error.span().map_or(0, |span| span.start))),
-        key: "file".to_owned(),
-        problem: format!("is not TOML: {}", error.message().trim()),
-        allowed: "TOML as in the files of lab/scenarios/".to_owned(),
-    })
+fn root<'t>(file: &str, text: &'t str) -> std::result::Result<Spanned<DeTable<'t>>, Problems> {
+    sidelane_toml::parse(file, text, "write TOML as in the files of lab/scenarios/")
 }
 
 /// Reads the runs of one point.
 type Read<'r, R> = &'r dyn Fn(&Reader) -> Result<(Vec<R>, Option<Fleet>)>;
 
-fn experiment<R>(file: &str, text: &str, choices: Choices, read: Read<R>) -> Result<Experiment<R>> {
+fn experiment<R>(
+    file: &str,
+    text: &str,
+    choices: Choices,
+    read: Read<R>,
+) -> std::result::Result<Experiment<R>, Problems> {
     let root = root(file, text)?;
-    let document = |over| Document { file, text, root: root.get_ref(), over, asked: Default::default() };
+    let document = |over| Document::new(text, root.get_ref(), over);
     let bare = document(Vec::new());
-    let shortened = if choices.quick { overrides(&bare)? } else { Vec::new() };
-    let (axes, cases) = (axes(&bare, choices.quick)?, cases(&bare)?);
+    let shortened = if choices.quick { overrides(&bare) } else { Vec::new() };
+    let swept = axes(&bare, choices.quick).and_then(|axes| Ok((axes, cases(&bare)?)));
+    let (axes, cases) = complete(file, &bare, swept)?;
     let mut points = Vec::new();
     for case in either_case(&cases) {
         let of_case = case.map_or(&[][..], |case| &case.values);
         for combination in combinations(&axes) {
             let over = of_case.iter().chain(&shortened).chain(&combination).cloned().collect();
-            points.push(point(&document(over), &axes, case, read)?);
+            let document = document(over);
+            points.push(complete(file, &document, point(&document, &axes, case, read))?);
         }
     }
-    let (title, explanation) = words(&bare.top())?;
+    let (title, explanation) = words(&bare.top());
     let swept = cases.first().map(|_| CASE.to_owned()).into_iter().chain(axes.into_iter().map(|axis| axis.path));
     Ok(Experiment { title, explanation, swept: swept.collect(), points })
+}
+
+/// What was read, if nothing in the document was wrong.
+fn complete<T>(file: &str, document: &Document, read: Result<T>) -> std::result::Result<T, Problems> {
+    let problems = document.problems.take();
+    read.ok().filter(|_| problems.is_empty()).ok_or_else(|| Problems::new(file, problems))
 }
 
 /// The path under which a point has the name of its case.
@@ -242,24 +237,25 @@ fn either_case<'c, 't>(cases: &'c [Case<'t>]) -> Vec<Option<&'c Case<'t>>> {
     if cases.is_empty() { vec![None] } else { cases.iter().map(Some).collect() }
 }
 
-fn words(top: &Reader) -> Result<(String, Vec<String>)> {
-    let title = top.text("title", "a title")?.unwrap_or("simulated").to_owned();
-    let explanation = top.texts("explanation", "a text or several")?.unwrap_or_default();
-    Ok((title, explanation.into_iter().map(str::to_owned).collect()))
+fn words(top: &Reader) -> (String, Vec<String>) {
+    let title = top.text("title", "write a title").unwrap_or("simulated").to_owned();
+    let explanation = top.texts("explanation", "write a text or several").unwrap_or_default();
+    (title, explanation.into_iter().map(str::to_owned).collect())
 }
 
 fn point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<R>) -> Result<Point<R>> {
     let top = document.top();
     let (runs, fleet) = read(&top)?;
-    for known in ["title", "explanation", CASE, "sweep", "quick"] {
+    words(&top);
+    for known in [CASE, "sweep", "quick"] {
         top.value(known);
     }
-    top.finish()?;
-    if let Some((path, value)) = document.nobody_asked_for() {
-        let allowed = "the path of a key that this scenario can have, such as service.arrivals.rate_per_s";
-        return Err(document.error(value.span(), path, "is swept, but is not a key here", allowed));
+    top.finish();
+    if let Some((path, value)) = document.never_asked_for() {
+        let allowed = "write the path of a key that this scenario can have, such as service.arrivals.rate_per_s";
+        return Err(document.wrong(&value.span(), path, "is swept, but is not a key here", allowed));
     }
-    let swept = document.over.iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
+    let swept = document.over().iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
     let swept = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref())));
     let case = case.map(|case| (CASE.to_owned(), PointValue::Text(case.name.to_owned())));
     Ok(Point { at: case.into_iter().chain(swept).collect(), runs, fleet })
@@ -278,22 +274,23 @@ fn point_value(value: &DeValue) -> PointValue {
 
 /// A run for each setting.
 fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
-    let machine = parts::machine(top.table("machine")?)?;
-    let smt = parts::interference(top, parts::classes(top)?)?;
-    let service = service::service(top.table("service")?, machine.cores(), &smt, files)?;
-    let batch = parts::batch(top, &smt)?;
+    let machine = parts::machine(top.table("machine"))?;
+    let smt = parts::interference(top, parts::classes(top));
+    let service = service::service(top.table("service"), machine.cores(), &smt, files);
+    let (batch, length) = (parts::batch(top, &smt), length(top));
+    let (service, batch, (warm_up_ns, until)) = (service?, batch?, length?);
     if machine.power.core_busy_w.len() > 1 {
-        return Err(top.refuse(
+        return Err(top.wrong(
             "machine.power.core_busy_w",
             "is a list",
-            "one number, or a whole machine ([[service]])",
+            "write one number, or a whole machine ([[service]])",
         ));
     }
-    let gate = settings::gate(top.table("gate")?, files)?.unwrap_or_else(Gate::holder);
-    let objective = parts::objective(top.table("slo")?)?;
-    let faults = top.tables("fault")?.into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;
-    let fleet = fleet(top.table("fleet")?)?;
-    let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
+    let gate = settings::gate(top.table("gate"), files)?.unwrap_or_else(Gate::holder);
+    let objective = parts::objective(top.table("slo"))?;
+    let faults = top.numbered_tables("fault").into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;
+    let fleet = fleet(top.table("fleet"))?;
+    let seed = seed(top, choices);
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         service: service.clone(),
@@ -316,12 +313,12 @@ fn fleet(reader: Reader) -> Result<Option<Fleet>> {
     if !reader.is_there() {
         return Ok(None);
     }
-    let fan_out = reader.count("fan_out", 1..=10_000)?.unwrap_or(1) as usize;
-    let nodes = reader.count("nodes", 1..=1_000_000)?.ok_or_else(|| reader.lacks("nodes", "a whole number"))? as usize;
+    let fan_out = reader.whole("fan_out", 1..=10_000_usize).unwrap_or(1);
+    let nodes = reader.required("nodes", reader.whole("nodes", 1..=1_000_000_usize), "write a whole number")?;
     if !nodes.is_multiple_of(fan_out) {
-        return Err(reader.refuse("nodes", format!("is {nodes}"), format!("a multiple of fan_out, {fan_out}")));
+        return Err(reader.wrong("nodes", format!("is {nodes}"), format!("write a multiple of fan_out, {fan_out}")));
     }
-    reader.finish()?;
+    reader.finish();
     Ok(Some(Fleet { nodes, fan_out }))
 }
 
@@ -335,21 +332,26 @@ fn fits(top: &Reader, run: &Model) -> Result<()> {
     let needs_objective = oracle || matches!(budget, Budget::Slo | Budget::SloLessAlone | Budget::Tuned);
     if needs_objective && run.objective.is_none() {
         let name = &run.setting.name;
-        return Err(top.lacks("slo", format!("[slo] with limit_ms, from which the budget of {name} follows")));
+        return Err(top.missing("slo", format!("write [slo] with limit_ms, from which the budget of {name} follows")));
     }
     if run.setting.beside == Beside::Nothing {
         return Ok(());
     }
     if oracle && run.service.workers > 1 {
-        return Err(top.refuse("service.workers", "is more than the oracle can foresee", "1, or no setting oracle"));
+        return Err(top.wrong(
+            "service.workers",
+            "is more than the oracle can foresee",
+            "write 1, or no setting oracle",
+        ));
     }
     if run.batch.is_empty() {
-        return Err(
-            top.lacks("batch", format!("at least one [[batch]], since there is the setting {}", run.setting.name))
-        );
+        return Err(top.missing(
+            "batch",
+            format!("write at least one [[batch]], since there is the setting {}", run.setting.name),
+        ));
     }
     match run.machine.lanes_per_core {
-        1 => Err(top.lacks("machine.lanes_per_core", "2 or more, so that batch has a lane")),
+        1 => Err(top.wrong("machine.lanes_per_core", "is 1", "write 2 or more, so that batch has a lane")),
         _ => Ok(()),
     }
 }

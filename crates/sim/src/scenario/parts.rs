@@ -2,13 +2,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::error::ScenarioError;
-use super::reader::Reader;
+use super::given::Result;
 use crate::model::{Fault, Job, LANES_MAX, Machine, Objective, Phase, Power, Sleep};
 use crate::smt::{Class, Interference, MemoryUse};
 use crate::time::Nanos;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
+use sidelane_toml::Reader;
 
 /// Allowed times, in the unit that a key names.
 const TIME: RangeInclusive<f64> = 0.0..=1e9;
@@ -26,63 +24,64 @@ pub(super) fn ms(number: f64) -> Nanos {
 
 pub(super) fn machine(reader: Reader) -> Result<Machine> {
     let default = Machine::one_core();
-    let count = |key, most: usize, otherwise: usize| {
-        Ok(reader.count(key, 1..=most as u64)?.map_or(otherwise, |count| count as usize))
-    };
-    let time = |key, otherwise| Ok(reader.number(key, TIME)?.map_or(otherwise, us));
+    let count = |key, most: usize, otherwise: usize| reader.whole(key, 1..=most).unwrap_or(otherwise);
+    let time = |key, otherwise| reader.number(key, TIME).map_or(otherwise, us);
     let machine = Machine {
-        packages: count("packages", 64, 1)?,
-        cores_per_package: count("cores_per_package", 1024, 1)?,
-        lanes_per_core: count("lanes_per_core", LANES_MAX, 2)?,
-        core_speed: reader.numbers("core_speed", 0.01..=100.0)?.unwrap_or(default.core_speed),
-        clock_ghz: reader.number("clock_ghz", 0.1..=10.0)?.unwrap_or(default.clock_ghz),
-        counters: reader.flag("counters")?.unwrap_or(default.counters),
-        context_switch_ns: time("context_switch_us", default.context_switch_ns)?,
-        migration_ns: time("migration_us", default.migration_ns)?,
+        packages: count("packages", 64, 1),
+        cores_per_package: count("cores_per_package", 1024, 1),
+        lanes_per_core: count("lanes_per_core", LANES_MAX, 2),
+        core_speed: reader.numbers("core_speed", 0.01..=100.0).unwrap_or(default.core_speed),
+        clock_ghz: reader.number("clock_ghz", 0.1..=10.0).unwrap_or(default.clock_ghz),
+        counters: reader.flag("counters").unwrap_or(default.counters),
+        context_switch_ns: time("context_switch_us", default.context_switch_ns),
+        migration_ns: time("migration_us", default.migration_ns),
         sleep: sleep(&reader)?,
-        power: power(reader.table("power")?)?,
+        power: power(reader.table("power")),
     };
-    reader.finish()?;
+    reader.finish();
     Ok(machine)
 }
 
 fn sleep(reader: &Reader) -> Result<Option<Sleep>> {
-    let (after, wake) = (reader.number("sleep_after_us", TIME)?, reader.number("sleep_wake_us", TIME)?);
+    let (after, wake) = (reader.number("sleep_after_us", TIME), reader.number("sleep_wake_us", TIME));
     match (after, wake) {
         (None, None) => Ok(None),
         (Some(after), Some(wake)) => Ok(Some(Sleep { after_ns: us(after), wake_ns: us(wake) })),
-        (None, _) => Err(reader.lacks("sleep_after_us", "both of sleep_after_us and sleep_wake_us, or neither")),
-        (_, None) => Err(reader.lacks("sleep_wake_us", "both of sleep_after_us and sleep_wake_us, or neither")),
+        (None, _) => {
+            Err(reader.missing("sleep_after_us", "write both of sleep_after_us and sleep_wake_us, or neither"))
+        }
+        (_, None) => Err(reader.missing("sleep_wake_us", "write both of sleep_after_us and sleep_wake_us, or neither")),
     }
 }
 
-fn power(reader: Reader) -> Result<Power> {
-    let watts = |key| Ok(reader.number(key, WATTS)?.unwrap_or(0.0));
+fn power(reader: Reader) -> Power {
+    let watts = |key| reader.number(key, WATTS).unwrap_or(0.0);
     let power = Power {
-        package_w: watts("package_w")?,
-        core_idle_w: watts("core_idle_w")?,
-        core_busy_w: reader.one_or_more("core_busy_w", WATTS)?.unwrap_or_default(),
-        lane_w: watts("lane_w")?,
+        package_w: watts("package_w"),
+        core_idle_w: watts("core_idle_w"),
+        core_busy_w: reader.one_or_more("core_busy_w", WATTS).unwrap_or_default(),
+        lane_w: watts("lane_w"),
     };
-    reader.finish()?;
-    Ok(power)
+    reader.finish();
+    power
 }
 
 /// The jobs that run: all of them, or those in `run_batch`.
 pub(super) fn batch(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
-    let jobs = top.tables("batch")?.into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
-    let allowed = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
-    let Some(wanted) = top.texts("run_batch", &allowed)? else { return Ok(jobs) };
+    let jobs = top.numbered_tables("batch").into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
+    let names = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
+    let allowed = format!("there are {names}");
+    let Some(wanted) = top.texts("run_batch", &allowed) else { return Ok(jobs) };
     let of_name = |name: &&str| {
-        let unknown = || top.refuse("run_batch", format!("is \"{name}\""), allowed.clone());
+        let unknown = || top.wrong("run_batch", format!("is \"{name}\""), allowed.clone());
         jobs.iter().find(|job| job.name == **name).cloned().ok_or_else(unknown)
     };
     wanted.iter().map(of_name).collect()
 }
 
 fn job(reader: Reader, smt: &Interference) -> Result<Job> {
-    let name = reader.text("name", "a name")?.ok_or_else(|| reader.lacks("name", "a name"))?;
-    let phases = reader.tables("phase")?.into_iter().map(|phase| phase_of(phase, name, smt));
+    let name = reader.wanted_text("name", "write a name")?;
+    let phases = reader.numbered_tables("phase").into_iter().map(|phase| phase_of(phase, name, smt));
     let phases = phases.collect::<Result<Vec<Phase>>>()?;
     let job = if phases.is_empty() {
         Job::endless(name, smt.class(name).expect("every name was made a class"))
@@ -90,85 +89,88 @@ fn job(reader: Reader, smt: &Interference) -> Result<Job> {
         Job { name: name.to_owned(), phases }
     };
     if job.class().is_none() {
-        return Err(reader.refuse("phase", "only waits", "a phase with work_ms among them"));
+        return Err(reader.wrong("phase", "only waits", "write a phase with work_ms among them"));
     }
-    reader.finish()?;
+    reader.finish();
     Ok(job)
 }
 
 fn phase_of(reader: Reader, job: &str, smt: &Interference) -> Result<Phase> {
-    let (work, wait) = (reader.number("work_ms", LONGER)?, reader.number("wait_ms", LONGER)?);
-    let class = reader.text("class", "a name")?.unwrap_or(job);
+    let (work, wait) = (reader.number("work_ms", LONGER), reader.number("wait_ms", LONGER));
+    let class = reader.text("class", "write a name").unwrap_or(job);
     let phase = match (work, wait) {
         (Some(work), None) => {
             Phase::Work { class: smt.class(class).expect("every name was made a class"), work_ns: ms(work) }
         }
         (None, Some(wait)) => Phase::Wait { ns: ms(wait) },
-        _ => return Err(reader.lacks("work_ms", "either work_ms or wait_ms")),
+        (Some(_), Some(_)) => return Err(reader.wrong("wait_ms", "is given beside work_ms", "write one of the two")),
+        (None, None) => return Err(reader.missing("work_ms", "write either work_ms or wait_ms")),
     };
-    reader.finish()?;
+    reader.finish();
     Ok(phase)
 }
 
 /// All classes: the service, the jobs and their phases.
-pub(super) fn classes(top: &Reader) -> Result<Interference> {
-    let mut names = vec![top.table("service")?.text("name", "a name")?.unwrap_or("service").to_owned()];
-    for job in top.tables("batch")? {
-        names.extend(job.text("name", "a name")?.map(str::to_owned));
-        for phase in job.tables("phase")? {
-            names.extend(phase.text("class", "a name")?.map(str::to_owned));
+pub(super) fn classes(top: &Reader) -> Interference {
+    let mut names = vec![top.table("service").text("name", "write a name").unwrap_or("service").to_owned()];
+    for job in top.numbered_tables("batch") {
+        names.extend(job.text("name", "write a name").map(str::to_owned));
+        for phase in job.numbered_tables("phase") {
+            names.extend(phase.text("class", "write a name").map(str::to_owned));
         }
     }
     let mut seen = std::collections::BTreeSet::from(["nap".to_owned()]);
     names.retain(|name| seen.insert(name.clone()));
-    Ok(Interference::new(&names))
+    Interference::new(&names)
 }
 
 /// `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` has the memory use of a
 /// class.
-pub(super) fn interference(top: &Reader, mut smt: Interference) -> Result<Interference> {
-    let slowdown = top.table("slowdown")?;
+pub(super) fn interference(top: &Reader, mut smt: Interference) -> Interference {
+    let slowdown = top.table("slowdown");
     for (victim, at, _) in slowdown.entries() {
-        let victim_class = known_class(&slowdown, victim, at, &smt)?;
-        let row = slowdown.table(victim)?;
+        let victim_class = known_class(&slowdown, victim, at, &smt);
+        let row = slowdown.table(victim);
         for (aggressor, at, _) in row.entries() {
-            let aggressor_class = known_class(&row, aggressor, at, &smt)?;
-            smt.set_slowdown(victim_class, aggressor_class, row.wanted(aggressor, 1.0..=100.0)?);
+            let classes = [victim_class, known_class(&row, aggressor, at, &smt)];
+            if let ([Ok(victim), Ok(aggressor)], Ok(times)) = (classes, row.wanted(aggressor, 1.0..=100.0)) {
+                smt.set_slowdown(victim, aggressor, times);
+            }
         }
     }
-    memory(top.table("memory")?, &mut smt)?;
-    Ok(smt)
+    memory(top.table("memory"), &mut smt);
+    smt
 }
 
 pub(super) fn known_class(reader: &Reader, name: &str, at: Range<usize>, smt: &Interference) -> Result<Class> {
-    let unknown = || reader.document.error(at, &reader.path(name), "names no program", smt.names().join(", "));
+    let there_are = || format!("there are {}", smt.names().join(", "));
+    let unknown = || reader.document().wrong(&at, &reader.path(name), "names no program", there_are());
     smt.class(name).ok_or_else(unknown)
 }
 
-fn memory(reader: Reader, smt: &mut Interference) -> Result<()> {
+fn memory(reader: Reader, smt: &mut Interference) {
     for (name, at, _) in reader.entries() {
-        let class = known_class(&reader, name, at, smt)?;
-        let table = reader.table(name)?;
+        let Ok(class) = known_class(&reader, name, at, smt) else { continue };
+        let table = reader.table(name);
         let memory = MemoryUse {
-            accesses_per_us: table.number("accesses_per_us", 0.0..=1e5)?.unwrap_or(0.0),
-            stall_share: table.number("stall_share", SHARE)?.unwrap_or(0.0),
-            pressure: table.number("pressure", SHARE)?.unwrap_or(0.0),
+            accesses_per_us: table.number("accesses_per_us", 0.0..=1e5).unwrap_or(0.0),
+            stall_share: table.number("stall_share", SHARE).unwrap_or(0.0),
+            pressure: table.number("pressure", SHARE).unwrap_or(0.0),
         };
-        table.finish()?;
+        table.finish();
         smt.set_memory(class, memory);
     }
-    Ok(())
 }
 
 pub(super) fn objective(reader: Reader) -> Result<Option<Objective>> {
     let objective = match reader.is_there() {
         false => None,
         true => Some(Objective {
-            percentile: reader.number("percentile", 1.0..=99.999)?.unwrap_or(99.0),
+            percentile: reader.number("percentile", 1.0..=99.999).unwrap_or(99.0),
             limit_ns: ms(reader.wanted("limit_ms", LONGER)?),
         }),
     };
-    reader.finish()?;
+    reader.finish();
     Ok(objective)
 }
 
@@ -203,6 +205,6 @@ pub(super) fn fault(reader: Reader) -> Result<Fault> {
         FaultKind::Churn => every().map(|(every_ns, gone_ns)| Fault::Churn { every_ns, gone_ns })?,
         FaultKind::Crash => every().map(|(every_ns, gone_ns)| Fault::AgentCrash { every_ns, gone_ns })?,
     };
-    reader.finish()?;
+    reader.finish();
     Ok(fault)
 }

@@ -2,28 +2,25 @@
 
 use std::sync::Arc;
 
-use super::error::ScenarioError;
-use super::given::Files;
+use super::given::{Files, Result};
 use super::parts::{LONGER, SHARE, us};
-use super::reader::Reader;
 use crate::arrivals::Arrivals;
 use crate::demand::{Demand, LUCENE_MEAN_NS, Lognormal};
 use crate::model::{CORES_MAX, Queue, Service};
 use crate::smt::Interference;
 use crate::time::Nanos;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
+use sidelane_toml::Reader;
 
 /// The class of the service has the service's name.
 pub(super) fn service(reader: Reader, cores: usize, smt: &Interference, files: Files) -> Result<Service> {
-    let name = reader.text("name", "a name")?.unwrap_or("service").to_owned();
-    let workers = reader.count("workers", 1..=cores.min(CORES_MAX) as u64)?.unwrap_or(1) as usize;
+    let name = reader.text("name", "write a name").unwrap_or("service").to_owned();
+    let workers = reader.whole("workers", 1..=cores.min(CORES_MAX)).unwrap_or(1);
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
-    let queue = reader.choice("queue", &queues)?.unwrap_or_default();
-    let queue_limit = reader.count("queue_limit", 0..=10_000_000)?.unwrap_or(1_000_000) as usize;
-    let demand = demand(reader.table("demand")?, files)?;
-    let arrivals = arrivals(reader.table("arrivals")?, demand.mean_ns() / workers as f64, files)?;
-    reader.finish()?;
+    let queue = reader.choice("queue", &queues).unwrap_or_default();
+    let queue_limit = reader.whole("queue_limit", 0..=10_000_000).unwrap_or(1_000_000);
+    let demand = demand(reader.table("demand"), files)?;
+    let arrivals = arrivals(reader.table("arrivals"), demand.mean_ns() / workers as f64, files)?;
+    reader.finish();
     let class = smt.class(&name).expect("every name was made a class");
     Ok(Service { name, class, workers, queue, queue_limit, arrivals, demand })
 }
@@ -58,18 +55,18 @@ pub(super) fn demand(reader: Reader, files: Files) -> Result<Demand> {
             long_ns: reader.wanted("long_ms", LONGER)? * 1e6,
             long_share: reader.wanted("long_share", SHARE)?,
         },
-        Lucene => Demand::lucene(reader.number("mean_ms", LONGER)?.map_or(LUCENE_MEAN_NS, |mean| mean * 1e6)),
+        Lucene => Demand::lucene(reader.number("mean_ms", LONGER).map_or(LUCENE_MEAN_NS, |mean| mean * 1e6)),
         Empirical => Demand::Empirical(recorded(&reader, files, server_times)?),
     };
-    reader.finish()?;
+    reader.finish();
     Ok(demand)
 }
 
 fn lognormal(reader: &Reader, mean_ns: f64) -> Result<Demand> {
     let sigma = reader.wanted("sigma", 0.01..=4.0)?;
-    let cut = reader.number("longest_ms", LONGER)?.map_or(f64::INFINITY, |cut| cut * 1e6);
+    let cut = reader.number("longest_ms", LONGER).map_or(f64::INFINITY, |cut| cut * 1e6);
     if cut < 2.0 * mean_ns {
-        return Err(reader.refuse("longest_ms", "is too short", "twice mean_ms, or more"));
+        return Err(reader.wrong("longest_ms", "is too short", "write twice mean_ms, or more"));
     }
     Ok(Demand::Lognormal(Lognormal::new(mean_ns, sigma, cut)))
 }
@@ -87,14 +84,14 @@ pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arr
     use ArrivalKind::*;
     let kinds = [("poisson", Poisson), ("bursty", Bursty), ("on-off", OnOff), ("trace", Trace)];
     let kind = reader.chosen("kind", &kinds)?;
-    let rate = reader.number("rate_per_s", 1e-3..=1e8)?;
-    let load = reader.number("load_percent", 0.01..=200.0)?;
+    let rate = reader.number("rate_per_s", 1e-3..=1e8);
+    let load = reader.number("load_percent", 0.01..=200.0);
     let gap_ns = match (rate, load) {
         (Some(rate), None) => Some(1e9 / rate),
         (None, Some(load)) => Some(work_ns / (load / 100.0)),
         (None, None) => None,
         (Some(_), Some(_)) => {
-            return Err(reader.refuse("load_percent", "is given beside rate_per_s", "one of the two"));
+            return Err(reader.wrong("load_percent", "is given beside rate_per_s", "write one of the two"));
         }
     };
     let pattern = match kind {
@@ -106,9 +103,9 @@ pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arr
     let arrivals = match (gap_ns, kind) {
         (Some(gap_ns), _) => pattern.with_mean_gap(gap_ns),
         (None, Trace) => pattern,
-        (None, _) => return Err(reader.lacks("rate_per_s", "rate_per_s or load_percent")),
+        (None, _) => return Err(reader.missing("rate_per_s", "write rate_per_s or load_percent")),
     };
-    reader.finish()?;
+    reader.finish();
     Ok(arrivals)
 }
 
@@ -130,11 +127,11 @@ fn on_off(reader: &Reader) -> Result<Arrivals> {
 }
 
 fn shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
-    let allowed = "a list of the shortest and the longest time, such as [60_000, 90_000]";
-    match reader.numbers(key, LONGER)?.as_deref() {
-        None => Err(reader.lacks(key, allowed)),
+    let allowed = "write a list of the shortest and the longest time, such as [60_000, 90_000]";
+    match reader.numbers(key, LONGER).as_deref() {
+        None => Err(reader.missing(key, allowed)),
         Some([shortest, longest]) if shortest <= longest => Ok((shortest * 1e6, longest * 1e6)),
-        Some(_) => Err(reader.refuse(key, "is something else", allowed)),
+        Some(_) => Err(reader.wrong(key, "is something else", allowed)),
     }
 }
 
@@ -142,13 +139,13 @@ fn shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
 /// of `of_log` for a log of requests.
 fn recorded(reader: &Reader, files: Files, of_log: fn(&[Logged]) -> Vec<Nanos>) -> Result<Arc<[Nanos]>> {
     let allowed =
-        "a file that can be read, with one number of microseconds a line, or that `sidelane requests --log` wrote";
-    let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
-    let text = files(name).map_err(|why| reader.refuse("file", format!("cannot be read: {name}: {why}"), allowed))?;
+        "name a file that can be read, with one number of microseconds a line, or that `sidelane requests --log` wrote";
+    let name = reader.wanted_text("file", allowed)?;
+    let text = files(name).map_err(|why| reader.wrong("file", format!("cannot be read: {name}: {why}"), allowed))?;
     let numbers = if text.starts_with('{') { logged(&text).map(|log| of_log(&log)) } else { microseconds(&text) };
     match numbers.filter(|numbers| numbers.iter().any(|ns| *ns > 0)) {
         Some(numbers) => Ok(numbers.into()),
-        None => Err(reader.refuse("file", format!("names {name}, which is not such a file"), allowed)),
+        None => Err(reader.wrong("file", format!("names {name}, which is not such a file"), allowed)),
     }
 }
 

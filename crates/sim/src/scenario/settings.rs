@@ -2,15 +2,12 @@
 
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
-use super::error::ScenarioError;
-use super::given::Files;
+use super::given::{Files, Result};
 use super::parts::{ms, us};
-use super::reader::Reader;
 use crate::gate::{Gate, Latency};
 use crate::model::{Beside, Budget, Decider, Lending, Setting};
 use crate::time::{NEVER, Nanos};
-
-type Result<T> = std::result::Result<T, ScenarioError>;
+use sidelane_toml::Reader;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -43,27 +40,31 @@ const WAYS: [(&str, Way); 14] = [
 
 /// All settings; their names must differ.
 pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Setting>> {
-    let readers = top.tables("setting")?;
+    let readers = top.numbered_tables("setting");
     if readers.is_empty() {
-        return Err(top.lacks("setting", "at least one [[setting]] with a policy"));
+        return Err(top.missing("setting", "write at least one [[setting]] with a policy"));
     }
     let mut settings: Vec<Setting> = Vec::new();
     for reader in readers {
         let setting = setting(&reader, gate, files)?;
         if settings.iter().any(|other| other.name == setting.name) {
-            return Err(reader.refuse("name", format!("is \"{}\" for the second time", setting.name), "another name"));
+            return Err(reader.wrong(
+                "name",
+                format!("is \"{}\" for the second time", setting.name),
+                "write another name",
+            ));
         }
         settings.push(setting);
-        reader.finish()?;
+        reader.finish();
     }
     Ok(settings)
 }
 
 fn setting(reader: &Reader, default_gate: &Gate, files: Files) -> Result<Setting> {
     let way = reader.chosen("policy", &WAYS)?;
-    let name = reader.text("policy", "")?.unwrap_or_default();
-    let name = reader.text("name", "a name")?.unwrap_or(name).to_owned();
-    let own_gate = reader.table("gate")?;
+    let name = reader.text("policy", "").unwrap_or_default();
+    let name = reader.text("name", "write a name").unwrap_or(name).to_owned();
+    let own_gate = reader.table("gate");
     let gate = match way {
         Way::Exclusion => Gate::ideal(),
         _ => gate(own_gate, files)?.unwrap_or_else(|| default_gate.clone()),
@@ -88,34 +89,42 @@ fn lending(reader: &Reader, by: Decider) -> Result<Lending> {
     if by != Decider::Policy(PolicyKind::Deadline) {
         return Ok(lending);
     }
-    let queue_weight = reader.number("queue_weight", 0.0..=100.0)?.unwrap_or(lending.queue_weight);
+    let queue_weight = reader.number("queue_weight", 0.0..=100.0).unwrap_or(lending.queue_weight);
     Ok(Lending { queue_weight, ..lending })
 }
 
 fn config(reader: &Reader) -> Result<BorrowConfig> {
     let default = BorrowConfig::default();
     Ok(BorrowConfig {
-        min_idle_ns: reader.number("min_idle_us", 0.0..=1e9)?.map_or(default.min_idle_ns, us),
-        evict_after_ns: reader.number("evict_after_ms", 0.0..=1e9)?.map_or(default.evict_after_ns, ms),
+        min_idle_ns: reader.number("min_idle_us", 0.0..=1e9).map_or(default.min_idle_ns, us),
+        evict_after_ns: reader.number("evict_after_ms", 0.0..=1e9).map_or(default.evict_after_ns, ms),
         ..default
     })
 }
 
 fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
-    let given = reader.number("budget_ms", 0.0..=1e6)?.map(|budget| Budget::Given(ms(budget)));
+    let given = reader.number("budget_ms", 0.0..=1e6).map(|budget| Budget::Given(ms(budget)));
     let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone), ("tuned", Budget::Tuned)];
-    let worked_out = reader.choice("budget", &kinds)?;
+    let worked_out = reader.choice("budget", &kinds);
     match (by.lends(), given, worked_out) {
-        (_, Some(_), Some(_)) => Err(reader.refuse("budget", "is given beside budget_ms", "one of the two")),
+        (_, Some(_), Some(_)) => Err(reader.wrong("budget", "is given beside budget_ms", "write one of the two")),
         (false, None, None) => Ok(Budget::None),
         (false, ..) => {
             let key = if given.is_some() { "budget_ms" } else { "budget" };
-            Err(reader.refuse(key, "has no effect under borrow-idle", "a policy that spends one, or no budget"))
+            Err(reader.wrong(
+                key,
+                "has no effect under borrow-idle",
+                "choose a policy that spends one, or write no budget",
+            ))
         }
-        (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo, slo-less-alone or tuned")),
-        (true, _, Some(Budget::Slo)) if by == Decider::Oracle => {
-            Err(reader.refuse("budget", "is learned, and the oracle learns nothing", "budget_ms, or budget = tuned"))
+        (true, None, None) => {
+            Err(reader.missing("budget", "write budget_ms, or budget = slo, slo-less-alone or tuned"))
         }
+        (true, _, Some(Budget::Slo)) if by == Decider::Oracle => Err(reader.wrong(
+            "budget",
+            "is learned, and the oracle learns nothing",
+            "write budget_ms, or budget = tuned",
+        )),
         (true, given, worked_out) => Ok(given.or(worked_out).unwrap_or(Budget::None)),
     }
 }
@@ -148,10 +157,10 @@ pub(super) fn gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
         GateKind::Given => given_gate(&reader)?,
         GateKind::Doctor => doctors_gate(&reader, files)?,
     };
-    if let Some(cost) = reader.number("lc_cost_us", 0.0..=1e6)? {
+    if let Some(cost) = reader.number("lc_cost_us", 0.0..=1e6) {
         gate.lc_cost_ns = us(cost);
     }
-    reader.finish()?;
+    reader.finish();
     Ok(Some(gate))
 }
 
@@ -164,17 +173,18 @@ fn given_gate(reader: &Reader) -> Result<Gate> {
 
 /// The latencies that `sidelane doctor --json` measured.
 fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
-    let allowed = "a file that `sidelane doctor --json` wrote";
-    let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
-    let wrong = |problem: String| reader.refuse("file", problem, allowed);
+    let allowed = "name a file that `sidelane doctor --json` wrote";
+    let name = reader.wanted_text("file", allowed)?;
+    let wrong = |problem: String| reader.wrong("file", problem, allowed);
     let text = files(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
     let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is not JSON: {why}")))?;
     let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
     let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();
     let gates = measured.iter().filter_map(|row| row["setting"].as_str()).collect::<Vec<_>>().join(", ");
-    let wanted = reader.text("gate", &gates)?.ok_or_else(|| reader.lacks("gate", gates.clone()))?;
+    let gates = format!("there are {gates}");
+    let wanted = reader.wanted_text("gate", &gates)?;
     let row = measured.into_iter().find(|row| row["setting"] == wanted);
-    let row = row.ok_or_else(|| reader.refuse("gate", format!("is \"{wanted}\""), gates))?;
+    let row = row.ok_or_else(|| reader.wrong("gate", format!("is \"{wanted}\""), gates))?;
     let ns = |key: &str| row[key].as_f64().map_or(0, |ns| ns as Nanos);
     let off = Latency::through(ns("off_p50_ns"), ns("off_p99_ns"));
     let on = Latency::through(ns("on_p50_ns"), ns("on_p99_ns"));

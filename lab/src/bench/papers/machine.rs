@@ -2,7 +2,7 @@
 
 use sidelane_report::ResultFile;
 use sidelane_sim::machine::figures::MachineFigures;
-use sidelane_sim::{Choices, Outcome, Scenario, ScenarioError};
+use sidelane_sim::{Choices, Outcome, Problems, Scenario};
 
 use super::statement::Statement;
 use sidelane_sim::run::whole;
@@ -25,7 +25,7 @@ impl<E> MachineFigure<E> {
 
 impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
     /// Runs it, and adds its rows and checks.
-    pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), ScenarioError> {
+    pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), Problems> {
         let choices = Choices { seed: None, quick };
         let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &names_no_file)? else {
             unreachable!("{} is of whole machines", self.file)

@@ -23,7 +23,7 @@ mod policies;
 mod statement;
 
 use serde_json::{Map, Value, json};
-use sidelane_sim::{Choices, Experiment, ScenarioError};
+use sidelane_sim::{Choices, Experiment, Problems};
 
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
@@ -53,7 +53,7 @@ pub const COLUMNS: [&str; 12] = [
 /// # Errors
 ///
 /// Only if one of Sidelane's own scenarios is wrong.
-pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
+pub fn run(quick: bool) -> Result<ResultFile, Problems> {
     let mut result = ResultFile::new(machine(), settings(quick));
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
@@ -64,7 +64,7 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     Ok(result)
 }
 
-fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), ScenarioError> {
+fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Problems> {
     let experiment = Experiment::parse(figure.file, figure.text, Choices { seed: None, quick }, &names_no_file)?;
     let evidence = Evidence { outcomes: outcomes(&experiment), idle_ns: idle_ns(figure, &experiment) };
     result.checks.extend(figure.statements.iter().map(|statement| statement.check(&evidence)));

@@ -3,31 +3,31 @@
 use crate::machine::chip::ChipMemory;
 use crate::scenario::given::Result;
 use crate::scenario::parts::known_class;
-use crate::scenario::reader::Reader;
 use crate::smt::Interference;
+use sidelane_toml::Reader;
 
 /// `[chip]`: `slowdown` has the points, `[chip.intensity]` the traffic of classes.
 pub(super) fn memory(reader: Reader, smt: &Interference) -> Result<ChipMemory> {
     let points = points(&reader)?;
     let mut intensity = vec![0.0; smt.names().len()];
-    let table = reader.table("intensity")?;
+    let table = reader.table("intensity");
     for (name, at, _) in table.entries() {
         intensity[known_class(&table, name, at, smt)?] = table.wanted(name, 0.0..=1e6)?;
     }
-    reader.finish()?;
+    reader.finish();
     Ok(ChipMemory { points, intensity })
 }
 
 fn points(reader: &Reader) -> Result<Vec<(f64, f64)>> {
     let mut points: Vec<(f64, f64)> = Vec::new();
-    for point in reader.tables("slowdown")? {
+    for point in reader.numbered_tables("slowdown") {
         let above = points.last().map_or(0.0, |(pressure, _)| *pressure);
         let pressure = point.wanted("pressure", above..=1e6)?;
         if !points.is_empty() && pressure <= above {
-            return Err(point.refuse("pressure", format!("is {pressure}"), "more than at the point before"));
+            return Err(point.wrong("pressure", format!("is {pressure}"), "write more than at the point before"));
         }
         points.push((pressure, point.wanted("times", 1.0..=100.0)?));
-        point.finish()?;
+        point.finish();
     }
     Ok(points)
 }

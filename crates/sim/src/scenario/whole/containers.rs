@@ -10,10 +10,10 @@ use crate::machine::layout::Layout;
 use crate::machine::model::{Coming, Kind};
 use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::ms;
-use crate::scenario::reader::Reader;
 use crate::scenario::service::{arrivals, demand};
 use crate::smt::Interference;
 use crate::time::Nanos;
+use sidelane_toml::Reader;
 
 /// At most so many at once: half of the places, since a place is not given again before it was seen free.
 const AT_ONCE: usize = MAX_CONTAINERS / 2;
@@ -24,27 +24,27 @@ const GAP_MS: RangeInclusive<f64> = 0.0..=1e9;
 /// All kinds.
 pub(super) fn kinds(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Kind>> {
     let mut kinds: Vec<Kind> = Vec::new();
-    for reader in top.tables("container")? {
+    for reader in top.numbered_tables("container") {
         let others: Vec<&str> = kinds.iter().map(|other| other.name.as_str()).collect();
         let name = name(&reader, &others)?;
         kinds.push(kind(&reader, name, layout, smt, files)?);
-        reader.finish()?;
+        reader.finish();
     }
     let count: usize = kinds.iter().map(|kind| kind.count).sum();
     if count > AT_ONCE {
-        return Err(top.refuse("container", format!("has {count} at once"), format!("{AT_ONCE} at most")));
+        return Err(top.wrong("container", format!("has {count} at once"), format!("write {AT_ONCE} at most")));
     }
     Ok(kinds)
 }
 
 fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Kind> {
-    let count = reader.count("count", 1..=AT_ONCE as u64)?.unwrap_or(1) as usize;
-    let wanted = reader.count("cpus", 1..=layout.cpus() as u64)?.unwrap_or(1) as u32;
-    let work = demand(reader.table("work")?, files)?;
+    let count = reader.whole("count", 1..=AT_ONCE).unwrap_or(1);
+    let wanted = reader.whole("cpus", 1..=layout.cpus() as u32).unwrap_or(1);
+    let work = demand(reader.table("work"), files)?;
     if work.mean_ns() > MEAN_S * 1e9 {
-        return Err(reader.refuse("work", "is too much", format!("a mean of {MEAN_S} s at most")));
+        return Err(reader.wrong("work", "is too much", format!("write a mean of {MEAN_S} s at most")));
     }
-    let priority = reader.number("priority", -1000.0..=1000.0)?.unwrap_or(0.0) as i32;
+    let priority = reader.number("priority", -1000.0..=1000.0).unwrap_or(0.0) as i32;
     let coming = coming(reader, work.mean_ns() / count as f64 / f64::from(wanted), files)?;
     Ok(Kind {
         name: name.to_owned(),
@@ -60,10 +60,10 @@ fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: 
 
 /// `work_ns` is the time that a container takes if there is one at a time, on all the CPUs that all may have.
 fn coming(reader: &Reader, work_ns: f64, files: Files) -> Result<Coming> {
-    let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS)?.map(ms);
-    let submitted = reader.table("arrivals")?;
+    let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms);
+    let submitted = reader.table("arrivals");
     match (submitted.is_there(), gap_ns) {
-        (true, Some(_)) => Err(reader.refuse("gap_ms", "is given beside arrivals", "one of the two")),
+        (true, Some(_)) => Err(reader.wrong("gap_ms", "is given beside arrivals", "write one of the two")),
         (true, None) => Ok(Coming::Submitted(arrivals(submitted, work_ns, files)?)),
         (false, gap_ns) => Ok(Coming::Again { gap_ns: gap_ns.unwrap_or(0) }),
     }

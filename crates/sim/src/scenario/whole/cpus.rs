@@ -4,7 +4,7 @@ use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
 use crate::machine::layout::Layout;
 use crate::scenario::given::Result;
-use crate::scenario::reader::Reader;
+use sidelane_toml::Reader;
 
 /// The CPUs of the machine.
 pub(super) fn all(layout: Layout) -> CpuMask {
@@ -15,16 +15,16 @@ pub(super) fn all(layout: Layout) -> CpuMask {
 pub(super) fn fit(top: &Reader, layout: Layout) -> Result<()> {
     match layout.cpus() {
         cpus if cpus <= MAX_CPUS => Ok(()),
-        cpus => Err(top.refuse("machine", format!("has {cpus} CPUs"), format!("{MAX_CPUS} at most"))),
+        cpus => Err(top.wrong("machine", format!("has {cpus} CPUs"), format!("write {MAX_CPUS} at most"))),
     }
 }
 
 /// The list of CPUs under `key`, if there is one.
 pub(super) fn list(reader: &Reader, key: &str, layout: Layout) -> Result<Option<CpuMask>> {
-    let allowed = format!("a list such as \"0-3,8\", of CPUs 0 to {}", layout.cpus() - 1);
-    let Some(text) = reader.text(key, &allowed)? else { return Ok(None) };
+    let allowed = format!("write a list such as \"0-3,8\", of CPUs 0 to {}", layout.cpus() - 1);
+    let Some(text) = reader.text(key, &allowed) else { return Ok(None) };
     let cpus = parsed(text).filter(|cpus| !cpus.is_empty() && cpus.is_subset(&all(layout)));
-    cpus.map(Some).ok_or_else(|| reader.refuse(key, format!("is \"{text}\""), allowed))
+    cpus.map(Some).ok_or_else(|| reader.wrong(key, format!("is \"{text}\""), allowed))
 }
 
 fn parsed(text: &str) -> Option<CpuMask> {

@@ -5,24 +5,24 @@ use sidelane_policy::hurryup::{Config, Learning, Looks, Mapping, Options, Thresh
 use crate::model::Machine;
 use crate::scenario::given::Result;
 use crate::scenario::parts::{LONGER, ms};
-use crate::scenario::reader::Reader;
+use sidelane_toml::Reader;
 
 const MILLISECONDS: std::ops::RangeInclusive<f64> = 0.0..=1e9;
 
 /// Of a setting of this mapping. Without `sampling_ms` it goes by events, without `threshold_ms` it learns.
 pub(super) fn config(reader: &Reader, mapping: Mapping, machine: &Machine) -> Result<Config> {
     if machine.lanes_per_core > 1 || machine.big_cores().count() == machine.cores() {
-        return Err(reader.refuse(
+        return Err(reader.wrong(
             "policy",
             "binds threads to big and little cores",
-            "a machine with lanes_per_core = 1 and cores of two speeds (core_speed)",
+            "describe a machine with lanes_per_core = 1 and cores of two speeds (core_speed)",
         ));
     }
     if mapping != Mapping::HurryUp {
         return Ok(Config { mapping, ..Config::PAPER });
     }
-    let looks = reader.number("sampling_ms", LONGER)?.map_or(Looks::Events, |number| Looks::Sampling(ms(number)));
-    let given = reader.number("threshold_ms", MILLISECONDS)?;
+    let looks = reader.number("sampling_ms", LONGER).map_or(Looks::Events, |number| Looks::Sampling(ms(number)));
+    let given = reader.number("threshold_ms", MILLISECONDS);
     let learning = learning(reader, machine)?;
     let threshold = given.map_or(Threshold::Learnt(learning), |number| Threshold::Given(ms(number)));
     Ok(Config { mapping, looks, threshold, options: options(reader)? })
@@ -30,13 +30,13 @@ pub(super) fn config(reader: &Reader, mapping: Mapping, machine: &Machine) -> Re
 
 /// All on, unless `as_printed` or one by one.
 fn options(reader: &Reader) -> Result<Options> {
-    let usual = if reader.flag("as_printed")?.unwrap_or(false) { Options::PAPER } else { Options::default() };
+    let usual = if reader.flag("as_printed").unwrap_or(false) { Options::PAPER } else { Options::default() };
     Ok(Options {
-        spare_longer: reader.flag("spare_longer")?.unwrap_or(usual.spare_longer),
-        empty_first: reader.flag("empty_first")?.unwrap_or(usual.empty_first),
-        between_first: reader.flag("between_first")?.unwrap_or(usual.between_first),
-        ahead: reader.flag("ahead")?.unwrap_or(usual.ahead),
-        rest_ns: reader.number("rest_ms", MILLISECONDS)?.map_or(usual.rest_ns, ms),
+        spare_longer: reader.flag("spare_longer").unwrap_or(usual.spare_longer),
+        empty_first: reader.flag("empty_first").unwrap_or(usual.empty_first),
+        between_first: reader.flag("between_first").unwrap_or(usual.between_first),
+        ahead: reader.flag("ahead").unwrap_or(usual.ahead),
+        rest_ns: reader.number("rest_ms", MILLISECONDS).map_or(usual.rest_ns, ms),
         ..usual
     })
 }
@@ -46,7 +46,7 @@ fn learning(reader: &Reader, machine: &Machine) -> Result<Learning> {
     let speeds = (0..machine.cores()).map(|core| machine.speed_of(core));
     let (slowest, fastest) = speeds.fold((f64::MAX, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
     Ok(Learning {
-        percentile_e2: reader.number("percentile", 1.0..=99.99)?.map_or(usual.percentile_e2, |at| (at * 100.0) as u32),
+        percentile_e2: reader.number("percentile", 1.0..=99.99).map_or(usual.percentile_e2, |at| (at * 100.0) as u32),
         little_speed_milli: (slowest / fastest * 1000.0) as u32,
         move_ns: machine.migration_ns,
         ..usual

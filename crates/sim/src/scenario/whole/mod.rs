@@ -10,23 +10,23 @@ mod settings;
 
 use super::given::{Choices, Files, Result, length, seed};
 use super::parts;
-use super::reader::Reader;
 use crate::fleet::Fleet;
 use crate::machine::layout::Layout;
 use crate::machine::model::Model;
 use crate::machine::setting::Setting;
 use crate::smt::Interference;
+use sidelane_toml::Reader;
 
 /// A run for each setting.
 pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
-    let machine = parts::machine(top.table("machine")?)?;
+    let machine = parts::machine(top.table("machine"))?;
     let layout = Layout::new(&machine);
     cpus::fit(top, layout)?;
-    let smt = parts::interference(top, classes(top)?)?;
-    let chip = chip::memory(top.table("chip")?, &smt)?;
+    let smt = parts::interference(top, classes(top));
+    let chip = chip::memory(top.table("chip"), &smt)?;
     let services = services::services(top, layout, &smt, files)?;
     let kinds = containers::kinds(top, layout, &smt, files)?;
-    let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
+    let (seed, (warm_up_ns, until)) = (seed(top, choices), length(top)?);
     let settings = settings::settings(
         top,
         &settings::Machine { hardware: &machine, layout, services: &services, smt: &smt, files },
@@ -46,13 +46,13 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
 }
 
 /// All classes: those of services and containers.
-fn classes(top: &Reader) -> Result<Interference> {
+fn classes(top: &Reader) -> Interference {
     let mut names = Vec::new();
-    for reader in top.tables("service")?.into_iter().chain(top.tables("container")?) {
-        let name = reader.text("class", "a name")?.or(reader.text("name", "a name")?);
+    for reader in top.numbered_tables("service").into_iter().chain(top.numbered_tables("container")) {
+        let name = reader.text("class", "write a name").or(reader.text("name", "write a name"));
         names.extend(name.map(str::to_owned));
     }
     let mut seen = std::collections::BTreeSet::from(["nap".to_owned()]);
     names.retain(|name| seen.insert(name.clone()));
-    Ok(Interference::new(&names))
+    Interference::new(&names)
 }

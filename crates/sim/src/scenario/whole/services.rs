@@ -9,15 +9,19 @@ use crate::machine::model::{Call, FAN_OUT, Service, WORKERS_MAX};
 use crate::model::Queue;
 use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms};
-use crate::scenario::reader::Reader;
 use crate::scenario::service::{arrivals, demand};
 use crate::smt::Interference;
+use sidelane_toml::Reader;
 
 /// All services.
 pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Service>> {
-    let readers = top.tables("service")?;
+    let readers = top.numbered_tables("service");
     if readers.is_empty() || readers.len() > MAX_SERVICES {
-        return Err(top.refuse("service", format!("has {} services", readers.len()), format!("1 to {MAX_SERVICES}")));
+        return Err(top.wrong(
+            "service",
+            format!("has {} services", readers.len()),
+            format!("write 1 to {MAX_SERVICES}"),
+        ));
     }
     let mut services: Vec<Service> = Vec::new();
     for reader in &readers {
@@ -27,21 +31,21 @@ pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: 
     }
     for (at, reader) in readers.into_iter().enumerate() {
         services[at].calls = calls(&reader, &services)?;
-        reader.finish()?;
+        reader.finish();
     }
     calls_end(top, &services)?;
     let has_clients = services.iter().any(|service| service.arrivals.is_some());
     if !has_clients {
-        return Err(top.refuse("service", "has no clients", "at least one service with arrivals"));
+        return Err(top.wrong("service", "has no clients", "write arrivals of at least one service"));
     }
     Ok(services)
 }
 
 fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Service> {
-    let workers = reader.count("workers", 1..=WORKERS_MAX as u64)?.unwrap_or(1) as usize;
+    let workers = reader.whole("workers", 1..=WORKERS_MAX).unwrap_or(1);
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
-    let demand = demand(reader.table("demand")?, files)?;
-    let clients = reader.table("arrivals")?;
+    let demand = demand(reader.table("demand"), files)?;
+    let clients = reader.table("arrivals");
     let arrivals = match clients.is_there() {
         true => Some(arrivals(clients, demand.mean_ns() / workers as f64, files)?),
         false => None,
@@ -51,13 +55,13 @@ fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, file
         class: class(reader, name, smt)?,
         cpus: cpus::list(reader, "cpus", layout)?.unwrap_or(cpus::all(layout)),
         workers,
-        queue: reader.choice("queue", &queues)?.unwrap_or_default(),
-        queue_limit: reader.count("queue_limit", 0..=10_000_000)?.unwrap_or(1_000_000) as usize,
+        queue: reader.choice("queue", &queues).unwrap_or_default(),
+        queue_limit: reader.whole("queue_limit", 0..=10_000_000).unwrap_or(1_000_000) as usize,
         demand,
         arrivals,
         calls: Vec::new(),
-        limit_ns: reader.number("limit_ms", LONGER)?.map(ms),
-        may_be_placed: reader.flag("may_be_placed")?.unwrap_or(false),
+        limit_ns: reader.number("limit_ms", LONGER).map(ms),
+        may_be_placed: reader.flag("may_be_placed").unwrap_or(false),
     })
 }
 
@@ -66,11 +70,11 @@ fn calls(reader: &Reader, services: &[Service]) -> Result<Vec<Call>> {
         let names: Vec<(&str, usize)> =
             services.iter().enumerate().map(|(at, service)| (service.name.as_str(), at)).collect();
         let service = call.chosen("service", &names)?;
-        let fan_out = call.count("fan_out", FAN_OUT)?.unwrap_or(1) as u32;
-        call.finish()?;
+        let fan_out = call.whole("fan_out", FAN_OUT).unwrap_or(1) as u32;
+        call.finish();
         Ok(Call { service, fan_out })
     };
-    reader.tables("calls")?.into_iter().map(call).collect()
+    reader.numbered_tables("calls").into_iter().map(call).collect()
 }
 
 /// A request must not come back to a service that it has passed.
@@ -82,10 +86,10 @@ fn calls_end(top: &Reader, services: &[Service]) -> Result<()> {
     }
     match ends.iter().position(|ends| !ends) {
         None => Ok(()),
-        Some(at) => Err(top.refuse(
+        Some(at) => Err(top.wrong(
             "service",
             format!("has a circle of calls that {} is in or leads to", services[at].name),
-            "calls from one service to the next, and never back",
+            "write calls from one service to the next, and never back",
         )),
     }
 }

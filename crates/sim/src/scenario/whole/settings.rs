@@ -14,10 +14,10 @@ use crate::machine::model::Service;
 use crate::machine::setting::{Beside, Control, Decider, Setting};
 use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms, us};
-use crate::scenario::reader::Reader;
 use crate::scenario::settings::gate;
 use crate::smt::Interference;
 use crate::time::{Nanos, US};
+use sidelane_toml::Reader;
 
 const MICROSECONDS: RangeInclusive<f64> = 0.0..=1e9;
 
@@ -52,24 +52,24 @@ pub(super) struct Machine<'m> {
 
 /// All settings; their names must differ.
 pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> {
-    let default = timing(top.table("control")?)?;
+    let default = timing(top.table("control"))?;
     let mut settings: Vec<Setting> = Vec::new();
-    for reader in top.tables("setting")? {
+    for reader in top.numbered_tables("setting") {
         let way = reader.chosen("policy", &WAYS)?;
-        let name = reader.text("policy", "")?.unwrap_or_default();
-        let name = reader.text("name", "a name")?.unwrap_or(name).to_owned();
+        let name = reader.text("policy", "").unwrap_or_default();
+        let name = reader.text("name", "write a name").unwrap_or(name).to_owned();
         if settings.iter().any(|other| other.name == name) {
-            return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
+            return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
         }
         let mapping = match way {
             Way::Bound(mapping) => Some(mapping::config(&reader, mapping, machine.hardware)?),
             _ => None,
         };
         settings.push(Setting { name, beside: beside(&reader, way, &default, machine)?, mapping });
-        reader.finish()?;
+        reader.finish();
     }
     match settings.is_empty() {
-        true => Err(top.lacks("setting", "at least one [[setting]] with a policy")),
+        true => Err(top.missing("setting", "write at least one [[setting]] with a policy")),
         false => Ok(settings),
     }
 }
@@ -95,10 +95,10 @@ fn counted(reader: &Reader, machine: &Machine) -> Result<()> {
     let counted = |service: &Service| machine.smt.memory(service.class).accesses_per_us > 0.0;
     match machine.services.iter().any(counted) {
         true => Ok(()),
-        false => Err(reader.refuse(
+        false => Err(reader.wrong(
             "policy",
             "goes by VPI, and no service has any",
-            "[memory.SERVICE] with accesses_per_us and stall_share for at least one service",
+            "write [memory.SERVICE] with accesses_per_us and stall_share for at least one service",
         )),
     }
 }
@@ -107,22 +107,22 @@ fn holmes(reader: &Reader, machine: &Machine) -> Result<HolmesConfig> {
     let default = HolmesConfig::default();
     let percent = |key| reader.number(key, 1.0..=100.0);
     Ok(HolmesConfig {
-        threshold: reader.number("interference_threshold", 0.0..=1e6)?.unwrap_or(default.threshold),
-        calm_ns: reader.number("calm_time_ms", LONGER)?.map_or(default.calm_ns, ms),
+        threshold: reader.number("interference_threshold", 0.0..=1e6).unwrap_or(default.threshold),
+        calm_ns: reader.number("calm_time_ms", LONGER).map_or(default.calm_ns, ms),
         reserved: reserved(reader, machine)?,
-        busy_most: percent("reserved_busy_percent")?.map_or(default.busy_most, |percent| percent / 100.0),
-        window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
-        floor: reader.count("floor", 0..=machine.layout.cpus() as u64)?.map_or(default.floor, |cpus| cpus as usize),
+        busy_most: percent("reserved_busy_percent").map_or(default.busy_most, |percent| percent / 100.0),
+        window_ns: reader.number("window_ms", LONGER).map_or(default.window_ns, ms),
+        floor: reader.whole("floor", 0..=machine.layout.cpus()).unwrap_or(default.floor),
     })
 }
 
 fn perfiso(reader: &Reader, machine: &Machine) -> Result<PerfIsoConfig> {
     let default = PerfIsoConfig::default();
-    let cpus = |key| Ok(reader.count(key, 0..=machine.layout.cpus() as u64)?.map(|cpus| cpus as usize));
+    let cpus = |key| reader.whole(key, 0..=machine.layout.cpus());
     Ok(PerfIsoConfig {
-        buffer: cpus("buffer")?.unwrap_or(default.buffer),
-        floor: cpus("floor")?.unwrap_or(default.floor),
-        window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
+        buffer: cpus("buffer").unwrap_or(default.buffer),
+        floor: cpus("floor").unwrap_or(default.floor),
+        window_ns: reader.number("window_ms", LONGER).map_or(default.window_ns, ms),
     })
 }
 
@@ -134,11 +134,11 @@ fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
 
 /// `[setting.control]` goes before `[control]`, which goes before what is usual.
 fn control(reader: &Reader, default: &Timing, files: Files, by: Decider) -> Result<Control> {
-    let own = timing(reader.table("control")?)?;
+    let own = timing(reader.table("control"))?;
     let look_ns = own.look_us.or(default.look_us).map_or(LOOK_NS, us);
     let ring = own.ring.or(default.ring.clone());
     let act = own.act.or(default.act.clone()).unwrap_or(Latency::constant(ACT_NS));
-    let gate = gate(reader.table("gate")?, files)?;
+    let gate = gate(reader.table("gate"), files)?;
     Ok(Control { by, look_ns, ring, gate, act })
 }
 
@@ -156,17 +156,17 @@ struct Timing {
 
 fn timing(reader: Reader) -> Result<Timing> {
     let timing = Timing {
-        look_us: reader.number("look_us", LONGER)?,
+        look_us: reader.number("look_us", LONGER),
         ring: latency(&reader, "ring_p50_us", "ring_p99_us")?,
         act: latency(&reader, "act_p50_us", "act_p99_us")?,
     };
-    reader.finish()?;
+    reader.finish();
     Ok(timing)
 }
 
 /// Always the same, if only the median is given.
 fn latency(reader: &Reader, p50_key: &str, p99_key: &str) -> Result<Option<Latency>> {
-    let Some(p50) = reader.number(p50_key, MICROSECONDS)? else { return Ok(None) };
-    let p99 = reader.number(p99_key, p50..=*MICROSECONDS.end())?.unwrap_or(p50);
+    let Some(p50) = reader.number(p50_key, MICROSECONDS) else { return Ok(None) };
+    let p99 = reader.number(p99_key, p50..=*MICROSECONDS.end()).unwrap_or(p50);
     Ok(Some(Latency::through(us(p50), us(p99))))
 }

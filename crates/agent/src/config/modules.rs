@@ -1,34 +1,146 @@
-//! Services whose long requests move to big cores: `[hurry]`.
+//! Tables about some of the services, by their key `services`: flight recorders (`[trace]`), and long requests that move
+//! to big cores (`[hurry]`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sidelane_host::cores::{Cores, CoresError, Source};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_policy::hurryup::{self, Learning};
-
-use super::named::{self, Table};
-use super::overlap::Lines;
-use super::policy::{quoted, time};
-use super::problem::Problem;
-use super::reader::Reader;
-use super::roles::parse_cpus;
-use super::{BigCores, Config, HurryRule, ServiceRule};
-use crate::note::AgentNote;
 use sidelane_hurry::{Sizes, tuned};
+use sidelane_policy::hurryup::{self, Learning};
+use sidelane_toml::{Problem, Reader};
+use sidelane_trace::flight::{KEEP, RECORDINGS};
 
+use super::overlap::Lines;
+use super::policy::{Times, quoted, time};
+use super::roles::parse_cpus;
+use super::{BigCores, Config, HurryRule, ServiceRule, TraceRule};
+use crate::note::AgentNote;
+
+const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
+const DIR: &str = "write the directory for recordings, as in \"/var/tmp\"";
+const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
+const KEEP_LEAST: Duration = Duration::from_secs(1);
+const KEEP_MOST: Duration = Duration::from_secs(60);
+const RECORDINGS_MAX: u32 = 10_000;
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
 const PERCENTILE: &str = "write a percentile above 0 and below 100, as in 90";
 const LOG: &str = "write the directory for the moves of each service, as in \"/var/tmp\"";
 /// Looks are never closer.
 const SAMPLING_LEAST: Duration = Duration::from_millis(1);
 
+/// The names, or `None`: each service with an objective.
+fn services(reader: &Reader) -> Option<Vec<String>> {
+    let names = reader.list("services", SERVICES).map(Some);
+    reader.setting("services", names, None, |names| match names {
+        Some(names) => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
+        None => "each service with an slo".to_owned(),
+    })
+}
+
+/// Whether the service of this rule is one of them.
+fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
+    match services {
+        Some(names) => names.contains(&rule.name),
+        None => rule.terms.slo.is_some(),
+    }
+}
+
+/// A table of this kind.
+struct Table<'a> {
+    /// Its key `services`, with its path.
+    key: &'static str,
+    services: Option<&'a [String]>,
+    /// The line of that key, or of the table.
+    line: Option<usize>,
+    /// What is wrong if it names without_services and no service has an objective, and what to do.
+    without_services: (&'static str, &'static str),
+}
+
+impl Table<'_> {
+    /// Names that no service has, or the lack of any service.
+    fn problems(&self, config: &Config) -> Vec<Problem> {
+        let problem = |problem: String, advice: &str| Problem {
+            line: self.line,
+            key: self.key.to_owned(),
+            problem,
+            advice: advice.to_owned(),
+        };
+        let Some(names) = self.services else {
+            let is_any = config.services.iter().any(|rule| are_named(None, rule));
+            let (why, advice) = self.without_services;
+            return if is_any { Vec::new() } else { vec![problem(why.to_owned(), advice)] };
+        };
+        let unknown = names.iter().filter(|name| !config.services.iter().any(|rule| rule.name == **name));
+        unknown.map(|name| problem(format!("has \"{name}\", and no [[service]] is named so"), SERVICES)).collect()
+    }
+}
+
+/// The services that a table is about, each with its line.
+fn lined<'a>(
+    services: Option<&'a [String]>,
+    config: &'a Config,
+    lines: &'a Lines,
+) -> impl Iterator<Item = (&'a ServiceRule, Option<usize>)> {
+    let all = config.services.iter().zip(&lines.services).map(|(rule, line)| (rule, *line));
+    all.filter(move |(rule, _)| are_named(services, rule))
+}
+
+/// `[trace]`, if the file has it; `None` if it cannot be.
+pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
+    if !reader.is_there() {
+        return None;
+    }
+    let dir = reader.wanted_text("dir", DIR).ok().map(PathBuf::from);
+    let recordings = reader.whole("recordings", 1..=RECORDINGS_MAX);
+    let light = reader.flag("light");
+    let services = services(&reader);
+    let dir = dir.map(|dir| reader.setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
+    let keep = reader.setting("keep", keep(&reader), KEEP, time);
+    let recordings = reader.setting("recordings", recordings, RECORDINGS, u32::to_string);
+    let light = reader.setting("light", light, false, bool::to_string);
+    reader.finish();
+    Some(TraceRule { services, dir: dir?, keep, recordings, light })
+}
+
+fn keep(reader: &Reader) -> Option<Duration> {
+    let keep = reader.time("keep", KEEP_LEAST)?;
+    if keep > KEEP_MOST {
+        let problem = format!("is {}, and each second takes 3.2 MB of memory for each service", time(&keep));
+        reader.wrong("keep", problem, format!("it is {KEEP_MOST:?} at most"));
+    }
+    Some(keep)
+}
+
+impl TraceRule {
+    /// Whether the service of this rule is recorded.
+    pub fn names(&self, rule: &ServiceRule) -> bool {
+        are_named(self.services.as_deref(), rule)
+    }
+}
+
+/// Services that are to be recorded, and that are none or owe nothing.
+pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
+    let Some(trace) = &config.trace else { return Vec::new() };
+    let services = trace.services.as_deref();
+    let without_services = ("is missing, and no [[service]] has an slo that could break", SLO);
+    let table = Table { key: "trace.services", services, line: lines.trace, without_services };
+    let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.terms.slo.is_none());
+    let nothing = owe_nothing.map(|(rule, line)| Problem {
+        line,
+        key: "service.slo".to_owned(),
+        problem: format!("is missing, and [trace] names \"{}\" and records what breaks it", rule.name),
+        advice: SLO.to_owned(),
+    });
+    table.problems(config).into_iter().chain(nothing).collect()
+}
+
 /// `[hurry]`, if the file has it.
 pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
     if !reader.is_there() {
         return None;
     }
-    let (services, cores) = (named::services(&reader), cores(&reader));
+    let (services, cores) = (services(&reader), cores(&reader));
     let (threshold, percentile) = threshold(&reader);
     let sampling = reader.time("sampling", SAMPLING_LEAST).map(Some);
     let sampling = reader.setting("sampling", sampling, None, |sampling| {
@@ -102,7 +214,7 @@ fn threshold(reader: &Reader) -> (Option<Duration>, f64) {
 impl HurryRule {
     /// Whether threads of the service of this rule are moved.
     pub fn names(&self, rule: &ServiceRule) -> bool {
-        named::are_named(self.services.as_deref(), rule)
+        are_named(self.services.as_deref(), rule)
     }
 
     /// What the policy is asked for, where little cores are that fast.
@@ -133,9 +245,9 @@ impl HurryRule {
 pub(super) fn unmoved(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(hurry) = &config.hurry else { return Vec::new() };
     let services = hurry.services.as_deref();
-    let nobody = ("is missing, and no [[service]] has an slo", named::SERVICES);
-    let table = Table { key: "hurry.services", services, line: lines.hurry, nobody };
-    let placed = named::lined(services, config, lines).filter(|(rule, _)| rule.terms.may_be_placed);
+    let without_services = ("is missing, and no [[service]] has an slo", SERVICES);
+    let table = Table { key: "hurry.services", services, line: lines.hurry, without_services };
+    let placed = lined(services, config, lines).filter(|(rule, _)| rule.terms.may_be_placed);
     let placed = placed.map(|(rule, line)| Problem {
         line,
         key: "service.may_be_placed".to_owned(),

@@ -1,0 +1,419 @@
+//! A file as tables that are asked for their keys, so that every problem has its line.
+//!
+//! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and reading
+//! goes on, so one reading finds all problems. In the end [`Reader::finish`] records the keys that were never asked for.
+//! Values may be overridden by their whole path, as a sweep does; a problem then has the line of the overriding value.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Problem, Value, line_of, number_of, shown, whole_of};
+
+/// A problem is recorded, and without this value there is nothing to go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// A setting that has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its key, with the whole path.
+    pub key: String,
+    /// Its value, as one would write it.
+    pub value: String,
+    /// Its line in the file. `None`: it is the default.
+    pub line: Option<usize>,
+}
+
+/// A file, and the results of reading it.
+#[derive(Debug)]
+pub struct Document<'t> {
+    text: &'t str,
+    root: &'t DeTable<'t>,
+    over: Vec<(String, &'t Value<'t>)>,
+    asked: RefCell<BTreeSet<String>>,
+    /// The problems found so far.
+    pub problems: RefCell<Vec<Problem>>,
+    /// The settings read so far.
+    pub settings: RefCell<Vec<Setting>>,
+}
+
+impl<'t> Document<'t> {
+    /// A file that was parsed, and overriding values by their whole paths; the last one of a path counts.
+    pub fn new(text: &'t str, root: &'t DeTable<'t>, over: Vec<(String, &'t Value<'t>)>) -> Self {
+        let (asked, problems, settings) = Default::default();
+        Self { text, root, over, asked, problems, settings }
+    }
+
+    /// The file as a whole.
+    pub fn top(&self) -> Reader<'_, 't> {
+        let path = String::new();
+        Reader {
+            document: self,
+            path,
+            name: None,
+            table: Some(self.root),
+            at: 0..0,
+            is_wrong: false,
+            known: RefCell::default(),
+        }
+    }
+
+    /// The overriding values.
+    pub fn over(&self) -> &[(String, &'t Value<'t>)] {
+        &self.over
+    }
+
+    /// Records a problem at a place.
+    pub fn wrong(&self, at: &Range<usize>, key: &str, problem: impl Display, advice: impl Display) -> Refused {
+        let line = Some(line_of(self.text, at.start));
+        self.record(line, key.to_owned(), problem, advice)
+    }
+
+    fn record(&self, line: Option<usize>, key: String, problem: impl Display, advice: impl Display) -> Refused {
+        let (problem, advice) = (problem.to_string(), advice.to_string());
+        self.problems.borrow_mut().push(Problem { line, key, problem, advice });
+        Refused
+    }
+
+    /// An overriding value whose key was never asked for, after all keys have been read.
+    pub fn never_asked_for(&self) -> Option<&(String, &'t Value<'t>)> {
+        let asked = self.asked.borrow();
+        self.over.iter().find(|(path, _)| !asked.contains(path))
+    }
+}
+
+/// One table.
+#[derive(Debug)]
+pub struct Reader<'d, 't> {
+    document: &'d Document<'t>,
+    path: String,
+    /// The name of its settings, if the file has several such tables.
+    name: Option<String>,
+    /// `None` if the file lacks the table: then only overriding values count.
+    table: Option<&'t DeTable<'t>>,
+    at: Range<usize>,
+    /// It is no table, which is recorded: nothing in it is missing.
+    is_wrong: bool,
+    known: RefCell<BTreeSet<String>>,
+}
+
+impl<'d, 't> Reader<'d, 't> {
+    /// The file.
+    pub fn document(&self) -> &'d Document<'t> {
+        self.document
+    }
+
+    /// The whole path of a key of this table.
+    pub fn path(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The same table; the keys of its settings name it by `which`.
+    pub fn one_of(mut self, which: impl Display) -> Self {
+        self.name = Some(format!("{}[{which}]", self.path));
+        self
+    }
+
+    /// Whether the file has this table.
+    pub fn is_there(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Whether the table has this key.
+    pub fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// The value of a key.
+    pub fn value(&self, key: &str) -> Option<&'t Value<'t>> {
+        self.known.borrow_mut().insert(key.to_owned());
+        let path = self.path(key);
+        let over = self.document.over.iter().rev().find(|(over, _)| *over == path).map(|(_, value)| *value);
+        self.document.asked.borrow_mut().insert(path);
+        over.or_else(|| self.table?.get(key))
+    }
+
+    /// The line of a key, or else of its table.
+    pub fn line(&self, key: &str) -> Option<usize> {
+        self.value(key).map_or_else(|| self.own_line(), |value| Some(line_of(self.document.text, value.span().start)))
+    }
+
+    /// The line in which the table begins; none for the file as a whole.
+    pub fn own_line(&self) -> Option<usize> {
+        (self.at.end > 0).then(|| line_of(self.document.text, self.at.start))
+    }
+
+    /// Records what is wrong with a key.
+    pub fn wrong(&self, key: &str, problem: impl Display, advice: impl Display) -> Refused {
+        self.document.record(self.line(key), self.path(key), problem, advice)
+    }
+
+    /// Records that a key is missing. The value of one that is there was recorded as wrong.
+    pub fn missing(&self, key: &str, advice: impl Display) -> Refused {
+        if self.is_wrong || self.has(key) { Refused } else { self.wrong(key, "is missing", advice) }
+    }
+
+    fn is(&self, key: &str, value: &Value, advice: impl Display) {
+        self.wrong(key, format!("is {}", shown(value.get_ref())), advice);
+    }
+
+    /// The result of `read` for the value of a key. Without one the value is recorded as wrong.
+    fn read<T>(&self, key: &str, advice: impl Display, read: impl Fn(&'t DeValue<'t>) -> Option<T>) -> Option<T> {
+        let value = self.value(key)?;
+        let found = read(value.get_ref());
+        if found.is_none() {
+            self.is(key, value, advice);
+        }
+        found
+    }
+
+    /// The value that was found for a required key.
+    ///
+    /// # Errors
+    /// There is none; a key that is not there is recorded as missing.
+    pub fn required<T>(&self, key: &str, found: Option<T>, advice: impl Display) -> Result<T, Refused> {
+        found.ok_or_else(|| self.missing(key, advice))
+    }
+
+    /// A text.
+    pub fn text(&self, key: &str, advice: &str) -> Option<&'t str> {
+        self.read(key, advice, |value| value.as_str().filter(|text| !text.trim().is_empty()))
+    }
+
+    /// A required text.
+    pub fn wanted_text(&self, key: &str, advice: &str) -> Result<&'t str, Refused> {
+        self.required(key, self.text(key, advice), advice)
+    }
+
+    /// One text or several.
+    pub fn texts(&self, key: &str, advice: &str) -> Option<Vec<&'t str>> {
+        self.read(key, advice, |value| match value {
+            DeValue::Array(list) => list.iter().map(|value| value.get_ref().as_str()).collect(),
+            other => other.as_str().map(|text| vec![text]),
+        })
+    }
+
+    /// A text that means something.
+    pub fn parsed<T, E: Display>(&self, key: &str, parse: impl Fn(&str) -> Result<T, E>, advice: &str) -> Option<T> {
+        let text = self.text(key, advice)?;
+        parse(text).map_err(|why| self.wrong(key, format!("is \"{text}\", which {why}"), advice)).ok()
+    }
+
+    /// A percentage with its sign.
+    pub fn percent(&self, key: &str, range: RangeInclusive<f64>, example: &str) -> Option<f64> {
+        let advice = format!("{} with its sign, as in \"{example}\"", from_to("percentage", &range));
+        let value = self.value(key)?;
+        let percent = value.get_ref().as_str().and_then(percent_of);
+        let percent = percent.filter(|percent| range.contains(percent));
+        match (percent, number_of(value.get_ref())) {
+            (None, Some(_)) => {
+                self.wrong(key, format!("is {}, which has no unit", shown(value.get_ref())), advice);
+            }
+            (None, None) => self.is(key, value, advice),
+            _ => {}
+        }
+        percent
+    }
+
+    /// A number above 0.
+    pub fn positive(&self, key: &str, advice: &str) -> Option<f64> {
+        self.read(key, advice, |value| number_of(value).filter(|number| *number > 0.0 && number.is_finite()))
+    }
+
+    /// A number.
+    pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Option<f64> {
+        let advice = from_to("number", &range);
+        self.read(key, advice, |value| number_of(value).filter(|number| range.contains(number)))
+    }
+
+    /// A required number.
+    pub fn wanted(&self, key: &str, range: RangeInclusive<f64>) -> Result<f64, Refused> {
+        self.required(key, self.number(key, range.clone()), from_to("number", &range))
+    }
+
+    /// Several numbers.
+    pub fn numbers(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
+        let advice = format!("write a list of numbers from {} to {}", range.start(), range.end());
+        let number = |value: &Value| number_of(value.get_ref()).filter(|number| range.contains(number));
+        self.read(key, advice, |value| {
+            let list = value.as_array().filter(|list| !list.is_empty())?;
+            list.iter().map(number).collect()
+        })
+    }
+
+    /// A number or several.
+    pub fn one_or_more(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
+        if self.is_list(key) { self.numbers(key, range) } else { self.number(key, range).map(|number| vec![number]) }
+    }
+
+    /// A whole number.
+    pub fn whole<T: TryFrom<i128> + PartialOrd + Display>(&self, key: &str, range: RangeInclusive<T>) -> Option<T> {
+        let advice = from_to("whole number", &range);
+        self.read(key, advice, |value| whole_of(value).filter(|number| range.contains(number)))
+    }
+
+    /// The whole number that the key is. Another kind of value is left to the caller.
+    pub fn maybe_whole(&self, key: &str) -> Option<i64> {
+        whole_of(self.value(key)?.get_ref())
+    }
+
+    /// A boolean.
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        self.read(key, "write true or false", DeValue::as_bool)
+    }
+
+    /// One of several words.
+    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<T> {
+        let value = self.value(key)?;
+        let name = value.get_ref().as_str();
+        let chosen = name.and_then(|name| choices.iter().find(|(known, _)| *known == name));
+        if chosen.is_none() {
+            let meant = name.and_then(|name| nearest(name, choices.iter().map(|(name, _)| *name)));
+            self.is(key, value, format!("{}{}", did_you_mean(meant), one_of(choices)));
+        }
+        chosen.map(|(_, choice)| *choice)
+    }
+
+    /// A required one of several words.
+    pub fn chosen<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Refused> {
+        self.required(key, self.choice(key, choices), one_of(choices))
+    }
+
+    /// A list of texts, as they are written, or of numbers.
+    pub fn list(&self, key: &str, advice: &str) -> Option<Vec<String>> {
+        let item = |item: &Value| match item.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            other => whole_of::<i64>(other).map(|number| number.to_string()),
+        };
+        self.read(key, advice, |value| {
+            let list = value.as_array().filter(|list| !list.is_empty())?;
+            list.iter().map(item).collect()
+        })
+    }
+
+    /// Whether the key is a list.
+    pub fn is_list(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| value.get_ref().is_array())
+    }
+
+    /// Whether the key is a table.
+    pub fn is_table(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| value.get_ref().is_table())
+    }
+
+    /// A table in this table; empty if it does not exist.
+    pub fn table(&self, key: &str) -> Reader<'d, 't> {
+        let is_numbered = self.path.split('.').any(|part| part.parse::<usize>().is_ok());
+        let header = if is_numbered { String::new() } else { format!(", [{}]", self.path(key)) };
+        let table = self.read(key, format!("write a table{header}"), DeValue::as_table);
+        let value = self.value(key);
+        let at = value.map_or(self.at.clone(), Spanned::span);
+        Reader {
+            is_wrong: self.is_wrong || value.is_some() && table.is_none(),
+            ..self.below(self.path(key), table, at)
+        }
+    }
+
+    /// The tables in a list of tables. Their paths have no numbers.
+    pub fn tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
+        self.tables_at(key, |_| self.path(key))
+    }
+
+    /// The tables in a list of tables. Their paths have numbers, from 0.
+    pub fn numbered_tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
+        self.tables_at(key, |number| self.path(&format!("{key}.{number}")))
+    }
+
+    fn tables_at(&self, key: &str, path: impl Fn(usize) -> String) -> Vec<Reader<'d, 't>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let list = value.get_ref().as_array().map_or(&[][..], |list| list);
+        let table = |(number, value): (usize, &'t Value<'t>)| {
+            Some(self.below(path(number), Some(value.get_ref().as_table()?), value.span()))
+        };
+        let tables: Vec<_> = list.iter().enumerate().filter_map(table).collect();
+        if tables.is_empty() || tables.len() < list.len() {
+            self.is(key, value, format!("write [[{key}]] with two brackets, once for each"));
+        }
+        tables
+    }
+
+    fn below(&self, path: String, table: Option<&'t DeTable<'t>>, at: Range<usize>) -> Reader<'d, 't> {
+        Reader {
+            document: self.document,
+            path,
+            name: None,
+            table,
+            at,
+            is_wrong: self.is_wrong,
+            known: RefCell::default(),
+        }
+    }
+
+    /// All keys and values, for tables with arbitrary keys, in the order of the file.
+    pub fn entries(&self) -> Vec<(&'t str, Range<usize>, &'t Value<'t>)> {
+        let entries = self.table.into_iter().flat_map(|table| table.iter());
+        let mut entries: Vec<_> = entries.map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
+        entries.sort_by_key(|(_, at, _)| at.start);
+        entries
+    }
+
+    /// The value of a setting, or its default. Records which of them it is.
+    pub fn setting<T>(&self, key: &str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
+        let line = self.has(key).then(|| self.line(key)).flatten();
+        let value = value.unwrap_or(default);
+        let path = self.name.as_ref().map_or_else(|| self.path(key), |name| format!("{name}.{key}"));
+        self.document.settings.borrow_mut().push(Setting { key: path, value: show(&value), line });
+        value
+    }
+
+    /// Records every key that was never asked for.
+    pub fn finish(self) {
+        let known = self.known.borrow();
+        for (name, at, value) in self.entries().iter().filter(|(name, ..)| !known.contains(*name)) {
+            // Below another table's keys a key of the top became that table's.
+            let belongs_to_top = !self.path.is_empty() && self.document.asked.borrow().contains(*name);
+            let advice = match belongs_to_top {
+                true => {
+                    // A flag of the top may be a table, too.
+                    let or_table = value.get_ref().as_bool().map_or_else(String::new, |_| format!(", or as [{name}]"));
+                    format!("write it above the first table of the file{or_table}")
+                }
+                false => {
+                    let names = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                    format!("{}there are {names}", did_you_mean(nearest(name, known.iter().map(String::as_str))))
+                }
+            };
+            self.document.wrong(at, &self.path(name), "is not a key here", advice);
+        }
+    }
+}
+
+/// A percentage with its sign.
+pub fn percent_of(text: &str) -> Option<f64> {
+    text.strip_suffix('%')?.trim().parse().ok()
+}
+
+fn from_to<T: Display>(what: &str, range: &RangeInclusive<T>) -> String {
+    format!("write a {what} from {} to {}", range.start(), range.end())
+}
+
+/// The known name that was probably meant: no more than a third of it is wrong.
+fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let name = name.to_lowercase().replace('-', "_");
+    let distance = |known: &&str| strsim::damerau_levenshtein(&name, &known.replace('-', "_"));
+    let nearest = known.min_by_key(distance)?;
+    (distance(&nearest) <= nearest.len() / 3).then_some(nearest)
+}
+
+fn did_you_mean(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
+}
+
+fn one_of<T>(choices: &[(&str, T)]) -> String {
+    format!("write one of {}", choices.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+}
