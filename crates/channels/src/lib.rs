@@ -44,7 +44,7 @@ pub struct Channel {
     pub reader: Reader,
     /// The names of its values, if they are more than numbers.
     pub meaning: Option<Meaning>,
-    /// What whoever reads the result has to know, as in "reading it interrupts lane 1".
+    /// What a reader of the result has to know, as in "reading it interrupts lane 1".
     pub notes: Vec<ChannelNote>,
 }
 

@@ -120,7 +120,7 @@ impl<'a> Ground<'a> {
             );
         }
         if managed {
-            // Whoever ends batch ends what it started.
+            // Batch is ended with all processes that it started.
             let of_leftovers = |note: &LaneNote| matches!(note, LaneNote::LeftoversEnded { .. });
             self.notes.extend(outcome.notes.into_iter().filter(|note| !note.is(of_leftovers)));
         }
@@ -137,7 +137,7 @@ impl<'a> Ground<'a> {
         SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet, allow_realtime: false }
     }
 
-    /// The figures of one run; anew if it was stopped meanwhile.
+    /// Returns the figures of one run, and repeats a run in which the comparison was stopped.
     fn measure(&mut self, mut session: Option<&mut Session>, run: Duration) -> Result<Figures> {
         let started = Instant::now();
         loop {
@@ -167,7 +167,7 @@ impl<'a> Ground<'a> {
         Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
     }
 
-    /// Looks after session and traffic for so long; false if all was stopped meanwhile.
+    /// Keeps session and traffic going for this time. Returns false if this process was stopped in that time.
     fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<bool> {
         let began = Instant::now();
         while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {

@@ -196,7 +196,7 @@ fn compare(options: &CompareOptions, ground: &mut Ground<'_>, limit: Limit) -> R
     };
     let done =
         until_decided("compare", limit, &mut rounds, round, |rounds| Judged::of(rounds, options.bounds()).open());
-    // What was measured until somebody or something ended it counts; other errors are errors.
+    // An ended service or a signal keeps what was measured before it; other errors are errors.
     let stop = done.map_or_else(|error| error.downcast::<Stop>().map(Some), |_| Ok(None))?;
     Ok(Compared { rounds, run, stop })
 }

@@ -29,9 +29,9 @@ pub(super) enum Stop {
 /// What is in the way of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Obstacle {
-    /// It was ended after so many rounds.
+    /// It was ended after this number of rounds.
     Ended { rounds: usize },
-    /// Batch ended within a run, which takes so long with what is before it.
+    /// Batch ended within a run; the time that a run and its preparation take.
     BatchEnded { after: Duration, needed: Duration },
     /// There were no requests in some runs.
     NoRequests { runs: usize, of: usize },

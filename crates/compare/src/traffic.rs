@@ -12,7 +12,7 @@ use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 
 /// How long requests are waited for before the first round.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// The first look ends sooner when it has seen so many.
+/// Number of requests after which the first look ends early.
 const FIRST_REQUESTS: usize = 500;
 /// Requests that are wanted in a run, for a 99th percentile.
 const REQUESTS_WANTED: f64 = 300.0;

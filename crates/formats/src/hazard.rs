@@ -22,7 +22,7 @@ pub enum HazardBit {
     Stopped = 2,
     /// Its group has used up its quota of CPU time.
     Throttled = 3,
-    /// It has ended, and nobody listens for it yet.
+    /// It has ended, and its successor does not listen yet.
     Restart = 4,
 }
 

@@ -167,7 +167,7 @@ impl HoldWord {
         // its load of this state.
         fence(Ordering::SeqCst);
         if stay() {
-            // Right whether or not the kernel program has summoned meanwhile; see `hold`.
+            // Correct also if the kernel program has summoned since; see `hold`.
             self.hold();
             return false;
         }

@@ -38,7 +38,7 @@ impl LanePair {
         self.summon_on_start()
     }
 
-    /// On the request lane: the service is switched out and sleeps. Summons nobody.
+    /// On the request lane: the service is switched out and sleeps. No summons follows.
     pub fn service_stops(&self) {
         self.request.busy.store(0, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! The pipe of Hurry-up (Nishtala et al., §III-C): a service writes a line when a thread begins a request, and the same
 //! line with another time when it ends it: `THREAD;REQUEST;MILLISECONDS`.
 //!
-//! Problem. Whoever writes is a program that may be wrong, may be killed in the middle of a line and started again, and
-//! whose wall clock may be set.
+//! Problem. The writer is a foreign program: it may have errors, it may be killed in the middle of a line and restarted, and
+//! its wall clock may be set.
 //!
 //! Approach. [`StatsLines`] takes bytes as they come, in any pieces. What is not such a line is counted and skipped up
 //! to the next line. [`StatsClock`] turns the time of a line into one of our clock: a line cannot be older than the time

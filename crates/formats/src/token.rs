@@ -3,7 +3,7 @@
 //! A summons (`hold.rs`) is a token in a ring: the kernel program says how far it has written, and the holder how far
 //! it has read. A holder that sleeps for a limited time may be woken by its timer just before a token comes. So it
 //! never drops tokens without a look at whether there were any: a token that is dropped unseen leaves the lane
-//! SUMMONED, and nobody comes.
+//! SUMMONED, and no holder comes.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[must_use = "whoever was summoned has to come"]
 pub fn take_tokens(read: &AtomicU64, written: &AtomicU64) -> bool {
     let until = written.load(Ordering::Acquire);
-    // Nobody else writes it.
+    // This is its only writer.
     let any = read.load(Ordering::Relaxed) != until;
     if any {
         read.store(until, Ordering::Release);

@@ -21,7 +21,7 @@ fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {
         min_idle_ns: terms.min_idle_ns.load(Ordering::Relaxed),
         // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
-        // Nobody has to be woken: the thread looks for itself.
+        // No wakeup is needed: the thread checks its lane itself.
         lend_ahead_min_ns: 0,
     })
 }

@@ -1,7 +1,7 @@
-//! The service's processes, looked for beside all else.
+//! Searches for the service's processes, in a thread of its own.
 //!
-//! A search reads the whole of `/proc`, and may take some 100 ms where there are many processes. Whoever maps threads works
-//! above the service, on one of its cores. So somebody else searches, in the ordinary class.
+//! A search reads all of `/proc`, which can take 100 ms. The thread that maps threads runs on a core of the service, at a
+//! higher priority than the service. So another thread searches, in the ordinary scheduling class.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sidelane_host::aside::Aside;
 
 /// How often it looks whether the service is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often processes of the service are looked for that nobody of it has forked, as after a restart of one of them.
+/// Interval of searches for processes of the service that were not forked by a known one, as after a restart.
 const LOOKS_A_SEARCH: u32 = 10;
 
 /// Who searches. Dropping this ends it, and does not wait for its end.
@@ -34,7 +34,7 @@ impl Finder {
                 let is_time = looks.is_multiple_of(LOOKS_A_SEARCH) || !known.iter().any(|pid| is_alive(*pid));
                 let Some(service) = is_time.then(&mut find).flatten() else { continue };
                 known.clone_from(&service.pids);
-                // Nobody hears it any more when the mapper is gone.
+                // The receiver is gone when the mapper has ended.
                 let _ = told.send(service);
             }
             Ok(())

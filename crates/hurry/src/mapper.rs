@@ -56,7 +56,7 @@ pub struct Mapper {
 }
 
 impl Mapper {
-    /// Nobody is bound before it is heard of a thread.
+    /// No thread is bound before a first event names it.
     pub fn new(mut config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
         config.options.one_by_one = matches!(sizes, Sizes::Lanes(_));
         let (policy, sizes) = (Box::new(HurryUp::new(config)), Sizing::of(sizes));
@@ -130,7 +130,7 @@ impl Mapper {
     }
 
     fn served(&mut self, request: Request, since_ns: u64, at_ns: u64) {
-        // Its thread has begun another one meanwhile.
+        // Its thread has begun another request since.
         self.figures.interleaved += u64::from(self.policy.since(request).is_none());
         self.book(at_ns, Seen::Ended { request });
         self.figures.served(at_ns.saturating_sub(since_ns));
@@ -203,8 +203,8 @@ impl Mapper {
         Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
     }
 
-    /// Whether somebody is to be sent to a big core as soon as one is free: a long request on a little core, or whoever is
-    /// next to take one.
+    /// Returns whether a thread waits for a free big core: one with a long request on a little core, or the next one that is
+    /// placed ahead.
     fn waits(&self) -> bool {
         match &self.sizes {
             Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore || self.policy.sends_ahead(),
@@ -215,12 +215,12 @@ impl Mapper {
         }
     }
 
-    /// So many looks have taken so much CPU time.
+    /// Takes the CPU time of a number of looks.
     pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
         self.pace.spent(cpu_ns, looks);
     }
 
-    /// Moves whoever is to be moved now, and says when to look again.
+    /// Moves the threads that are due, and returns when to look again.
     pub fn decide(&mut self, now_ns: u64) -> Next {
         // As many requests as there are lanes can move, one by one.
         let rounds = match &self.sizes {
@@ -305,7 +305,7 @@ impl Mapper {
         self.figures.rebound += if by_guardian { 0 } else { strays.len() as u64 };
     }
 
-    /// Whoever was to leave a core stays there if nobody could come: the policy knows by now.
+    /// A thread that was to leave a core stays there if no thread could take its place; the policy was told.
     fn is_taken_back(&self, action: Action) -> bool {
         match action {
             Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),

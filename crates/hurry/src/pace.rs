@@ -1,18 +1,18 @@
 //! When to look again.
 //!
-//! Problem. Who looks often moves requests early, and takes CPU time from the service. A wake-up takes 3 µs on one machine
-//! and 30 µs on another.
+//! Problem. Frequent looks move requests early, but take CPU time from the service. A wakeup takes 3 µs on one machine and
+//! 30 µs on another.
 //!
-//! Approach. A look costs what the last ones did, and all looks together take less than a hundredth of a CPU. Looks that
-//! were not needed are saved, some of them: requests come in bursts, and each is to be looked at when it begins. A threshold
-//! that is long beside the time between two looks is a reason for looks by itself: a request that begins after a look is due
-//! no sooner than the threshold after it. Under a short one nothing can be due before a request begins on a little core. And
-//! a long request that found no big core, or a thread that is to be sent ahead, can go there when one is free. For both the
-//! kernel program wakes who looks.
+//! Approach. The cost of a look is estimated from the last ones, and all looks together take less than 1 % of a CPU. Unused
+//! looks are saved up to a limit: requests come in bursts, and each is looked at when it begins. If the threshold is long
+//! compared with the interval of looks, looks at that interval are enough: a request that begins after a look is due no
+//! sooner than one threshold later. If the threshold is short, nothing is due until a request begins on a little core. A
+//! long request that found no free big core, or a thread that is placed ahead, can move when one becomes free. In both
+//! cases the kernel program wakes this thread.
 
 use sidelane_policy::hurryup::Looks;
 
-/// All looks together take one part of so many of a CPU: with begin and end of the mapper less than a hundredth.
+/// All looks together take one part in this many of a CPU: with start and end of the mapper less than 1 %.
 const PART_OF_CPU: u64 = 130;
 /// So many looks are saved at most: at a twelfth of a millisecond each, a millisecond of CPU at once.
 const SAVED_LOOKS: u64 = 12;
@@ -72,13 +72,13 @@ impl Pace {
         Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_early: false, bell: Bell::default(), may_end: false }
     }
 
-    /// So many looks have taken so much CPU time.
+    /// Takes the CPU time of a number of looks.
     pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
         self.least_ns = (PART_OF_CPU * cpu_ns / looks.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
     }
 
-    /// A look begins. For what the bell is to be armed before it, so that nothing is missed in between. `can_ring` says
-    /// for what it can ring, and `waits` that somebody is to be sent to a big core as soon as one is free.
+    /// Begins a look. Returns the events for which the kernel program has to wake this thread; they are set before the look,
+    /// so that none is missed. `can_ring`: the events that it can report. `waits`: a thread waits for a free big core.
     pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: Bell, waits: bool) -> Bell {
         self.is_early = now_ns < self.open_ns();
         let may = self.looks == Looks::Events && !self.is_early;
@@ -88,8 +88,8 @@ impl Pace {
         self.bell
     }
 
-    /// At this look somebody has begun to wait for a big core. For what the bell is to be armed before another look at once,
-    /// if it can ring for that.
+    /// Notes that a thread has begun to wait for a big core in this look. Returns the events to set before another look at
+    /// once, if the kernel program can report them.
     pub fn begins_to_wait(&mut self) -> Option<Bell> {
         let is_new = self.may_end && !self.bell.ends;
         self.bell.ends |= is_new;
@@ -105,8 +105,8 @@ impl Pace {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
-    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked, and `waits` says that
-    /// somebody is to be sent to a big core as soon as one is free.
+    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked; `waits`: a
+    /// thread waits for a free big core.
     pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         match self.looks {
             Looks::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },

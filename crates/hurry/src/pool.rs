@@ -1,8 +1,7 @@
 //! The threads that work on requests, and how they are bound to cores.
 //!
-//! Whoever is bound has one core alone, and whoever is born to it has that core as well. Such a newcomer is freed at the
-//! next look. It is told by its CPUs, and by whom it was born to: all others have chosen their CPUs themselves, and are
-//! left alone.
+//! A bound thread may run on one core only, and a thread that it creates inherits this affinity. Such a child is freed at
+//! the next look. Its affinity and its parent identify it; other threads chose their CPUs themselves, and are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +17,7 @@ use sidelane_rollback::claim::ThreadClaims;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{Threads, Whose};
 
-/// Numbers that are remembered as nobody's; what is written to a pipe may name anybody.
+/// Number of thread ids that are remembered as foreign: a line in the pipe may name any thread.
 const STRANGERS_MAX: usize = 1024;
 
 /// Why a thread is not on the core that it was sent to.
@@ -26,7 +25,7 @@ const STRANGERS_MAX: usize = 1024;
 pub enum NotMoved {
     /// It has ended.
     Ended,
-    /// It may not be there: its group does not have the core, the core is offline, or the kernel moves it for nobody.
+    /// It may not run there: its cpuset lacks the core, the core is offline, or the kernel does not allow the thread to be moved.
     Refused,
 }
 
@@ -93,7 +92,7 @@ impl Pool {
     /// Notes how all threads of the service are. Nothing is changed yet.
     ///
     /// # Errors
-    /// If somebody else moves them, or there can be no guardian.
+    /// If another process moves them, or there can be no guardian.
     pub fn of(service: &Service) -> Result<Self> {
         let (claims, mut guardian) = ThreadClaims::take(&service.pids)?;
         let group = service.group.as_ref().map(|group| group.dir.clone());
@@ -109,8 +108,8 @@ impl Pool {
         &self.whose.pids
     }
 
-    /// Takes a thread in that works on requests, and says what CPUs it had; `None` if it is in, or nobody's whom this
-    /// process may move.
+    /// Adds a thread that works on requests, and returns the CPUs that it had; `None` if it is in the pool already, or if
+    /// this process may not move it.
     pub fn join(&mut self, tid: u32) -> Result<Option<&CpuSet>> {
         if self.workers.contains_key(&tid) || self.strangers.contains(&tid) {
             return Ok(None);
@@ -192,7 +191,7 @@ impl Pool {
         self.workers.iter().filter(is_stray).map(|(tid, _)| *tid).collect()
     }
 
-    /// The service has these processes now. Whoever was born to a bound thread is freed; says which threads have gone.
+    /// Takes the present processes of the service. Frees children of bound threads, and returns the threads that have ended.
     pub fn look(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
         // First: a halted one takes nothing in.
         self.look_after_guardian()?;

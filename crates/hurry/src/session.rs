@@ -42,7 +42,7 @@ const CENSUSES_A_RETRY: u32 = 10;
 /// a second.
 ///
 /// # Errors
-/// If its requests cannot be seen, somebody else moves its threads, or there can be no guardian.
+/// If its requests cannot be seen, another process moves its threads, or there can be no guardian.
 pub fn run(
     settings: &Settings,
     length: Option<Duration>,
@@ -53,7 +53,7 @@ pub fn run(
     let ends_ns = length.map_or(u64::MAX, |length| now_ns().saturating_add(length.as_nanos() as u64));
     tell(&session.figures());
     let outcome = session.go_on(ends_ns, until, &mut tell);
-    // Whatever has happened: when this returns, all threads have their CPUs back, and nobody undoes anything any more.
+    // In all cases all threads have their CPUs back when this returns, and nothing is left to undo.
     let ended = session.end();
     outcome.and(ended)
 }
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Hears what has happened, moves whoever is to be moved, and says when to look again.
+    /// Reads events, moves the threads that are due, and returns when to look again.
     fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
         if now_ns >= self.census_ns {
             self.census(now_ns)?;

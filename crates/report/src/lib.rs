@@ -16,7 +16,7 @@
 //! - Output without a reader ends nothing; only `terminal` writes output, which clippy guards
 //!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_though_nobody_hears_of_it`).
 
-// These end a program whose output nobody reads any more: `terminal` is what writes.
+// These macros end a program whose output was closed; `terminal` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod chart;

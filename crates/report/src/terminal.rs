@@ -47,7 +47,7 @@ pub fn print(text: &str) -> io::Result<()> {
     })
 }
 
-/// Writes to standard error. Where that fails nobody is left to be told, and the work goes on.
+/// Writes to standard error. A failure is ignored: there is no other place to report it.
 pub fn eprint(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -73,7 +73,7 @@ impl EmitFile {
         self.read = read;
     }
 
-    /// Finds out which threads of this machine those that emit are. For whoever has time.
+    /// Finds out which threads of this machine emit. Reads `/proc`, so not for threads that must not block.
     pub(super) fn learn_owners(&self) {
         let owner = |ring| (ring, self.thread(ring).owner.load(Ordering::Relaxed));
         self.owners.learn((0..self.used()).map(owner));

@@ -1,7 +1,7 @@
 //! Which thread of this machine a thread id in a process's file means.
 //!
-//! A program in a container knows itself by other numbers than the kernel and `/proc` do here. Whoever has time learns
-//! them, and whoever keeps a lane reads what was learned: of a thread that is not known yet, nothing is known for a moment.
+//! In a container a thread has other ids than in the kernel and in this `/proc`. A thread that may block looks the ids up,
+//! and lane keepers read the result. The requests of a new thread are unknown until its id is looked up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

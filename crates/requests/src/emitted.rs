@@ -97,7 +97,7 @@ impl Emitters {
 
     fn tell(&self, news: News) {
         if let Some(listener) = &self.listener {
-            // Nobody listens any more when the lanes are not kept any more.
+            // The receiver is gone once the lanes are given back.
             let _ = listener.send(news);
         }
     }

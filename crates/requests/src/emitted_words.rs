@@ -1,15 +1,12 @@
-//! Emitted requests as request words, for the keepers of lanes, for batch that looks for itself and
-//! for the kernel program.
+//! Emitted requests as request words, for lane keepers, for batch that checks its lane itself, and for the kernel program.
 //!
-//! Where requests are seen at sockets the kernel program writes these words, at the moment at which
-//! something changes. Of an emitted request nobody is told: it is a few stores in the service's own
-//! memory. So whoever is about to decide has the words written anew first: what is decided is decided
-//! on what is true then. A thread for this alone could not be had: where there is no lane but the
-//! request lane and the batch lane it would never run while a holder naps, which is when it must.
+//! If requests are seen at sockets, the kernel program writes these words at each change. An emitted request wakes no
+//! thread: it is a few stores in the service's own memory. So a thread that is about to decide refreshes the words first. A
+//! thread of its own for this would not work: on a machine with only a request lane and a batch lane it could not run while
+//! a holder naps, which is when the words are needed.
 //!
-//! Whoever comes while another writes does not wait: what the other writes is as new. Those who write
-//! are never kept from their CPU by those who want to: holders are real-time threads on lanes of their
-//! own, and keepers by scheduler have no holders beside them.
+//! A thread that finds another one writing does not wait: the words are fresh then. The writer is never preempted by such a
+//! thread: holders are real-time threads on lanes of their own, and keepers by scheduler run without holders.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -57,7 +54,7 @@ impl EmittedWords {
 }
 
 impl RequestWriter for EmittedWords {
-    /// Brings the words up to date, unless somebody is at it. Allocates nothing and makes no system
+    /// Brings the words up to date, unless another thread does. Allocates nothing and makes no system
     /// call, but when a process of the service has come or gone.
     fn write(&self, memory: &LaneMemory) {
         if let Ok(mut writer) = self.writer.try_lock() {

@@ -1,4 +1,4 @@
-//! When something last happened to a request: a table of fixed size, for whoever may not allocate.
+//! When something last happened to a request: a table of fixed size, for threads that must not allocate.
 
 /// Requests remembered, of all processes together. A power of two.
 const SLOTS: usize = 1 << SLOT_BITS;

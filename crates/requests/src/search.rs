@@ -13,9 +13,9 @@ use super::emit_file::EmitFile;
 use super::tracked::unseen;
 use crate::note::RequestNote;
 
-/// A look at a service is followed by so many times its length without one: at most 5 % of a CPU.
+/// Pause after a look at a service, in lengths of that look: at most 5 % of a CPU.
 const PAUSE_TIMES: u32 = 20;
-/// All processes are looked at so often, whatever is known: a socket may be passed on to one.
+/// Interval at which all processes are searched: a socket may be passed on to any of them.
 const ALL_AGAIN: Duration = Duration::from_secs(60);
 
 /// What is known of a service already.

@@ -99,7 +99,7 @@ impl Requests {
         Self::track_in(Room::Usual, tracking, service, pids)
     }
 
-    /// The same, with room for so many records.
+    /// The same, with room for this number of records.
     pub fn track_in(
         room: Room,
         tracking: &ServiceTracking,
@@ -194,7 +194,7 @@ impl Requests {
         Ok(())
     }
 
-    /// What becomes readable when the kernel program wakes whoever reads the records.
+    /// Returns the file that becomes readable when the kernel program wakes the reader of records.
     pub fn bell(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring has this descriptor open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }

@@ -111,8 +111,8 @@ impl Window {
     }
 }
 
-/// What of so many requests, for which the kernel program counted this, cannot be what the service would call its
-/// requests, where that is enough to be said. Responses to so many of them went on as streams do.
+/// Returns warnings about observed requests that are probably not application requests (merged, streamed, handshakes), if
+/// they are more than 1 % of all.
 pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = RequestNote> + use<> {
     let joined = share(counts.joined, requests).map(|percent| RequestNote::RequestsJoined { percent });
     let streams = share(streams, requests).map(|percent| RequestNote::AnswersStream { percent });

@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk on which there is room for so many bytes more.
+    /// A disk with room for this number of bytes.
     #[derive(Default)]
     struct Disk {
         text: Vec<u8>,

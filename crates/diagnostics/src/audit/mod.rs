@@ -107,7 +107,7 @@ struct Noted<L> {
 
 impl<L: Line> Source for Noted<L> {
     fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
-        // No more than the ring has room for: deciders may go on meanwhile.
+        // At most as many as the ring holds: deciders may write on while it is read.
         let taken = self.lines.try_iter().take(RING_ENTRIES);
         let wanted = taken.filter(|(_, line)| level == AuditLevel::All || line.is_event());
         into.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
@@ -230,7 +230,7 @@ mod tests {
         assert!(text(&path).contains("after") && !text(&path).contains("before"));
     }
 
-    /// A pipe that nobody empties takes nothing after its first 64 KiB.
+    /// A pipe without a reader blocks after its first 64 KiB.
     #[test]
     fn a_reader_that_does_not_read_makes_nobody_wait() {
         let dir = tempfile::tempdir().unwrap();

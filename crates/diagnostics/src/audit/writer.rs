@@ -17,7 +17,7 @@ use sidelane_host::wall_clock::utc;
 use super::file::AuditFile;
 use super::{Audit, AuditLevel, Line, Lines};
 
-/// After a failure the file is tried again so often.
+/// Interval of tries after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// At the end the disk has this time for what is left.
 const END_PATIENCE: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ const ABOVE_ALONE: f64 = 1.05;
 /// What one step came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// One thread, and nobody on its sibling.
+    /// One thread, with an idle sibling.
     pub alone: bool,
     /// Of a request.
     pub latency_ns: f64,
@@ -68,7 +68,7 @@ pub enum Refusal {
     /// Too few steps.
     #[error("{0} steps are too few, {SAMPLES_MIN} are needed")]
     TooFew(usize),
-    /// The second thread disturbed nobody.
+    /// The second thread did not slow the first one.
     #[error("a second thread hardly disturbs the first: requests take {inflation:.2} times as long as alone at most")]
     Undisturbed {
         /// Latency beside the other thread over that alone.

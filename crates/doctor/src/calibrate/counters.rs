@@ -11,7 +11,7 @@ use sidelane_host::perf;
 pub struct Counters(Vec<Vec<OwnedFd>>);
 
 impl Counters {
-    /// Opens them on a CPU, whoever runs there.
+    /// Opens them on a CPU, for all threads that run there.
     pub fn open(candidates: &[Formula], cpu: u32) -> io::Result<Self> {
         let group = |formula: &Formula| perf::open_together(formula.events(), cpu).map_err(|(_, error)| error);
         candidates.iter().map(group).collect::<io::Result<_>>().map(Self)

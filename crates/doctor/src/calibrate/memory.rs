@@ -105,7 +105,7 @@ impl Area {
         Ok(Self { memory })
     }
 
-    /// Sends requests for so long, `gap_ns` from one to the next; 0: as many as possible.
+    /// Sends requests for this time, one each `gap_ns`; 0: without a gap.
     fn ask(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> Answer {
         let began_ns = now_ns();
         let (mut next_ns, mut took_ns) = (began_ns, Vec::new());

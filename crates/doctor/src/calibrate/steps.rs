@@ -13,9 +13,9 @@ use crate::reaction::pair::TestPair;
 
 /// The paper's steps.
 const STEP_PER_S: f64 = 5_000.0;
-/// The other thread works for so long before and after what is measured.
+/// Time for which the second thread works before and after a measurement.
 const MARGIN: Duration = Duration::from_millis(50);
-/// A last-level cache is no part of what is measured: the paper's area, or so many times the cache.
+/// The area is larger than the last-level cache: as in the paper, or this many times the cache.
 const AREA_MB: u64 = 600;
 const CACHES: u64 = 4;
 

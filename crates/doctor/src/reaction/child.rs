@@ -140,7 +140,7 @@ impl Child {
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process does not get its turn"));
             }
-            // Nobody waits for the moment itself, and a sleeper is out of everybody's way.
+            // No process waits for this moment, and a sleeping thread takes no CPU.
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Nobody else reaps it, so the number still means it and both succeed.
+        // Only this process reaps it, so the number still names it and both calls succeed.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }

@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_micros(300);
 /// A victim that is silent for so long is off: far above an interrupt or a hypervisor's
 /// absence, and a busy burst of ordinary length.
 const SILENCE_NS: u64 = 300_000;
-/// A victim that finds itself absent for so long has been stopped.
+/// Absence after which a victim counts as stopped.
 const ABSENCE_NS: u64 = SILENCE_NS / 2;
 /// A victim that is not off, or not back, by now will not be. Thawing takes 11 ms at times.
 const PATIENCE_NS: u64 = 100_000_000;

@@ -1,6 +1,6 @@
 //! What threads work on, by the service's own word (`runtime/c/sidelane.h`).
 //!
-//! Any thread may say that a request has ended, whoever began it.
+//! Any thread may report the end of a request, also of one that another thread began.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,7 +22,7 @@ use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
 use super::super::settings::HurryError;
 use super::event::{LostWork, Work};
 
-/// What is read at one look: what a pipe holds at most, unless somebody has made it larger.
+/// Bytes that one look reads: what a pipe holds, unless it was made larger.
 const READ_MAX: usize = 1 << 16;
 
 /// Numbers that are remembered; what is written to a pipe may be any number.

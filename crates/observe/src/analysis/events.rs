@@ -6,7 +6,7 @@
 
 use super::spread::Spread;
 
-/// A counter that changes in fewer than one of so many samples changes seldom, however far.
+/// A counter changes seldom if fewer than one of this many samples shows a change of any size.
 const SAMPLES_A_CHANGE: u64 = 10;
 /// With fewer events a sample, rates of single samples are those of no event, of one and of two.
 const EVENTS_A_SAMPLE: u64 = 2;
@@ -25,7 +25,7 @@ pub struct Events {
     readings: u64,
     /// Number of events.
     pub count: u64,
-    /// Number of events while nobody looked: it is not known when they were.
+    /// Number of events in gaps of the observation; their times are unknown.
     pub unseen: u64,
     /// Number of readings that differ from the one before.
     pub changes: u64,
@@ -42,7 +42,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Adds the next reading. Returns the events since the last one; none if nobody looked in between.
+    /// Adds the next reading. Returns the events since the last one; none after a gap.
     #[inline(always)]
     pub fn record(&mut self, at: u64, value: u64, looked: bool) -> u64 {
         self.readings += 1;

@@ -4,7 +4,7 @@ use super::seen::{Seen, percent};
 use crate::analysis::events::Events;
 use sidelane_report::Unit;
 
-/// With so many distances their outermost hundredths are told, else the least and the greatest.
+/// With at least this many distances their 1st and 99th percentiles are shown, else the least and the greatest.
 const DISTANCES_FOR_PERCENTILES: u64 = 100;
 /// Fewer events tell nothing of what they are beside.
 const EVENTS_MIN: u64 = 10;

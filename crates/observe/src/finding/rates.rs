@@ -67,7 +67,7 @@ fn of_tag(seen: &Seen<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option
     // With fewer events, expected or seen, the difference may be chance.
     let enough = fast.expected(fast.mean).min(slow.expected(fast.mean)) >= EVENTS_MIN as f64;
     let quotient = fast.mean / slow.mean;
-    // A quotient by zero is told, too: the rate is zero meanwhile.
+    // A quotient by zero is shown as a rate of zero.
     (enough && quotient >= QUOTIENT_MIN).then(|| {
         let weight = fast.share.min(slow.share) * quotient.min(100.0).ln();
         (weight, sentence(seen, rate, tag, (fast, slow)))

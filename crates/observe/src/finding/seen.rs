@@ -14,12 +14,12 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The time of so many cycles, for users.
+    /// Returns the duration of this number of cycles, as text.
     pub(super) fn time(&self, cycles: f64) -> String {
         Unit::Ns.human(cycles / self.clock.cycles_per_ns)
     }
 
-    /// The seconds of so many cycles.
+    /// Returns the seconds of this number of cycles.
     pub(super) fn seconds(&self, cycles: u64) -> f64 {
         cycles as f64 / (self.clock.cycles_per_ns * 1e9)
     }

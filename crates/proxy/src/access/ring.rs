@@ -145,7 +145,7 @@ impl Receiver {
         Waker(Arc::clone(&self.ring))
     }
 
-    /// Sleeps until an entry comes, the sender is gone, or the waker says so; for so long at most, if a time is given. To be
+    /// Sleeps until an entry comes, the sender is gone, the waker says so, or the given time is up. To be
     /// called by one thread alone. It may also wake for nothing.
     pub fn sleep(&self, at_most: Option<Duration>) {
         if self.ring.receiver.set(thread::current()).is_ok() {

@@ -102,7 +102,7 @@ impl ConnectQueue {
         Some(connection)
     }
 
-    /// Those who have waited for so long get no connection.
+    /// Gives no connection to requests that have waited for at least this time.
     pub(super) fn turn_away(&mut self, waited: Duration) {
         while self.waiters.front().is_some_and(|waiter| waiter.since.elapsed() >= waited) {
             let waiter = self.waiters.pop_front();

@@ -44,8 +44,8 @@ impl ServerConnection {
         Self::of(stream)
     }
 
-    /// A local port at which nobody listens may be chosen for our own end of the connection, too: then it is one to
-    /// itself, and as long as there is it, no server can have the port.
+    /// The kernel may choose the server's own port for our end, if no server listens there. The connection then leads to
+    /// itself, and while it exists no server can have the port.
     fn of(stream: TcpStream) -> io::Result<Self> {
         let own = stream.local_addr()?;
         if own == stream.peer_addr()? {
@@ -97,7 +97,7 @@ impl ServerConnection {
     }
 }
 
-/// Connections to one server that nobody uses.
+/// Idle connections to one server.
 #[derive(Default)]
 pub(super) struct Pool(Vec<ServerConnection>);
 

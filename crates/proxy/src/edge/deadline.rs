@@ -15,11 +15,11 @@ use crate::config::Limits;
 /// The shortest tick.
 const TICK_MIN: Duration = Duration::from_millis(20);
 
-/// It took too long.
+/// The deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLate;
 
-/// How long is waited.
+/// The time limit of what a task waits for now.
 pub(super) struct Deadline {
     timer: Pin<Box<Sleep>>,
     tick: Duration,
@@ -33,12 +33,12 @@ impl Deadline {
         Self { timer: Box::pin(sleep(tick)), tick, until: Instant::now() + limits.idle_time }
     }
 
-    /// From now on for so long.
+    /// Sets the deadline to this time from now.
     pub(super) fn start(&mut self, time: Duration) {
         self.until = Instant::now() + time;
     }
 
-    /// Ready when the time is up.
+    /// Returns ready when the deadline has passed.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
@@ -50,7 +50,7 @@ impl Deadline {
         Poll::Pending
     }
 
-    /// Waits for something, as long as the time is not up.
+    /// Waits for `future` until the deadline.
     pub(super) async fn wait<F: Future>(&mut self, future: F) -> Result<F::Output, TooLate> {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| match future.as_mut().poll(cx) {

@@ -18,7 +18,7 @@ use super::{http, resp};
 use crate::config::Protocol;
 use crate::http::write_error;
 
-/// A client may need so many open files: its own connection and one to each server.
+/// Open files of one client: its own connection and one to each server.
 const FILES_OF_CLIENT: u64 = 3;
 /// Open files that are for all else.
 const FILES_KEPT: u64 = 64;

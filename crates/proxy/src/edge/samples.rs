@@ -1,8 +1,8 @@
 //! Requests that servers were asked lately, to warm another one up with.
 
-/// How many are kept.
+/// Number of requests that are kept.
 const KEPT: usize = 64;
-/// One of so many is kept, so that keeping costs nothing.
+/// One request of this many is kept, so that copying costs little.
 const ONE_OF: usize = 16;
 
 /// Requests that are safe to repeat.
@@ -13,7 +13,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// A request that is safe to repeat was answered. Whether it is the first one.
+    /// Notes an answered request that is safe to repeat. Returns whether it is the first one.
     pub(super) fn note(&mut self, request: &[u8]) -> bool {
         self.seen += 1;
         match self.requests.len() {
@@ -28,7 +28,7 @@ impl Samples {
         self.seen == 1
     }
 
-    /// One of them; nothing if there is none.
+    /// Returns one of them, if there is any.
     pub(super) fn get(&self, number: usize) -> Option<Vec<u8>> {
         let len = self.requests.len();
         (len > 0).then(|| self.requests[number % len].clone())

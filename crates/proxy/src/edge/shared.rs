@@ -44,7 +44,7 @@ pub(super) struct Shared {
     /// Of the marks of requests' numbers.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
-    /// Whoever waits for the first of them.
+    /// Wakes warm-ups that wait for the first sample.
     pub(super) sampled: Notify,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
@@ -222,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// A connection that nobody uses.
+    /// Takes an idle connection.
     pub(super) fn idle_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(Duration::MAX)
     }

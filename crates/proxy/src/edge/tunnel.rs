@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
-/// A side that is silent for so long is asked whether it is still there.
+/// Silence after which TCP keep-alive asks whether a side is still there.
 const SILENT: Duration = Duration::from_secs(60);
 /// How often it is asked, until it answers.
 const ASKED_EVERY: Duration = Duration::from_secs(10);

@@ -33,11 +33,11 @@ pub enum Chunks {
         /// How many there were.
         digits: u8,
     },
-    /// In an extension, of which so many bytes were seen.
+    /// In an extension, with the number of its bytes so far.
     Extension(u64, u16),
     /// Before the line feed of its size.
     SizeEnd(u64),
-    /// In its data, of which so many bytes are left.
+    /// In its data, with the number of bytes left.
     Data(u64),
     /// After the data: before its carriage return, or its line feed.
     DataEnd(bool),

@@ -1,12 +1,11 @@
 //! The number by which a client asks what became of its request.
 
-/// A request's number. Requests are counted, so the count alone could be guessed: whoever has the mark, too, was told
-/// the number.
+/// A request's number. A client could guess the count alone; only the client that made the request knows the mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
     /// Which request it is.
     pub id: u64,
-    /// What nobody guesses.
+    /// A keyed hash of `id`, which cannot be guessed.
     pub mark: u64,
 }
 

@@ -48,7 +48,7 @@ pub enum Effect<O> {
         /// Where to.
         to: Server,
     },
-    /// Requests whose answers nobody waits for are sent to this server.
+    /// The server gets requests that warm it up; their answers are dropped.
     WarmUp(Server),
     /// A connection to this server is tried.
     Probe(Server),
@@ -76,7 +76,7 @@ pub struct TableConfig {
     pub budget: BudgetConfig,
     /// How many finished requests are remembered.
     pub last: usize,
-    /// Requests that are not safe to repeat stay at the first server, whoever is active.
+    /// Requests that are not safe to repeat stay at the first server, also while the second one is active.
     pub unsafe_stay: bool,
 }
 

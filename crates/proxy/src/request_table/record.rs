@@ -8,7 +8,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 
 use super::servers::ServerError;
 
-/// The start of a request, for people: its first line, cut off after so many bytes.
+/// The first line of a request, for people, cut off at a maximum length.
 #[derive(Clone, Copy)]
 pub struct Label {
     bytes: [u8; Self::MAX],
@@ -136,7 +136,7 @@ pub enum CopyState {
     Kept,
     /// Its answer was forwarded.
     Answered,
-    /// Its answer came later than the other one, and was dropped.
+    /// Its answer came second, and was dropped.
     Dropped,
     /// Its connection was lost.
     Lost,

@@ -33,7 +33,7 @@ pub(super) struct Slots<O> {
     timers: VecDeque<(Nanos, RequestId)>,
 }
 
-/// Timers of requests that are over are kept until there are more of them than requests in flight, and so many more.
+/// Timers of finished requests are removed once there are twice as many timers as requests in flight, and this many more.
 const TIMERS_SPARE: usize = 64;
 
 impl<O: Clone> Slots<O> {
@@ -90,7 +90,7 @@ impl<O: Clone> Slots<O> {
         self.entry(request_id).map(|entry| (&mut entry.record, entry.owner.clone()))
     }
 
-    /// The request is over: it is remembered until so many others are.
+    /// Moves a finished request to the last that finished.
     pub(super) fn retire(&mut self, request_id: RequestId) {
         if self.entry(request_id).is_none() {
             return;

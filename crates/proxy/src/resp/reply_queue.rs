@@ -66,7 +66,7 @@ impl ReplyQueue {
         self.sent[server.index()].front().copied()
     }
 
-    /// A reply came from this server: whose it is. Nobody's, if it owes none.
+    /// Assigns a reply of this server to a command; `None` if the server owes none.
     pub fn replied(&mut self, by: Server) -> Option<RequestId> {
         self.sent[by.index()].pop_front()
     }

@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const CHUNK_BYTES: usize = 64 << 10;
 /// How often it is looked whether lines are still lost.
 const LOSS_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Without a lost line for so long, the log is whole again.
+/// Time without a lost line after which the log counts as whole again.
 const CALM: Duration = Duration::from_secs(10);
 /// At the end the disk has this time for what is left.
 const END_PATIENCE: Duration = Duration::from_secs(2);

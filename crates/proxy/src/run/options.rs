@@ -35,7 +35,7 @@ pub enum OptionError {
     /// One address for two.
     #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
     Twice(Twice),
-    /// What nobody could ask for.
+    /// An option without effect.
     #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
     UntoldTrace,
     /// Not a way to hedge.
@@ -242,7 +242,7 @@ impl ProxyOptions {
         })
     }
 
-    /// Whether servers are to be traced of which nobody could ask.
+    /// Returns whether servers would be traced although no client can ask for the traces.
     pub fn traces_in_vain(&self) -> bool {
         self.trace && self.protocol == Protocol::Redis
     }

@@ -1,7 +1,7 @@
 //! A proxy on a thread of its own, beside the threads that watch its servers.
 //!
-//! Whoever started it never waits for it: the proxy writes down what it does, and that is read unless it is being written
-//! at that moment.
+//! The thread that started the proxy never waits for it: the proxy publishes its state, and a reader skips a state that is
+//! being written.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,7 +33,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A proxy that does not write down what it does in this time is too busy to be waited for.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A proxy that has all it needs, and serves nobody yet.
+/// A proxy that is ready to start.
 pub struct ReadyProxy {
     options: ProxyOptions,
     listener: TcpListener,
@@ -189,7 +189,7 @@ impl RunningProxy {
         self.address
     }
 
-    /// Makes another one ready that takes clients at the same address: none of them is refused meanwhile.
+    /// Prepares a successor at the same address; no client is refused while it takes over.
     ///
     /// # Errors
     /// As those of [`ReadyProxy::new`].
@@ -254,7 +254,7 @@ impl RunningProxy {
         self.shared.has_ended.load(Ordering::Acquire)
     }
 
-    /// Ends it at once, and waits until it serves nobody. Those who watch end soon after.
+    /// Ends it at once, and waits until its last client is gone. The watchers of hazards end soon after.
     ///
     /// # Errors
     /// If it could not go on before.

@@ -5,7 +5,7 @@
 //! Nothing is taken on trust: whatever the service writes, only its own requests are judged by it,
 //! and a lane on which none of its threads runs works on none.
 //!
-//! To be kept by whoever holds a lane: nothing here allocates but when a process comes.
+//! A lane holder keeps it: nothing here allocates, except when a process is added.
 
 use sidelane_formats::{EMIT_THREADS, EmitKind, Emitted, RunningRequest};
 

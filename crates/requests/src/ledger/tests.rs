@@ -94,7 +94,7 @@ fn a_lane_shows_the_thread_on_it_and_none_when_it_is_idle() {
     assert_eq!(play.lane(0, true, None).running.number, first);
     assert_eq!(play.lane(0, false, None).running.number, 0);
     assert_eq!(play.lane(0, true, Some(9)).running.number, 0);
-    // Requests of other lanes make nobody wait.
+    // Requests of other lanes delay none.
     assert!(!play.lane(1, true, Some(2)).running.waited);
 }
 

@@ -286,7 +286,7 @@ fn late(limits: &Limits) -> NoRequest {
     NoRequest::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
 }
 
-/// Ends our direction, and reads to the end of the other one, within limits.
+/// Ends our direction, and reads the client's to its end, within limits of bytes and time.
 pub(crate) async fn linger(stream: &TcpStream, deadline: &mut Deadline) {
     linger_for(stream, deadline, LINGER_TIME, LINGER_BYTES).await;
 }

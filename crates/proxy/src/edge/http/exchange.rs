@@ -25,7 +25,7 @@ const DROPPING_MAX: usize = 32;
 pub(super) enum Copy {
     /// A connection is being made.
     Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
-    /// So many bytes of the request were sent.
+    /// The connection, and how many bytes of the request were sent.
     There(ServerConnection, usize),
     /// As `There`; the answer is a failure, whose head is still in the connection's input.
     Kept(ServerConnection, usize),
@@ -131,7 +131,7 @@ impl Exchange<'_> {
         self.copies[to.index()] = Some(Copy::There(connection, 0));
     }
 
-    /// Waits for the first answer, and does meanwhile what the request table says.
+    /// Waits for the first answer, and carries out the orders of the request table until then.
     async fn first_answer(&mut self) -> Result<Answered, Failure> {
         loop {
             let answer = match self.event().await {
@@ -318,7 +318,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Nobody waits for what is still out.
+    /// Gives up the copies that are still out.
     fn drop_copies(&mut self) {
         for server in Server::BOTH {
             let copy = self.copies[server.index()].take();

@@ -20,7 +20,7 @@ use crate::request_table::{Loss, Next, Outcome};
 /// Bytes of the body that have been read and not sent; no more are read until fewer are.
 const AHEAD_MAX: usize = 64 << 10;
 
-/// What happens meanwhile.
+/// What happens while a request is sent.
 enum Event {
     FromClient,
     FromServer,
@@ -143,7 +143,7 @@ pub(super) async fn send(
     }
 }
 
-/// A connection to the server, or to the other one: nothing has been sent yet.
+/// Connects to this server, or to its backup if that fails: nothing has been sent yet.
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
     match exchange.shared.just_used_connection(to) {
         Some(connection) => Ok(connected(exchange, to, connection)),

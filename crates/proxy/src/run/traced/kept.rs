@@ -10,7 +10,7 @@ use crate::config::SentCopy;
 
 /// As many requests as the proxy remembers.
 const REQUESTS_MAX: usize = 4096;
-/// And no more spans than so many: 14 MB.
+/// The most spans that are kept: 14 MB.
 const SPANS_MAX: usize = 200_000;
 /// From when its records are there, a timeline comes so much later than what the builder waits for, at most: the builder
 /// looks a few times a second.
@@ -40,7 +40,7 @@ pub(super) enum Found<'k> {
     Later,
     /// The trace has none that came from its port while it was under way.
     None,
-    /// So many came from that port meanwhile, from other machines or one after the other.
+    /// Several requests came from that port in that time, from other machines or one after another; how many.
     Several(usize),
 }
 
@@ -78,7 +78,7 @@ impl Kept {
     }
 }
 
-/// A request is told within so long after its end.
+/// The longest time from the end of a request to its trace.
 fn told_within_ns() -> u64 {
     let usual = Settings::default();
     usual.settle_ns + usual.hold_ns + LATER_NS

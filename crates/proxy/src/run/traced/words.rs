@@ -1,4 +1,4 @@
-//! What a server did for a request, for whoever asks the proxy.
+//! What a server did for a request, in the words of the answer to a client that asks.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;

@@ -27,9 +27,9 @@ use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 use sources::{Lack, Sources};
 
-/// How often it is looked who listens, while nobody does.
+/// Interval of looks for the process that listens, while there is none.
 const FIND_EVERY: Duration = Duration::from_millis(10);
-/// The same while somebody does who cannot be watched, and after one of several listeners has ended: that goes through all
+/// The same while the process that listens cannot be watched, and after one of several has ended. This search reads all
 /// processes of the machine.
 const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
 
@@ -44,7 +44,7 @@ pub(super) struct Watch {
     was_found: bool,
     /// When it was looked for last.
     looked_at: Instant,
-    /// Somebody listens who cannot be watched.
+    /// A process listens that cannot be watched.
     is_out_of_sight: bool,
     /// What was said of it.
     said: BTreeSet<String>,

@@ -48,7 +48,7 @@ impl Processes {
         ended.contains(&true)
     }
 
-    /// Whether nobody is left who listens.
+    /// Returns whether all processes that listened have ended.
     pub(super) fn are_over(&self) -> bool {
         self.ends.is_empty()
     }

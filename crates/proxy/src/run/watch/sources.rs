@@ -17,11 +17,11 @@ use super::throttled::Throttled;
 
 /// How often files are read.
 const FILES_EVERY: Duration = Duration::from_millis(2);
-/// Of processes that listen all may have ended before they are looked at: so often others are looked for at once.
+/// How often a search is repeated at once because all processes that listened ended before they were opened.
 const LOOKS: usize = 3;
 const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped, Hazard::Throttled, Hazard::Restart];
 
-/// Somebody listens, and who serves cannot be seen.
+/// A process listens, and the process that serves cannot be seen.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum OutOfSight {
     /// Another process passes connections on.
@@ -63,7 +63,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Those of who listens at this address, if somebody does; an error if somebody does whom nobody can watch.
+    /// Opens the sources of the process that listens at this address, if there is one; an error if it cannot be watched.
     pub(super) fn find(address: SocketAddr, wanted: &Watched) -> Result<Option<Self>, OutOfSight> {
         let mut hidden = None;
         for _ in 0..LOOKS {
@@ -89,18 +89,18 @@ impl Sources {
         Self { processes, have_changed: false, wanted: wanted.clone(), jvm, throttled, files, files_at }
     }
 
-    /// Whether nobody is left of those that listened.
+    /// Returns whether all processes that listened have ended.
     pub(super) fn are_over(&mut self) -> bool {
         self.have_changed |= self.processes.forget_ended();
         self.processes.are_over()
     }
 
-    /// Whether somebody has ended, while others go on.
+    /// Returns whether one of several processes has ended.
     pub(super) fn have_changed(&self) -> bool {
         self.have_changed
     }
 
-    /// Until somebody ends, but no longer.
+    /// Waits until a process ends, or the time is up.
     pub(super) fn wait(&self, time: Duration) {
         self.processes.wait(time);
     }
