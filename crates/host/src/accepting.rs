@@ -10,14 +10,13 @@ use crate::service::{Stand, holders};
 /// Who accepts connections at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepting {
-    /// Nobody listens there, as far as it can be told from here: somebody may in another network namespace, to which the
-    /// kernel forwards.
+    /// No process listens there in this network namespace. One may listen in another, to which the kernel forwards.
     Nobody,
     /// These processes hold the sockets.
     These(BTreeSet<u32>),
-    /// Somebody who does so for others.
+    /// A process that accepts for others, such as a port proxy.
     StandIn(Stand),
-    /// Somebody whose processes cannot be looked into, or are not visible.
+    /// A process that cannot be inspected, or is not visible.
     Hidden,
 }
 

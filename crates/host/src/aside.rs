@@ -17,8 +17,8 @@ pub struct Aside<E, T> {
 }
 
 impl<E: Send + 'static, T: Send + 'static> Aside<E, T> {
-    /// Starts it. `work` goes on until the first argument says that it is to end, and tells through the second one: nobody
-    /// hears it any more once its owner has dropped it.
+    /// Starts it. `work` goes on until its first argument says that it is to end, and sends events through the second one. A
+    /// send fails once the owner has dropped this.
     ///
     /// # Errors
     /// If a thread cannot be started.

@@ -298,7 +298,7 @@ impl Leaf {
         written.or_else(|_| self.write("cpuset.cpus", &list))
     }
 
-    /// Removes the group, and those that somebody has made below it. Its tasks must be dead, or about to die.
+    /// Removes the group, and groups that other processes made below it. Its tasks must be dead, or about to die.
     pub fn remove(&self) -> io::Result<()> {
         groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.remove())?;
         let deadline = Instant::now() + REMOVE_TIMEOUT;

@@ -253,7 +253,7 @@ fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
 /// Ports from here on are what the system gives to clients, on most machines.
 const CLIENT_PORTS: u16 = 32_768;
 
-/// Inode and port of each UDP socket that has no peer, as servers have none, at a port that somebody chose.
+/// Inode and port of each UDP socket that has no peer, as servers have none, at a port that was chosen, not assigned.
 fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -62,13 +62,13 @@ pub fn unmask() {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
 }
 
-/// Stops this process, threads and all, until somebody continues it.
+/// Stops all threads of this process until it gets SIGCONT.
 pub fn stop_this_process() {
     // SAFETY: a valid signal; nothing is written.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Waits until one of them is ready, for so long at most; false if none is.
+/// Waits until one of the files is ready, or the time is up. Returns whether one is.
 pub fn wait_for_any(doors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
@@ -103,7 +103,7 @@ impl PosixSignals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// Waits for a POSIX signal, at most so long.
+    /// Waits for a POSIX signal, or until the time is up.
     pub fn wait(&self, timeout: Duration) -> io::Result<Option<Caught>> {
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
@@ -137,8 +137,8 @@ impl AsFd for PosixSignals {
 }
 
 impl Drop for PosixSignals {
-    /// Whoever was asked to end and does so is often asked twice: `timeout` and service managers send a POSIX signal to
-    /// the process and to its group. Those that wait here would end the program before it has said what it found.
+    /// Reads pending signals: `timeout` and service managers send a signal to the process and to its group. The second one
+    /// would end the program before it has printed its result.
     fn drop(&mut self) {
         while let Ok(Some(_)) = self.read() {}
         // SAFETY: restores the mask that `listen` saved.

@@ -100,8 +100,8 @@ struct Attributes {
 
 /// Nice value with the highest weight.
 const MOST_URGENT: i32 = -20;
-/// The shortest turn that the kernel takes. Whoever has shorter turns than the running thread need not wait for the end
-/// of its turn. Known since Linux 6.12; older ones pay no heed to it.
+/// The shortest time slice that the kernel accepts. A thread with a shorter slice than the running one preempts it at once.
+/// Since Linux 6.12; older kernels ignore it.
 const TURN_NS: u64 = 100_000;
 
 /// Puts the thread `tid` before all others of the ordinary class.

@@ -40,7 +40,7 @@ pub fn is_alive(pid: u32) -> bool {
 
 /// The fields of a `stat` file from the third one on, the state.
 fn from_state<T>(stat: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-    // Longer than any such line. One read and no more: whoever moves threads asks often.
+    // Longer than any such line: one read is enough, and this is called often.
     let mut bytes = [0; 1024];
     let length = fs::File::open(stat).ok()?.read(&mut bytes).ok()?;
     read(after_name(&bytes[..length])?)
@@ -63,7 +63,7 @@ pub fn started(tid: u32) -> Option<u64> {
     from_state(&format!("/proc/{tid}/stat"), start_time)
 }
 
-/// The same, unless it has ended and nobody has waited for it.
+/// The same, unless it is a zombie.
 pub fn started_and_lives(tid: u32) -> Option<u64> {
     let lives = |fields: &&str| !fields.starts_with(['Z', 'X']);
     from_state(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
@@ -87,7 +87,7 @@ pub fn is_kept_in_place(tid: u32) -> bool {
     flags(tid).is_some_and(|flags| flags & PF_NO_SETAFFINITY != 0)
 }
 
-/// Whether the first thread of a process is about to end, or has ended and nobody has waited for it.
+/// Returns whether the first thread of a process is exiting or a zombie.
 pub fn is_exiting(pid: u32) -> bool {
     const PF_EXITING: u64 = 0x4;
     flags(pid).is_some_and(|flags| flags & PF_EXITING != 0)
@@ -134,7 +134,7 @@ pub fn all_pids() -> Vec<u32> {
 }
 
 /// Of these processes and those descendants that each thread still has as its own children: all that live. A look at
-/// `family` reads the whole of `/proc`, this one the threads of a few processes. It finds nobody whose parent has ended.
+/// `family` reads the whole of `/proc`, this one the threads of a few processes. It does not find a process whose parent has ended.
 pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut rest: Vec<u32> = roots.iter().copied().collect();

@@ -8,8 +8,8 @@ use crate::ports::{listening_beside, network_of};
 use crate::procfs::{all_pids, text_of};
 use crate::service::holders;
 
-/// Whoever accepts the connections that the process `proxy` passes on, and at which port. Nothing where its command line
-/// does not say to which address, where nobody is found to listen there, or where that may be in either of two networks.
+/// Returns the processes that accept the connections which the process `proxy` passes on, and their port. `None` if its
+/// command line names no address, no process listens there, or the address exists in two networks.
 pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
     let told = told(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
     let own = network_of(&proxy.to_string())?;

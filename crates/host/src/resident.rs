@@ -1,7 +1,7 @@
 //! Keeping a program's own code in memory.
 //!
 //! Code is mapped from files and read when it is first run, and under memory pressure it is dropped and read again. A
-//! thread that needs such a page sleeps until it is there, whatever its priority, and its CPU goes to somebody else.
+//! thread that needs such a page sleeps until it is there, whatever its priority, and its CPU goes to another thread.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -30,7 +30,7 @@ impl SealedFile {
     }
 
     fn open(path: &Path, bytes: usize) -> Option<Self> {
-        // Whoever opens a pipe waits, and in a mount namespace of its own a process gives one any name.
+        // Opening a pipe blocks, and a process in its own mount namespace can give a pipe any name.
         if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
             return None;
         }
@@ -86,7 +86,7 @@ fn map(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
 mod tests {
     use super::*;
 
-    /// Whoever opened it would wait for a writer.
+    /// An open would wait for a writer.
     #[test]
     fn a_pipe_under_the_wanted_name_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();

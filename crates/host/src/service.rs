@@ -57,7 +57,7 @@ pub enum ServiceError {
 /// Who listens in place of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stand {
-    /// Whoever starts a service that is not there yet with its first connection.
+    /// A service manager that starts a service at its first connection.
     Activation {
         /// Its process.
         pid: u32,
@@ -86,7 +86,7 @@ impl Stand {
         }
     }
 
-    /// Whoever accepts the connections that it passes on, and at which port, as far as that can be found.
+    /// The process that accepts the connections that it passes on, and its port, if they can be found.
     fn passes_on_to(&self) -> Option<(BTreeSet<u32>, u16)> {
         match self {
             Self::ContainerProxy { pid, .. } => behind(*pid),
@@ -196,7 +196,7 @@ impl Target {
         let holders =
             listening(port).into_iter().map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())));
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
-        // Whoever activates a service by its socket goes on to hold it, beside the service.
+        // A service manager keeps the socket of a service that it has activated.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
             Some(stand) => match stand.passes_on_to() {
                 Some((pids, port)) => {
@@ -225,7 +225,7 @@ impl Target {
 }
 
 fn named(name: &str) -> BTreeSet<u32> {
-    // The kernel keeps so many bytes.
+    // The kernel keeps this number of bytes.
     let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]);
     all_pids()
         .into_iter()

@@ -47,8 +47,8 @@ impl Thread {
     }
 }
 
-/// A thread by an open file of its own, for whoever asks often: the kernel answers for it until it has ended, and never
-/// for another one that bears its number. A first thread of a process answers until somebody has waited for it.
+/// A thread by an open file in `/proc`, for frequent queries. The file refers to this thread until it has ended, never to a
+/// later thread with the same id. The first thread of a process exists until its parent has waited for it.
 #[derive(Debug)]
 pub struct HeldThread {
     name: File,
@@ -68,8 +68,8 @@ impl HeldThread {
     }
 }
 
-/// Changes each thread once, until a round finds none that is new: those that are made meanwhile may be like those
-/// that made them were. A thread that has ended is no error.
+/// Changes each thread once, until a round finds no new one: a thread created during a round may have inherited the old
+/// state. A thread that has ended is no error.
 ///
 /// # Errors
 /// When a thread that is there cannot be changed: that of the first one. All others are changed nevertheless. Before 6.3

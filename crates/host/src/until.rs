@@ -1,4 +1,4 @@
-//! Who ends what goes on until somebody ends it.
+//! Stop conditions: a POSIX signal, or a flag set by the owner.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub enum Wish {
     /// To end.
     End,
-    /// To stop until somebody continues this process (Ctrl-Z).
+    /// To stop until this process gets SIGCONT (Ctrl-Z).
     Stop,
 }
 
@@ -42,9 +42,9 @@ impl Wish {
 
 /// Who ends it.
 pub enum Until {
-    /// Whoever sends a POSIX signal to this process.
+    /// A POSIX signal to this process.
     Signal(PosixSignals),
-    /// Whoever started its thread: sets this, and unparks the thread.
+    /// A flag of the owner of the thread, which sets it and unparks the thread.
     Told(Arc<AtomicBool>),
 }
 
@@ -54,8 +54,8 @@ impl Until {
         PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
     }
 
-    /// Waits for so long at most, or until `bell` can be read; false if it is to end. Who is told of the end may hear of it
-    /// only after the wait.
+    /// Waits for at most this time, or until `bell` is readable; returns false if it is to end. An end by the owner's flag may
+    /// be seen only after the wait.
     pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
@@ -81,12 +81,12 @@ impl Until {
         Ok(true)
     }
 
-    /// Waits for so long at most; false if it is to end. A process that is to stop has stopped and was continued.
+    /// Waits for at most this time; returns false if it is to end. A stop (Ctrl-Z) is over when this returns.
     pub fn wait(&self, time: Duration) -> Result<bool> {
         Ok(Wish::carry_out(self.hear(time)?))
     }
 
-    /// Waits for so long at most, for whoever has more to stop than this process.
+    /// The same, for an owner that has more to stop than this process.
     pub fn hear(&self, time: Duration) -> Result<Option<Wish>> {
         match self {
             Self::Signal(signals) => {

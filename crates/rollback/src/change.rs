@@ -47,19 +47,19 @@ pub enum Undo {
         /// The class that it had.
         class: ThreadClass,
     },
-    /// A group of somebody else is frozen and thawed.
+    /// A foreign group is frozen and thawed.
     Freezer {
         /// The group's directory.
         dir: PathBuf,
         /// How it was found.
         frozen: bool,
     },
-    /// The guardian freezes a group of somebody else while the agent is stopped. It thaws what it has frozen itself.
+    /// The guardian freezes a foreign group while the agent is stopped. It thaws what it has frozen itself.
     MayFreeze {
         /// The group's directory.
         dir: PathBuf,
     },
-    /// A group of somebody else, or a tree of groups, was put on other CPUs.
+    /// A foreign group, or a tree of groups, was put on other CPUs.
     Cpusets(Found),
     /// A group was made.
     Group {
@@ -88,7 +88,7 @@ pub enum Undo {
     Claim {
         /// The file.
         file: PathBuf,
-        /// Its inode, if somebody else may have made another file of that name since.
+        /// Its inode, if another process may have created a file of that name since.
         inode: Option<u64>,
     },
 }
@@ -168,7 +168,7 @@ fn unless_ended(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
 }
 
-/// A group or file may be removed at any time by whoever made it.
+/// The owner of a group or file may remove it at any time.
 fn unless_gone(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     undo().or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
 }

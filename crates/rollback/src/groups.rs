@@ -73,7 +73,7 @@ fn until_empty(dir: &Path, take: impl Fn(u32)) {
     take_until_none(|| processes(dir), take);
 }
 
-/// Kills until nobody is left: a fork may have been under way.
+/// Kills until the group is empty: a fork may have been under way.
 pub fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
     take_until_none(alive, kill);
 }

@@ -25,7 +25,7 @@ pub struct Newcomers {
     pub families: Vec<Thread>,
     /// The CPUs that the changed threads are confined to.
     pub confined: CpuSet,
-    /// Each of them to one of these alone: whoever has several has chosen them.
+    /// CPUs to which each was bound alone: a thread with several CPUs has chosen them.
     pub alone: bool,
     /// CPUs on which some of the changed threads run together, though the others are each on one CPU alone.
     pub together: CpuSet,
@@ -52,7 +52,7 @@ impl Newcomers {
         }
     }
 
-    /// Gives one thread what newcomers get. Whoever has left with less is no worse off than before.
+    /// Gives one thread the CPUs of newcomers.
     pub fn give(&self, thread: &Thread) {
         let _ = self.affinity.give(thread);
         if let Some(class) = self.class.filter(|_| is_idle(thread)) {
@@ -73,7 +73,7 @@ impl Newcomers {
         members.flat_map(Thread::all_of).collect()
     }
 
-    /// Whoever was born to a thread that had its own back already has inherited that.
+    /// A child of a restored thread has inherited the restored CPUs.
     fn is_changed(&self, thread: &Thread) -> bool {
         let cpus = procfs::thread_cpus(thread.tid, thread.tid);
         cpus.is_some_and(|cpus| self.are_inherited(&cpus)) || (self.class.is_some() && is_idle(thread))

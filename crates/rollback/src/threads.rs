@@ -1,5 +1,5 @@
-//! The CPUs of somebody's threads, thread by thread: of containers without a list of CPUs, and of services that are placed,
-//! confined to their request lanes, or whose threads are mapped.
+//! The CPUs of foreign threads, thread by thread: of containers without a cpuset, and of services that are placed, confined
+//! to their request lanes, or whose threads are mapped to cores.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -92,7 +92,7 @@ impl Threads {
 
     fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
         let (groups, families, confined, together, affinity) = Default::default();
-        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
+        // Undone last. Until all present threads have an undo of their own, no thread counts as a newcomer.
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
         let cpusets = Cpusets::find();
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
@@ -127,8 +127,8 @@ impl Threads {
         guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")
     }
 
-    /// Notes a thread that was born since, and says what CPUs are its own: whoever inherited what was done to its parent
-    /// has those that any thread was found with. `None` if it has ended.
+    /// Notes a thread created since, and returns its original affinity. A thread that inherited a changed affinity gets the
+    /// one that any thread had at first. `None` if it has ended.
     pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
@@ -140,8 +140,7 @@ impl Threads {
         Ok(self.own_cpus(&thread))
     }
 
-    /// Notes a thread that was born since, to nobody who was changed: the CPUs that it has are its own. `None` if it has
-    /// ended.
+    /// Notes a thread created later by an unmodified parent; its current affinity is its original one. `None` if it has ended.
     pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
@@ -238,17 +237,16 @@ impl Threads {
         [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
     }
 
-    /// Confines them, and whoever came since. A thread that had only some CPUs keeps to those, as long as there are any
-    /// among them.
+    /// Confines them, and threads created since, to `cpus`. A thread with a smaller affinity keeps what both have in common.
     pub fn confine(&mut self, whose: impl Fn() -> Whose, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
-        // Who joins them from elsewhere was never confined, and keeps what it has.
+        // A thread that joins from elsewhere was never confined, and keeps its affinity.
         if self.confined_to.is_none() {
             self.are_born_on(&CpuSet::default());
         }
         for thread in whose().threads() {
             self.note_newcomer(thread, guardian)?;
         }
-        // Who is born meanwhile has inherited the one or the other.
+        // A thread that was created in between has inherited either.
         self.are_born_on(&self.newcomers.confined.union(cpus));
         self.follow(&whose(), guardian)?;
         self.confined_to = Some(cpus.clone());

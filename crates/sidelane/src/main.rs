@@ -1,6 +1,6 @@
 //! The `sidelane` command.
 
-// These end a program whose output nobody reads any more: `sidelane_report::terminal` is what writes.
+// These macros end a program whose output was closed; `sidelane_report::terminal` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;

@@ -61,7 +61,7 @@ impl Keeper {
         waited && self.by.spares_waited()
     }
 
-    /// Whether batch would run beside this without leave, if nobody were on the lane.
+    /// Returns whether batch would run without permission if the lane were not held.
     pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
         self.want.needs_keeper(|| busy, || self.spares(waited), || false)
     }

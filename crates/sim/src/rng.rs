@@ -25,7 +25,7 @@ pub enum Stream {
     Submissions = 6,
     /// The work of containers.
     ContainerWork = 7,
-    /// Latencies of whoever decides for a whole machine.
+    /// Latencies of the controller of a whole machine.
     Control = 8,
 }
 

@@ -191,7 +191,7 @@ fn check_places(engine: &Engine) -> Result<(), TestCaseError> {
         let (service, containers) = engine.on(cpu);
         prop_assert!(containers.iter().all(|place| known.contains(place)));
         prop_assert!(service.is_none_or(|service| engine.allowed(service).contains(cpu)));
-        // Nobody waits for a CPU that is free.
+        // No task waits while a CPU is idle.
         prop_assert!(service.is_some() || engine.waiting().all(|service| !engine.allowed(service).contains(cpu)));
         prop_assert!(model.setting.beside != Beside::Nothing || containers.is_empty());
     }

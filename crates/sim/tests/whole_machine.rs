@@ -74,7 +74,7 @@ fn vpi_shows_the_stalls_that_batch_adds() {
     near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
 }
 
-/// A service displaces batch on its own CPU: batch has what is left, and nobody is slower.
+/// A service displaces batch on its own CPU: batch has the rest, and no service is slower.
 #[test]
 fn a_service_displaces_a_container_on_its_cpu() {
     let figures = run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));

@@ -34,7 +34,7 @@ pub fn found(told: &Told) -> Result<Cores, AllEqual> {
     Err(AllEqual { looked_at: looked_at.join("; ") })
 }
 
-/// A CPU without a number could be of either kind, so nobody is parted then.
+/// A CPU without a number could be of either kind, so the CPUs are then not divided.
 fn by_numbers(told: &Told, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
     let known: CpuSet = speeds.keys().copied().collect();
     let missing = told.online.difference(&known);

@@ -3,7 +3,7 @@
 //! The kernel wants a group's CPUs to be among those of the group above it (version 1 refuses anything else, in
 //! either direction). So each group first gets what it has and what it is to have, from the top down; then what it is
 //! to have, from the bottom up. Whatever ends the writer after any of the writes, the tree is one that the kernel
-//! allows, and nobody has less than both sets have in common.
+//! allows, and no task has less than both sets have in common.
 
 use crate::cpulist::CpuSet;
 

@@ -14,7 +14,7 @@ use crate::cpulist::CpuSet;
 const LIST: &str = "cpuset.cpus";
 /// What a group has in effect, in version 2 and version 1.
 const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
-/// Somebody else may change the tree between a look and a write; so many looks have never been needed.
+/// Number of tries. Another process may change the tree between a look and a write.
 const LOOKS_MAX: usize = 10;
 
 /// A group's CPUs cannot be changed.
@@ -56,7 +56,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Looks at a group and all below it. Groups that vanish meanwhile, or that have no CPUs yet, are left out.
+    /// Reads a group and all groups below it. Groups that vanish during the read, or that have no CPUs yet, are left out.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self { root: root.to_owned(), groups: Vec::new() };
         tree.add(root, None);
@@ -106,7 +106,7 @@ impl Tree {
             if refused.is_none() {
                 break;
             }
-            // Somebody else has changed it since.
+            // Another process has changed it since.
             self.look_again();
         }
         refused.map_or(Ok(writes), Err)
@@ -187,8 +187,8 @@ impl Group {
 }
 
 impl Found {
-    /// The CPUs that a group may use as far as it and those above it were found to. A group that nobody had found has
-    /// what the group above it had.
+    /// Returns the CPUs that a group could use when the tree was read. A group that was not there then has the CPUs of its
+    /// parent.
     pub fn cpus(&self, dir: &Path) -> CpuSet {
         let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
         let lists = known.filter_map(|above| self.lists.get(above)?.parse().ok());
@@ -217,8 +217,8 @@ pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
     says?.parse().ok()
 }
 
-/// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets
-/// what the group above it had.
+/// Gives every group of a tree its list back, without CPUs that are gone. A group that was not there when the tree was read
+/// gets the list of its parent.
 ///
 /// # Errors
 /// As [`Tree::confine`]. Whatever can be given back is.

@@ -23,7 +23,7 @@ pub enum MeterError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// It went back, and its range is not known: somebody has set it to 0.
+    /// It went back although its range is unknown: it was reset to 0.
     #[error(
         "the energy meter {label} went back from {before_uj} to {now_uj} µJ, so energy is not measured; keep other \
          programs from setting it back"

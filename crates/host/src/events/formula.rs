@@ -34,7 +34,7 @@ pub enum FormulaError {
         /// The text.
         text: String,
     },
-    /// An event that nobody knows.
+    /// An unknown event.
     #[error(
         "`{name}` is no event that is known here; known are {}, the events of this processor's row, and rHEX for the \
          processor's own numbers (`perf list --details` shows them)",

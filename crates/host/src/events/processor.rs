@@ -10,7 +10,7 @@ pub enum Vendor {
     Intel,
     /// AMD.
     Amd,
-    /// Arm, and nobody who changed its design.
+    /// An unmodified Arm design.
     Arm,
 }
 

@@ -32,7 +32,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Request lanes beside which nobody borrows: the service is only watched.
+    /// Request lanes without a batch lane: the service is only watched.
     #[must_use]
     pub fn only_watched(request_lanes: CpuSet) -> Self {
         Self { batch: Vec::new(), request_lanes, needs_pin: false, kind: PairKind::Declared }

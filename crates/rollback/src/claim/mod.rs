@@ -2,15 +2,15 @@
 //!
 //! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
 //! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
-//! claims every CPU that it may give to batch. So neither has a CPU that the other one has. Whoever moves the threads of
-//! processes (a `sidelane hurry`, a `run --pin-service`, the agent) claims these processes: `threads.rs`.
+//! claims every CPU that it may give to batch. So they never share a CPU. A `sidelane hurry`,
+//! a `run --pin-service` and the agent also claim the processes whose threads they move: `threads.rs`.
 //!
-//! A request lane is claimed, too, by each run with a file of its own: several may have the same one, and none that is
-//! somebody's batch lane. Each of two that start at once gives its file a name before it looks for the other's, so at
+//! A request lane is claimed, too, by each run with a file of its own: several runs may have the same one, but none
+//! may be a batch lane of another run. Each of two that start at once gives its file a name before it looks for the other's, so at
 //! least one sees the other.
 //!
-//! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
-//! behind.
+//! The file gets its name last, when it is locked and the guardian knows of it: a process that is killed before leaves
+//! nothing behind.
 
 mod threads;
 
@@ -33,7 +33,7 @@ const DIR: &str = "/run";
 /// Why something cannot be claimed.
 #[derive(Debug, Error)]
 pub enum ClaimError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error(
         "batch lane {cpu} is already lent by another sidelane (process {owner}): wait for it, or choose other lanes with --lanes"
     )]
@@ -54,7 +54,7 @@ pub enum ClaimError {
         /// The agent, or "unknown".
         owner: String,
     },
-    /// Somebody else's service runs there.
+    /// The service of another run is there.
     #[error(
         "CPU {cpu} is a request lane of another sidelane (process {owner}), and its holder would make that one's service \
          wait: wait for it, or choose other lanes with --lanes"
@@ -65,7 +65,7 @@ pub enum ClaimError {
         /// Whose it is, or "unknown".
         owner: String,
     },
-    /// Somebody else lends it to batch.
+    /// Another run lends it to batch.
     #[error(
         "request lane {cpu} is a batch lane of another sidelane (process {owner}), which would make the service wait: wait \
          for it, or choose other lanes with --lanes"
@@ -183,7 +183,7 @@ impl Title {
         Self { subject: Subject::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
-    /// The claim is somebody else's, of whom the file says this.
+    /// Another process has the claim; what its file says.
     fn refused(&self, words: &str) -> ClaimError {
         let owner = owner_in(words);
         match self.subject {
@@ -198,7 +198,7 @@ impl Title {
         }
     }
 
-    /// Nobody else has the lane for what cannot go together with this.
+    /// Fails if another claim of the lane excludes this one.
     fn must_go_together(&self) -> Result<(), ClaimError> {
         let dir = self.path.parent().unwrap_or(Path::new(DIR));
         match self.subject {
@@ -224,7 +224,7 @@ impl Title {
         ClaimError::Io { what, path: self.path.clone(), source }
     }
 
-    /// The file, locked, if there is one; it is left over from somebody who is gone.
+    /// Locks the file, if one is left over from a process that has ended.
     fn lock_found(&self) -> Result<Option<File>, ClaimError> {
         loop {
             let mut file = match File::options().read(true).write(true).open(&self.path) {
@@ -255,7 +255,7 @@ impl Title {
     }
 }
 
-/// What the claim's file says, if somebody has it locked.
+/// Returns the text of the claim's file, if the file is locked.
 fn owner_of(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
@@ -264,7 +264,7 @@ fn owner_of(path: &Path) -> Option<String> {
     (!is_free).then(|| words.trim().to_owned())
 }
 
-/// The same of the first claim whose name begins so and that somebody has locked.
+/// The same for the first locked claim whose name has this prefix.
 fn owner_among(dir: &Path, beginning: &str) -> Option<String> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
@@ -308,7 +308,7 @@ impl Claim {
         Self::prepare(Title::agent(Path::new(DIR)), Claimant::Agent)
     }
 
-    /// Locks a file that has no name yet, or the one that somebody has left.
+    /// Locks a file that has no name yet, or the one that an ended process has left.
     fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
         title.must_go_together()?;
         let mut file = match title.lock_found()? {
@@ -319,10 +319,10 @@ impl Claim {
         Ok(Self { title, file })
     }
 
-    /// Gives the file its name. Fails if somebody else was first. Call it when the guardian knows of [`Claim::undo`].
+    /// Gives the file its name. Fails if another process was first. Call it when the guardian knows of [`Claim::undo`].
     pub fn announce(&self) -> Result<(), ClaimError> {
         while !is_at(&self.file, &self.title.path) && !self.title.name(&self.file)? {
-            // Nobody's: what is locked here is removed by nobody else.
+            // A left-over file: no other process removes it while it is locked here.
             if self.title.lock_found()?.is_some() {
                 fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
             }
@@ -349,15 +349,15 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed while still locked, so nobody else's new file is hit; unless a guardian has removed it already.
+        // Removed while still locked, so this cannot hit a new file of another process; a guardian may have removed it already.
         if is_at(&self.file, &self.title.path) {
             let _ = fs::remove_file(&self.title.path);
         }
     }
 }
 
-/// A locked file beside `path`. Where the file system knows no file without a name, it has that one at once. Whoever
-/// can open it can lock it, once its owner has ended, so nobody else can.
+/// Creates a locked file beside `path`, without a name if the file system can do so. Only its owner may open it: any
+/// process that could open it could lock it after the owner's end.
 fn nameless(path: &Path) -> io::Result<File> {
     let dir = path.parent().unwrap_or(Path::new(DIR));
     let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(files(dir.path()), 0);
     }
 
-    /// Neither was to be seen when the other one looked.
+    /// Two processes that start at once do not see each other.
     #[test]
     fn of_two_that_claim_at_once_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();

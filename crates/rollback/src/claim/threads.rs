@@ -30,7 +30,7 @@ impl ThreadClaims {
     /// Claims these processes, and starts a guardian that holds the claims, too.
     ///
     /// # Errors
-    /// If somebody else has one of them, or there can be no guardian.
+    /// If another process has one of them, or there can be no guardian.
     pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
         let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
@@ -42,7 +42,7 @@ impl ThreadClaims {
         Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
     }
 
-    /// Claims a process that came later. Says whose it is, if it is somebody else's.
+    /// Claims a process that came later. Returns the owner of the claim, if another process has it.
     pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
         if self.taken.contains_key(&pid) {
             return Ok(None);

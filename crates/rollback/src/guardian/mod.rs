@@ -4,10 +4,10 @@
 //! groups and affinities do not. So the agent tells its guardian how to undo each change *before*
 //! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
 //! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
-//! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so the guardian freezes every
-//! group on the list that can be frozen, and says which. It thaws none meanwhile: what was sent away from its lane has
-//! to stay frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it. What the
-//! agent has not taken over when it ends, the guardian thaws at its own end; what somebody else has frozen stays so.
+//! ended well, that is nothing. While the agent is stopped (SIGSTOP) no lane is held, so the guardian freezes every
+//! group on the list that can be frozen, and says which. It does not thaw them: evicted batch has to stay frozen, and only
+//! the agent knows which groups are evicted. So the agent thaws when it runs again. Groups that the agent has not taken
+//! over are thawed by the guardian at its own end; groups that another process froze stay frozen.
 //!
 //! It runs in a session of its own and in the uppermost groups, and it holds the locks of claims. So it outlives Ctrl-C and
 //! the end of the agent's process group, control group or container. A guardian that is dead, stopped or frozen is
@@ -55,7 +55,7 @@ pub struct Guardian {
     unread: Vec<u8>,
     /// Lines that were read.
     lines: u64,
-    /// Changes for which it has acted during a halt and nobody has asked, by their tickets.
+    /// Changes for which it has acted during a halt, and which the agent has not collected, by their tickets.
     frozen: BTreeSet<Ticket>,
     is_apart: bool,
     watch: HaltWatch,
@@ -179,7 +179,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// One that takes nothing in is ended: it may have read a part of this, and nobody could tell it what follows.
+    /// Ends a guardian that does not read: it may have read a part of this message, and the rest could not reach it.
     fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> io::Result<()> {
         let mut lines = Vec::new();
         for told in all {

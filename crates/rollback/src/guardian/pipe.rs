@@ -1,7 +1,7 @@
 //! The agent's end of the pipe to its guardian.
 //!
-//! Whoever tells the guardian may be holding a lane, or decide for a whole machine. A guardian that is stopped takes nothing
-//! in, and once the pipe is full nobody could tell it anything: so there is a limit to how long it is waited for.
+//! The sender may be a lane holder, or the thread that decides for a whole machine, and must not wait long. A stopped
+//! guardian does not read, and the pipe fills up: so a write has a time limit.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// A guardian that takes nothing in for so long is of no use: it would undo nothing either. One that was only started a
-/// moment ago on a busy machine is faster.
+/// A guardian that does not read for this time would not undo anything either. One that was just started on a busy machine
+/// reads sooner.
 pub(super) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 const STUCK: &str =
@@ -19,7 +19,7 @@ const STUCK: &str =
 /// Writes all of it into a pipe that does not block.
 ///
 /// # Errors
-/// `TimedOut`, if nobody takes anything in; a part may have been written then.
+/// `TimedOut` if the pipe stays full; a part may have been written then.
 pub(super) fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&pipe, bytes) {

@@ -173,7 +173,7 @@ impl Known {
         let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
     }
 
-    /// Undoes all that is left on the list, and thaws what it has frozen and nobody looks after.
+    /// Undoes all that is left on the list, and thaws what it has frozen and the agent has not taken over.
     fn undo_all(&self) -> io::Result<()> {
         let undone = self.list.carry_out(|_, _| true).1;
         let thaw = |dir: &PathBuf| set_freezer(dir, false);

@@ -33,7 +33,7 @@ use state::{State, Work};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// It looks so much more rarely that it takes no more than this part of a CPU.
 const LOOK_PART: u32 = 200;
-/// The user waits so long until work in bulk is done in the ordinary class.
+/// Time after which bulk work that the user waits for goes on in the ordinary class.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Between the first two looks at a service that may run on all CPUs.
 const FIRST_LOOK: Duration = Duration::from_millis(10);

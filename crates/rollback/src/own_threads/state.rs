@@ -18,13 +18,13 @@ use crate::cpu_mask::{mask, set};
 
 /// A CPU on which services ran for less than this part of the time is none of theirs.
 const BUSY_PART: u32 = 100;
-/// Threads that start others while they are moved are looked for again so often.
+/// Number of rounds in which threads are looked for that were started while others were moved.
 const ROUNDS: u32 = 8;
 
 /// Work that may come late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// In SCHED_IDLE, until somebody waits for it.
+    /// In SCHED_IDLE, until the user waits for it.
     Bulk,
     /// In SCHED_IDLE on CPUs of the services.
     Reads,
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// A thread that ends meanwhile, or may not be changed, is left.
+    /// Skips a thread that has ended or may not be changed.
     fn apply_to(&self, tid: u32) {
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| affinity(tid).as_ref() != Some(cpus)) {
             let _ = pin_thread(tid, &cpus.iter().collect::<Vec<_>>());
@@ -175,7 +175,7 @@ impl State {
     fn classify(&self, tid: u32) {
         let now = ThreadClass::of(tid);
         let wanted = if self.is_idle(tid) { ThreadClass::IDLE } else { ThreadClass::ORDINARY };
-        // Real-time threads, and threads of whoever chose another class, keep theirs.
+        // Real-time threads, and threads that chose another class, keep it.
         let is_managed = self.is_ordinary && (now == Some(ThreadClass::IDLE) || now == Some(ThreadClass::ORDINARY));
         if is_managed && now != Some(wanted) {
             let _ = wanted.give(tid);

@@ -103,7 +103,7 @@ pub struct Books {
     pub core_busy_ns: Vec<u128>,
     /// Threads of services that were sent to another core.
     pub thread_moves: u64,
-    /// Looks of whoever decides.
+    /// Looks of the controller.
     pub looks: u64,
     /// Looks because the kernel program told of interference.
     pub rings: u64,
@@ -120,7 +120,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// Empty accounting for so many services, kinds of containers and cores.
+    /// Creates empty accounting for these numbers of services, kinds of containers and cores.
     pub fn new(services: usize, kinds: usize, cores: usize) -> Self {
         Self {
             since: 0,

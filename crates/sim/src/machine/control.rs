@@ -1,4 +1,4 @@
-//! Whoever decides: it looks, asks the policy, and does what that asks for, one action after the other.
+//! The controller: it looks, asks the policy, and carries out its actions, one after another.
 
 use sidelane_policy::cpus::{Action, ContainerSeen, CpuMask, CpuSeen, ServiceSeen};
 

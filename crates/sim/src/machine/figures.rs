@@ -24,7 +24,7 @@ pub struct MachineFigures {
     pub migrations: u64,
     /// From interference at the threshold until containers had left the sibling; `None` without a threshold.
     pub onset: Option<LatencyFigures>,
-    /// Looks of whoever decides.
+    /// Looks of the controller.
     pub looks: u64,
     /// Those that the kernel program asked for.
     pub rings: u64,

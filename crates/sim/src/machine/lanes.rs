@@ -2,7 +2,7 @@
 //! not. As in the other engine a keeper sleeps while containers may run, is summoned when the service starts beside
 //! them, and naps on the CPU until the policy of lanes lets containers back.
 //!
-//! The policy of lanes is borrow idle. Where it evicts, containers stay off as under a hold, and nobody naps.
+//! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
 
 use sidelane_policy::Policy;
 use sidelane_policy::borrow::{Actions, BorrowConfig, Observation, PolicyKind, Terms, Want, Watched};

@@ -24,7 +24,7 @@
 //! *Bound threads.* Where a setting maps threads to big and little cores, each has one core; `mapper.rs` drives Hurry-up
 //! (`crates/policy`), which is told of each request and moves threads.
 //!
-//! *Whoever decides* looks at regular times, and when the kernel program rings (`ring.rs`); each of its actions takes
+//! *The controller* looks at regular times, and when the kernel program rings (`ring.rs`); each of its actions takes
 //! effect after a time of its own (`control.rs`).
 
 mod batch;

@@ -1,4 +1,4 @@
-//! How fast whoever runs on a CPU gets on, and how far it has come.
+//! The speed of the task on a CPU, and its progress.
 
 use super::Engine;
 use super::sources::Source;

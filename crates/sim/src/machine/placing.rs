@@ -11,11 +11,11 @@ use crate::time::Work;
 /// How well a CPU suits a thread that wakes up; the first is best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Suits {
-    /// It ran here last, and nobody does now.
+    /// It ran here last, and the CPU is idle now.
     LastAndIdle,
-    /// Nobody runs on the whole core.
+    /// The whole core is idle.
     IdleCore,
-    /// Nobody runs here.
+    /// The CPU is idle.
     Idle,
     /// It ran here last; a container does now.
     Last,

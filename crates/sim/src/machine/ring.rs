@@ -6,7 +6,7 @@ use super::state::guard::TICK_NS;
 use crate::time::NEVER;
 
 impl Engine {
-    /// Whoever runs on a CPU has another speed: perhaps a service is disturbed there now.
+    /// The speed of the task on a CPU has changed: a service may be disturbed there now.
     pub(super) fn notice(&mut self, at: usize) {
         let Some(threshold) = self.threshold() else { return };
         let cpu = &mut self.cpus[at];
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Whoever decides is to look.
+    /// The controller is to look.
     fn ring(&mut self) {
         let Some(controller) = self.controller.as_mut().filter(|controller| controller.ring_at.is_none()) else {
             return;

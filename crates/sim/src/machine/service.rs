@@ -58,7 +58,7 @@ impl Engine {
         self.resume_around(cpu);
         self.expect_tick(cpu);
         self.service_changed(cpu);
-        // Whoever waited for this CPU has it; perhaps there is another one.
+        // The task that waited for this CPU has it; another CPU may be idle.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();
             next.into_iter().for_each(|next| self.wake(next));
@@ -101,7 +101,7 @@ impl Engine {
         self.end(visit.service, visit.caller, visit.failed);
     }
 
-    /// Tells whoever called.
+    /// Tells the caller.
     fn end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
         self.books.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {

@@ -19,7 +19,7 @@ pub enum Source {
     Arrival(usize),
     /// A container of this kind is to come.
     Coming(usize),
-    /// Whoever decides looks, or an action takes effect.
+    /// The controller looks, or an action takes effect.
     Control,
     /// Hurry-up is told what has happened, or looks.
     Mapper,

@@ -75,7 +75,7 @@ pub fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
-/// Shows how much of so many machines is done.
+/// Shows the progress over this number of machines.
 fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
     let (bar, lines) = (progress_bar(machines as u64), ProgressLines::new("simulating", "machines"));
     let done = run(&|progress| match progress {

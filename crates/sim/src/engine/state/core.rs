@@ -72,7 +72,7 @@ impl Core {
         self.request.is_some_and(|request| request.waited)
     }
 
-    /// The requests that a keeper of its lanes sees, if so many wait.
+    /// The requests that a keeper of its lanes sees, for this queue length.
     pub fn requests(&self, waiting: usize) -> Requests {
         let running = self.request.as_ref().map(|request| Running {
             number: request.number,

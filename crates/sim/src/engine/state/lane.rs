@@ -16,11 +16,11 @@ pub struct BatchLane {
     pub speed: Speed,
     /// The job waits for something else than the lane.
     pub waits: bool,
-    /// Nobody keeps batch off the lane.
+    /// The lane has no keeper.
     pub free: bool,
     /// The job uses the lane.
     pub runs: bool,
-    /// Who keeps it; nobody where batch runs as it likes.
+    /// Its keeper; none if batch runs unmanaged.
     pub keeper: Option<Keeper>,
 }
 

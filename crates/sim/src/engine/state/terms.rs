@@ -12,7 +12,7 @@ use crate::time::Nanos;
 /// Works out budget and harm.
 #[derive(Clone, Debug)]
 pub struct TermsKeeper {
-    /// Somebody spends a budget.
+    /// A budget is being spent.
     pub wanted: bool,
     counters: bool,
     meter: TermsMeter<Box<LatencyWindow>>,

@@ -33,7 +33,7 @@ impl Container {
     }
 }
 
-/// The places of containers. A place that became free is given again when whoever decides has seen it free.
+/// Slot table of containers; a freed slot is reused only after the controller's next observation.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub all: Vec<Option<Container>>,
@@ -59,7 +59,7 @@ impl Places {
         self.all[at].take()
     }
 
-    /// Whoever decides has looked.
+    /// The controller has looked.
     pub fn seen(&mut self) {
         self.unseen.fill(false);
     }

@@ -1,4 +1,4 @@
-//! Whoever decides: the policy, what it was told, and what is still to be done.
+//! The controller: the policy, its last observation, and the actions still to carry out.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::time::{NEVER, Nanos};
 /// A policy of CPUs: the code that the agent runs.
 pub type CpuPolicy = dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason> + Send;
 
-/// Whoever decides.
+/// The controller.
 pub struct Controller {
     pub control: Control,
     pub policy: Box<CpuPolicy>,

@@ -45,7 +45,7 @@ impl Counted {
     }
 }
 
-/// How whoever runs gets on.
+/// The progress of the running task.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub speed: Speed,
@@ -58,7 +58,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nobody runs.
+    /// The CPU is idle.
     pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: Rate(0), accesses: Rate(0), beside_batch: false };
 
     /// VPI at this moment.
@@ -69,7 +69,7 @@ impl Pace {
     }
 }
 
-/// What was counted since somebody looked.
+/// Counts since the last look.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub busy_ns: Nanos,
@@ -84,7 +84,7 @@ impl Window {
         self.counted.add(passed_ns, pace);
     }
 
-    /// VPI of whoever ran.
+    /// VPI of the task that ran.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         self.counted.vpi(clock_ghz)
     }

@@ -15,7 +15,7 @@ pub struct Serving {
     /// The CPU on which each worker last ran.
     pub last_cpu: Vec<Option<usize>>,
     pub allowed: CpuMask,
-    /// CPUs on which it ran since somebody looked.
+    /// CPUs on which it ran since the last look.
     pub ran_on: CpuMask,
     pub client: Option<Client>,
     pub arrivals: Rng,

@@ -15,7 +15,7 @@ use crate::smt::Interference;
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
-/// At most so many at once: half of the places, since a place is not given again before it was seen free.
+/// The most at once: half of the slots, since a freed slot is reused only after an observation.
 const AT_ONCE: usize = MAX_CONTAINERS / 2;
 /// The most work of a container on average. An amount of work is 8796 s at most, and draws are above their mean.
 const MEAN_S: f64 = 1000.0;

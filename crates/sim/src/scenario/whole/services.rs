@@ -79,7 +79,7 @@ fn calls(reader: &Reader, services: &[Service]) -> Result<Vec<Call>> {
 
 /// A request must not come back to a service that it has passed.
 fn calls_end(top: &Reader, services: &[Service]) -> Result<()> {
-    // Whoever is still left after as many rounds as there are services calls in a circle.
+    // A service that is left after as many rounds as there are services is part of a cycle of calls.
     let mut ends = vec![false; services.len()];
     for _ in 0..services.len() {
         ends = services.iter().map(|service| service.calls.iter().all(|call| ends[call.service])).collect();
