@@ -352,8 +352,7 @@ mod tests {
         for words in &mut trace.causes {
             (words.name, words.meaning) = (evil.into(), evil.into());
         }
-        trace.spread[0].time[0].cause = evil.into();
-        trace.requests[0].time[0].cause = evil.into();
+        trace.requests[0].spans[0].words = evil.into();
         let page = page(&result);
         assert!(!page.contains("<script>alert"));
         assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);

@@ -14,7 +14,7 @@ use crate::chart::{Bars, Heatmap, Intervals, Multiples};
 use crate::check::{Check, Verdict};
 use crate::picture::{Curve, Series, Timeline};
 use crate::row::Row;
-use crate::trace::Trace;
+use crate::trace::TraceSection;
 use crate::whole_file::{WriteError, write_whole};
 
 /// All measurements of one run, and the machine.
@@ -57,7 +57,7 @@ pub struct ResultFile {
     pub bars: Vec<Bars>,
     /// Why requests were slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceSection>,
 }
 
 /// The machine of a run.

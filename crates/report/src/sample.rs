@@ -4,6 +4,8 @@
 //! generator below has a fixed seed.
 
 use serde_json::{Map, json};
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
 
 use crate::chart::{
     BarRow, Bars, Cell, Heatmap, IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, Quantity, ScaleKind,
@@ -13,7 +15,7 @@ use crate::interval::{Interval, Method};
 use crate::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::Row;
-use crate::trace::{self, Bar, CannotTell, CauseWords, Found, Part, Request, Trace};
+use crate::trace::{CauseWords, TimelineView, TraceSection, ViewSpan};
 use crate::unit::Unit;
 
 const TIMELINE_NS: u64 = 50_000_000;
@@ -65,55 +67,48 @@ pub(crate) fn trace() -> ResultFile {
     result
 }
 
-fn slow_requests() -> Trace {
-    let words = |cause: &str, name: &str| CauseWords {
-        cause: cause.into(),
-        name: name.into(),
-        meaning: format!("the meaning of {name}"),
-    };
-    Trace {
+fn slow_requests() -> TraceSection {
+    TraceSection {
         limit_us: 2_000.0,
         limit_name: "objective".into(),
         length_us: 1e6,
-        causes: vec![words("on-cpu", "work"), words("run-queue", "wait for a CPU"), words("disk", "disk")],
-        found: vec![Found {
-            cause: "run-queue".into(),
-            requests_count: 1,
-            tail_us: 2_900.0,
+        causes: [Cause::OnCpu, Cause::RunQueue, Cause::Disk].map(CauseWords::from).into(),
+        found: vec![Finding {
+            cause: Cause::RunQueue,
+            requests: 1,
+            tail_ns: 2_900_000,
             share_percent: 100.0,
             examples: vec![7],
             evidence: vec!["stress-ng had the CPU".into()],
             advice: "give it a CPU of its own".into(),
         }],
-        cannot_tell: vec![CannotTell { cause: "disk".into(), why: "no records of disks".into() }],
-        spread: vec![bar(100.0, &[("on-cpu", 100.0)]), bar(3_000.0, &[("on-cpu", 100.0), ("run-queue", 2_900.0)])],
+        cannot_tell: vec![CannotTell { cause: Cause::Disk, why: "no records of disks".into() }],
+        spread: vec![
+            bar(100_000, &[(Cause::OnCpu, 100_000)]),
+            bar(3_000_000, &[(Cause::OnCpu, 100_000), (Cause::RunQueue, 2_900_000)]),
+        ],
         requests: vec![request(7, 3_000.0), request(8, 100.0)],
     }
 }
 
-fn bar(us: f64, time: &[(&str, f64)]) -> Bar {
-    Bar { from_us: us / 2.0, to_us: us * 2.0, requests_count: 1, time: parts(time) }
+fn bar(ns: u64, time: &[(Cause, u64)]) -> Bar {
+    Bar { from_ns: ns / 2, to_ns: ns * 2, requests: 1, time: parts(time) }
 }
 
-fn parts(time: &[(&str, f64)]) -> Vec<Part> {
-    time.iter().map(|(cause, us)| Part { cause: (*cause).into(), us: *us }).collect()
+fn parts(time: &[(Cause, u64)]) -> Vec<CauseTime> {
+    time.iter().map(|(cause, ns)| CauseTime { cause: *cause, ns: *ns }).collect()
 }
 
-fn request(number: u64, latency_us: f64) -> Request {
-    let span = |from_us, to_us, cause: &str| trace::Span {
-        from_us,
-        to_us,
-        cause: cause.into(),
-        words: "server on lane 1".into(),
-        row: Some(0),
-    };
-    Request {
+fn request(number: u64, latency_us: f64) -> TimelineView {
+    let span =
+        |from_us, to_us, cause| ViewSpan { from_us, to_us, cause, words: "server on lane 1".into(), row: Some(0) };
+    TimelineView {
         number,
         arrived_us: number as f64 * 1e4,
         latency_us,
-        time: parts(&[("run-queue", latency_us - 100.0), ("on-cpu", 100.0)]),
-        spans: vec![span(0.0, latency_us - 100.0, "run-queue"), span(latency_us - 100.0, latency_us, "on-cpu")],
-        ..Request::default()
+        time: parts(&[(Cause::RunQueue, (latency_us * 1e3) as u64 - 100_000), (Cause::OnCpu, 100_000)]),
+        spans: vec![span(0.0, latency_us - 100.0, Cause::RunQueue), span(latency_us - 100.0, latency_us, Cause::OnCpu)],
+        ..TimelineView::default()
     }
 }
 

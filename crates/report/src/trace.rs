@@ -1,95 +1,53 @@
-//! Why requests were slow: causes with advice, the spread of latencies, and single requests with their threads and lanes.
+//! Why requests were slow: the key `trace` of a results file. The page draws it; programs read it.
 //!
-//! It is an optional key of a results file. The page draws it; programs read it. Causes are known here by their keys
-//! alone, so that whoever makes a result can name others.
+//! Findings and bars are those of `sidelane-timeline`, as the diagnosis made them. A single request comes as a picture,
+//! with threads and lanes as rows: names in place of numbers, which only a running trace knows.
 
 use serde::{Deserialize, Serialize};
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
 
 /// All that is shown of a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Trace {
+pub struct TraceSection {
     /// A request that took longer is slow.
     pub limit_us: f64,
-    /// What the limit is: "the objective", "p99 of this trace".
+    /// The name of the limit: "objective", "p99 of this trace".
     pub limit_name: String,
     /// How long was traced.
     pub length_us: f64,
     /// Every cause that occurs below, in the order of the legend.
     pub causes: Vec<CauseWords>,
     /// What made requests slow, the largest first.
-    pub found: Vec<Found>,
+    pub found: Vec<Finding>,
     /// What could not be told, and why.
     pub cannot_tell: Vec<CannotTell>,
     /// All requests by their latency.
     pub spread: Vec<Bar>,
     /// Some requests in full, the slowest first.
-    pub requests: Vec<Request>,
+    pub requests: Vec<TimelineView>,
 }
 
 /// A cause in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CauseWords {
-    /// Its key: `run-queue`.
-    pub cause: String,
-    /// Its name: "waits for a CPU".
+    /// The cause.
+    pub cause: Cause,
+    /// Its name: "wait for a CPU".
     pub name: String,
     /// One sentence.
     pub meaning: String,
 }
 
-/// A cause of slow requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// Its key.
-    pub cause: String,
-    /// Slow requests in which it took most.
-    pub requests_count: u64,
-    /// The time above the normal that it explains.
-    pub tail_us: f64,
-    /// The same as a share of all such time.
-    pub share_percent: f64,
-    /// Requests that show it best.
-    pub examples: Vec<u64>,
-    /// What was seen.
-    pub evidence: Vec<String>,
-    /// What to do.
-    pub advice: String,
-}
-
-/// A cause that could not be told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CannotTell {
-    /// Its key.
-    pub cause: String,
-    /// Why.
-    pub why: String,
-}
-
-/// Requests that took about as long.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
-    /// At least so long.
-    pub from_us: f64,
-    /// Less than this.
-    pub to_us: f64,
-    /// How many.
-    pub requests_count: u64,
-    /// Where their time went, all of them together.
-    pub time: Vec<Part>,
-}
-
-/// Time that went to one cause.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
-    /// Key of the cause.
-    pub cause: String,
-    /// How long.
-    pub us: f64,
+impl From<Cause> for CauseWords {
+    fn from(cause: Cause) -> Self {
+        Self { cause, name: cause.words().to_owned(), meaning: cause.meaning().to_owned() }
+    }
 }
 
 /// One request. Its times count from its arrival; what happened before that is negative.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Request {
+pub struct TimelineView {
     /// Its number.
     pub number: u64,
     /// When it arrived, since the trace began.
@@ -97,11 +55,11 @@ pub struct Request {
     /// From its first segment to the last of its response.
     pub latency_us: f64,
     /// Where its time went, the longest first.
-    pub time: Vec<Part>,
+    pub time: Vec<CauseTime>,
     /// Its time end to end.
-    pub spans: Vec<Span>,
+    pub spans: Vec<ViewSpan>,
     /// Its threads, then the lanes.
-    pub rows: Vec<Track>,
+    pub rows: Vec<ViewRow>,
     /// Wake-ups, and the way of the request.
     pub arrows: Vec<Arrow>,
     /// Its stages.
@@ -112,13 +70,13 @@ pub struct Request {
 
 /// A part of a request's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Span {
+pub struct ViewSpan {
     /// Start.
     pub from_us: f64,
     /// End, where the next one begins.
     pub to_us: f64,
-    /// Key of the cause.
-    pub cause: String,
+    /// What it went to.
+    pub cause: Cause,
     /// What happened, in words.
     pub words: String,
     /// Index of its thread in the rows.
@@ -126,10 +84,10 @@ pub struct Span {
     pub row: Option<usize>,
 }
 
-/// What a row of the picture is.
+/// The kind of a row of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Of {
+pub enum RowKind {
     /// A thread.
     Thread,
     /// A lane.
@@ -138,9 +96,9 @@ pub enum Of {
 
 /// A row of the picture.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Track {
+pub struct ViewRow {
     /// Thread or lane.
-    pub of: Of,
+    pub of: RowKind,
     /// Its name.
     pub name: String,
     /// Its number, in words.
@@ -149,23 +107,23 @@ pub struct Track {
     pub blocks: Vec<Block>,
 }
 
-/// Who had a lane, or where a thread ran.
+/// A stretch of time in which a lane was occupied, or a thread ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// Start.
     pub from_us: f64,
     /// End.
     pub to_us: f64,
-    /// Who.
-    pub who: Who,
+    /// The occupant.
+    pub who: Occupant,
     /// In words.
     pub words: String,
 }
 
-/// Who had a lane.
+/// The occupant of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Who {
+pub enum Occupant {
     /// A thread on the way of this request.
     Request,
     /// Another thread of the service.
@@ -210,11 +168,4 @@ pub struct Mark {
     pub us: f64,
     /// What: "arrived".
     pub words: String,
-}
-
-impl Trace {
-    /// The name of a cause.
-    pub fn name_of<'a>(&'a self, cause: &'a str) -> &'a str {
-        self.causes.iter().find(|known| known.cause == cause).map_or(cause, |known| &known.name)
-    }
 }

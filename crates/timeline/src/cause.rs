@@ -1,5 +1,7 @@
 //! Where a request's time went. A closed list: each cause has its words, what evidence it needs, and what to do.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Kind, Kinds};
@@ -194,6 +196,45 @@ impl Cause {
         }
     }
 
+    /// What it means, in a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Cause::OnCpu => "a thread of the service worked on the request",
+            Cause::NetworkReceive => "from its first segment until its data was at the socket",
+            Cause::ServiceQueue => "all threads that could take it worked on other requests",
+            Cause::RunQueue => "its thread could run, and another thread had the CPU",
+            Cause::Tracer => "its thread could run, and a thread of the tracer had the CPU",
+            Cause::Migration => "its thread moved to another CPU and had not started there",
+            Cause::IdleExit => "the CPU came out of an idle state",
+            Cause::Interrupt => "an interrupt or softirq had the CPU",
+            Cause::Stolen => "the hypervisor had taken the CPU from this machine",
+            Cause::Sibling => "a thread worked on it while batch ran on a lane of the same core",
+            Cause::PageFault => "the kernel filled in memory that had not been touched",
+            Cause::Collection => "the runtime stopped all threads to collect garbage",
+            Cause::Safepoint => "the runtime stopped all threads, not for a collection",
+            Cause::Lock => "another thread held a lock that it needed",
+            Cause::HandOver => "its thread slept until another one woke it",
+            Cause::Timer => "its thread slept until a time that the program had set",
+            Cause::Disk => "its thread waited for a disk",
+            Cause::Reclaim => "the kernel freed memory before it gave any",
+            Cause::Throttled => "its group had used up its quota of CPU time",
+            Cause::Frozen => "its group was frozen, or its process stopped",
+            Cause::SendBuffer => "the response waited in the socket, whose state does not tell why",
+            Cause::Nagle => "Nagle's algorithm held the response back until the client acknowledged what came before",
+            Cause::SlowReader => "the client's receive window was full",
+            Cause::CongestionWindow => "as much was in flight as the congestion window allows",
+            Cause::Pacing => "the response waited in a queueing discipline, or TCP sent it at a set rate",
+            Cause::SendSpace => "the send buffer had no room for the rest of the response",
+            Cause::Retransmission => "a segment was lost and sent again",
+            Cause::Downstream => "it waited for the answer of another service",
+            Cause::Connect => "it waited for a connection to another service",
+            Cause::NoAnswer => "another service did not answer within the time that the program allows",
+            Cause::Full => "another process did not read from a pipe or socket that was full",
+            Cause::Inside => "its event loop had no work, and the request waited for something inside the program",
+            Cause::NotExplained => "no record tells where this time went",
+        }
+    }
+
     /// Its place in the order of precedence: where several are true at once, time goes to the highest. Those with 0 are
     /// stretches of a request's way, of which one at a time is true.
     pub fn precedence(self) -> u8 {
@@ -218,5 +259,22 @@ impl Cause {
     /// Whether this cause can be told where only `recorded` can be recorded.
     pub fn can_be_told(self, recorded: Kinds) -> bool {
         self.needs().iter().all(|kind| recorded.has(*kind))
+    }
+}
+
+/// Its key in results: `run-queue`.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_as_style_sheets_have_them() {
+        assert_eq!((Cause::RunQueue.to_string(), Cause::OnCpu.to_string()), ("run-queue".into(), "on-cpu".into()));
     }
 }

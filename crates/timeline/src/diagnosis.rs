@@ -1,4 +1,7 @@
 //! What made requests slow: causes, ranked by the tail time that they explain.
+//!
+//! These types are the result itself: the JSON of a trace has them as they are, with times in microseconds, and
+//! terminal, page and Perfetto are drawn from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +13,14 @@ pub struct Finding {
     /// The cause.
     pub cause: Cause,
     /// Slow requests for which it is claimed: it took most of their time above the normal.
+    #[serde(rename = "requests_count")]
     pub requests: u64,
     /// Time above the normal that it explains, of all slow requests.
+    #[serde(rename = "tail_us", with = "us")]
     pub tail_ns: u64,
-    /// The same as a share of all tail time, 0 to 1.
-    pub share: f64,
-    /// Requests that show it best, the clearest first.
+    /// The same as a share of all tail time.
+    pub share_percent: f64,
+    /// Numbers of requests that show it best, the clearest first.
     pub examples: Vec<u64>,
     /// What was seen: who had the CPU, which lock, which pause.
     pub evidence: Vec<String>,
@@ -23,8 +28,43 @@ pub struct Finding {
     pub advice: String,
 }
 
+/// A cause that cannot be told from the records of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CannotTell {
+    /// The cause.
+    pub cause: Cause,
+    /// Why.
+    pub why: String,
+}
+
+/// Requests of about the same latency: what a picture of the distribution, coloured by cause, is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bar {
+    /// Latencies from here,
+    #[serde(rename = "from_us", with = "us")]
+    pub from_ns: u64,
+    /// up to here, this excluded.
+    #[serde(rename = "to_us", with = "us")]
+    pub to_ns: u64,
+    /// How many requests.
+    #[serde(rename = "requests_count")]
+    pub requests: u64,
+    /// What their time went to, all together.
+    pub time: Vec<CauseTime>,
+}
+
+/// Time that went to one cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseTime {
+    /// The cause.
+    pub cause: Cause,
+    /// How long.
+    #[serde(rename = "us", with = "us")]
+    pub ns: u64,
+}
+
 /// What was found in a trace.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosis {
     /// Requests with a whole timeline.
     pub requests: u64,
@@ -45,12 +85,12 @@ pub struct Diagnosis {
     pub slo_ns: u64,
     /// The causes, the largest first. "Not explained" is one of them, where it is.
     pub findings: Vec<Finding>,
-    /// Causes that could not be told here, and why.
-    pub cannot_tell: Vec<(Cause, String)>,
+    /// Causes that could not be told here.
+    pub cannot_tell: Vec<CannotTell>,
 }
 
 /// What the tracer's own threads cost the service: they had a CPU that one of its threads waited for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TracerCost {
     /// Requests that waited for them.
     pub delayed: u64,
@@ -69,15 +109,15 @@ impl TracerCost {
     }
 }
 
-/// Requests of about the same latency: what a picture of the distribution, coloured by cause, is made of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
-    /// Latencies from here,
-    pub from_ns: u64,
-    /// up to here, this excluded.
-    pub to_ns: u64,
-    /// How many requests.
-    pub requests: u64,
-    /// What their time went to, all together.
-    pub causes: Vec<(Cause, u64)>,
+/// Nanoseconds, written as microseconds.
+mod us {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(*ns as f64 / 1e3)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        f64::deserialize(deserializer).map(|us| (us * 1e3).round() as u64)
+    }
 }

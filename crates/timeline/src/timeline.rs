@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
+use crate::diagnosis::CauseTime;
 use crate::wait::Wait;
 
 /// A part of a request's time.
@@ -83,6 +84,14 @@ impl Timeline {
     /// From the first segment to the last of the response.
     pub fn latency_ns(&self) -> u64 {
         self.ended_ns - self.arrived_ns
+    }
+
+    /// What its time went to, the longest first.
+    pub fn time(&self) -> Vec<CauseTime> {
+        let times = Cause::ALL.into_iter().map(|cause| CauseTime { cause, ns: self.of_cause_ns(cause) });
+        let mut times: Vec<CauseTime> = times.filter(|time| time.ns > 0).collect();
+        times.sort_by_key(|time| std::cmp::Reverse(time.ns));
+        times
     }
 
     /// Time that went to `cause`.

@@ -2,7 +2,7 @@
 
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Known, Objective};
-use sidelane_timeline::diagnosis::{Diagnosis, Finding, TracerCost};
+use sidelane_timeline::diagnosis::{CannotTell, Diagnosis, Finding, TracerCost};
 use sidelane_timeline::record::{Kind, Kinds, Task};
 use sidelane_timeline::timeline::{Incomplete, Span, Timeline};
 use sidelane_timeline::wait::{Doing, Ended, Object, Peer, TCP, UDP, Wait, call};
@@ -73,8 +73,8 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
     assert_eq!(finding(&diagnosis, Nagle).examples, [2_002]);
     assert_eq!(finding(&diagnosis, RunQueue).examples, [2_001, 2_003]);
     assert!(finding(&diagnosis, Nagle).advice.contains("TCP_NODELAY"));
-    let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share).sum();
-    assert!((shares - 1.0).abs() < 1e-9);
+    let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share_percent).sum();
+    assert!((shares - 100.0).abs() < 1e-7);
     let evidence = &finding(&diagnosis, RunQueue).evidence;
     assert_eq!(evidence[0], "in 2 of 3 slow requests, 7.5 ms above the normal on average");
     assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms together, 10.0 ms at once");
@@ -92,7 +92,7 @@ fn what_the_tracer_took_is_its_cost_and_no_cause() {
     assert_eq!((diagnosis.slow, diagnosis.mixed), (2, 0));
     let causes: Vec<(Cause, u64)> = diagnosis.findings.iter().map(|found| (found.cause, found.requests)).collect();
     assert_eq!(causes, [(Disk, 1)]);
-    assert_eq!((diagnosis.tail_ns, finding(&diagnosis, Disk).share), (9 * MS, 1.0));
+    assert_eq!((diagnosis.tail_ns, finding(&diagnosis, Disk).share_percent), (9 * MS, 100.0));
     let cost = TracerCost { delayed: 3, longest_ns: 3 * MS, made_slow: 1, tail_ns: 4 * MS };
     assert_eq!(diagnosis.tracer, cost);
     assert!((cost.share(diagnosis.tail_ns) - 4.0 / 13.0).abs() < 1e-9);
@@ -145,7 +145,10 @@ fn what_cannot_be_told_is_said_with_the_kinds_that_are_missing() {
     let kinds = Kinds::all().without(Kind::Softirq).without(Kind::Stolen);
     let diagnoser = Diagnoser::new(DiagnoserSettings { kinds, ..DiagnoserSettings::default() });
     let expected = [(Interrupt, "no records of this kind: Softirq"), (Stolen, "no records of this kind: Stolen")];
-    assert_eq!(diagnose(&diagnoser).cannot_tell, expected.map(|(cause, why)| (cause, why.to_owned())));
+    assert_eq!(
+        diagnose(&diagnoser).cannot_tell,
+        expected.map(|(cause, why)| CannotTell { cause, why: why.to_owned() })
+    );
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn the_slowest_are_kept_and_the_distribution_has_all() {
     assert_eq!(bars.iter().map(|bar| bar.requests).sum::<u64>(), 1_099);
     assert!(bars.windows(2).all(|pair| pair[0].to_ns <= pair[1].from_ns));
     let disk_ns: u64 =
-        bars.iter().flat_map(|bar| &bar.causes).filter(|(cause, _)| *cause == Disk).map(|(_, ns)| ns).sum();
+        bars.iter().flat_map(|bar| &bar.time).filter(|part| part.cause == Disk).map(|part| part.ns).sum();
     assert_eq!(disk_ns, (2_001..2_100).map(|request| request * 10_000).sum::<u64>());
 }
 

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //! kernel's recorder, pauses ─┐             ┌─► timelines ─► diagnosis ─┐
-//! log ───────────────────────┴─► records ──┤                           ├─► Told ─► terminal, page, JSON, Perfetto
-//!                                          └─► the last seconds ─► clips of slow requests
+//! log ───────────────────────┴─► records ──┤                           ├─► TraceReport ─► terminal, page, JSON, Perfetto
+//!                                          └─► the last seconds ─► excerpts ─► pictures of slow requests
 //! ```
 //!
-//! Start with `study.rs`, what becomes of records; [`told`] is what all output is made from.
+//! Start with `pipeline.rs`, from records to a [`report`], from which all output is made.
 //!
 //! # Invariants
 //!
-//! - Memory is bounded: the last records (`src/recent.rs`: `the_oldest_make_room`), requests in full (`src/kept.rs`:
-//!   `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/clip.rs`:
+//! - Memory is bounded: the last records (`src/recent.rs`: `the_oldest_make_room`), requests in full (`src/exemplars.rs`:
+//!   `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/excerpt.rs`:
 //!   `too_many_records_are_counted`).
 //! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `a_log_tells_what_the_trace_told`), and any
 //!   bytes of it are read without a panic (`src/log/read.rs`: `no_bytes_make_the_reader_fail`).
-//! - What is drawn of a request sums to its latency (`src/scene.rs`: `spans_and_parts_sum_to_the_latency`).
+//! - What is drawn of a request sums to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `what_is_empty_has_no_line`).
 //! - Flight recorder: a break of the objective is written, whenever it comes (`src/flight/tests.rs`:
 //!   `a_break_at_the_very_end_is_written_and_not_denied`,
@@ -27,28 +27,24 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod analyst;
-pub mod bound;
-mod clip;
+mod analysis_thread;
+mod excerpt;
+mod exemplars;
 pub mod flight;
-mod kept;
 pub mod log;
 mod note;
 mod objects;
-pub mod options;
 pub mod pauses;
 mod perfetto;
-mod progress;
+mod pipeline;
 mod recent;
-pub mod replay;
-mod result;
+pub mod report;
+pub mod run;
 mod runtimes;
 #[cfg(any(test, feature = "sample"))]
 pub mod sample;
-mod scene;
+pub mod slow_threshold;
 pub mod source;
-pub mod study;
 pub mod terminal;
-pub mod told;
-pub mod trace;
+mod timeline_view;
 pub mod words;

@@ -4,24 +4,19 @@
 use std::collections::BTreeMap;
 
 use sidelane_report::perfetto::{Trace, Track};
-use sidelane_report::trace::{Arrow, ArrowKind, Of, Request, Track as Row, Who};
-use sidelane_timeline::cause::Cause;
+use sidelane_report::trace::{Arrow, ArrowKind, Occupant, RowKind, TimelineView, ViewRow};
 
-use super::kept::Clip;
-use super::scene::scene;
-use super::told::Told;
-use super::words::key;
+use super::report::TraceReport;
 
-impl Told {
+impl TraceReport {
     /// The trace for Perfetto.
     pub fn to_trace(&self) -> Trace {
         let mut trace = Trace::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
         let mut tracks = Tracks::new(&mut trace);
-        let mut clips: Vec<&Clip> = self.clips.iter().collect();
-        clips.sort_by_key(|clip| clip.timeline.arrived_ns);
-        for clip in clips {
-            let drawn =
-                Drawn { request: scene(clip, &self.names, self.begin_ns), arrived_ns: clip.timeline.arrived_ns };
+        let mut requests: Vec<&TimelineView> = self.requests.iter().collect();
+        requests.sort_by(|one, other| one.arrived_us.total_cmp(&other.arrived_us));
+        for request in requests {
+            let drawn = Drawn { request, arrived_ns: self.begin_ns + (request.arrived_us * 1e3).round() as u64 };
             drawn.add_request(&mut trace, tracks.requests);
             drawn.collect_turns(&mut tracks);
             drawn.add_arrows(&mut trace, &mut tracks);
@@ -32,12 +27,12 @@ impl Told {
 }
 
 /// A request as the page draws it, and when its own time begins.
-struct Drawn {
-    request: Request,
+struct Drawn<'a> {
+    request: &'a TimelineView,
     arrived_ns: u64,
 }
 
-impl Drawn {
+impl Drawn<'_> {
     fn ns(&self, us: f64) -> u64 {
         self.arrived_ns.saturating_add_signed((us * 1e3).round() as i64)
     }
@@ -45,7 +40,7 @@ impl Drawn {
     fn add_request(&self, trace: &mut Trace, requests: Track) {
         let track = trace.slices_below(requests, &format!("request {}", self.request.number));
         for span in &self.request.spans {
-            let cause = name_of(&span.cause);
+            let cause = span.cause.words();
             let words = if span.words.is_empty() { cause.to_owned() } else { format!("{cause}: {}", span.words) };
             trace.slice(track, (self.ns(span.from_us), self.ns(span.to_us)), &words);
         }
@@ -55,7 +50,7 @@ impl Drawn {
     fn collect_turns(&self, tracks: &mut Tracks) {
         for row in &self.request.rows {
             let turns = tracks.turns.entry(Tracks::key(row)).or_default();
-            for block in row.blocks.iter().filter(|block| block.who != Who::Interrupt) {
+            for block in row.blocks.iter().filter(|block| block.who != Occupant::Interrupt) {
                 let to_ns = self.ns(block.to_us);
                 let turn = turns.entry(self.ns(block.from_us)).or_insert((to_ns, block.words.clone()));
                 turn.0 = turn.0.max(to_ns);
@@ -80,10 +75,6 @@ impl Drawn {
             ArrowKind::Flow => format!("request {}: {}", self.request.number, arrow.words),
         }
     }
-}
-
-fn name_of(cause: &str) -> &'static str {
-    Cause::ALL.into_iter().find(|known| key(*known) == cause).map_or("unknown", Cause::words)
 }
 
 /// Whether it is a lane, and its name.
@@ -112,8 +103,8 @@ impl Tracks {
         }
     }
 
-    fn key(row: &Row) -> Key {
-        (row.of == Of::Lane, format!("{} {}", row.name, row.detail).trim_end().to_owned())
+    fn key(row: &ViewRow) -> Key {
+        (row.of == RowKind::Lane, format!("{} {}", row.name, row.detail).trim_end().to_owned())
     }
 
     fn of(&mut self, trace: &mut Trace, key: &Key) -> Track {
@@ -146,15 +137,17 @@ mod tests {
 
     #[test]
     fn requests_threads_and_lanes_have_tracks() {
-        let told = sample::told();
-        let read = tracks_of(&told.to_trace());
+        let report = sample::report();
+        let read = tracks_of(&report.to_trace());
         for name in ["requests", "threads", "lanes", "server thread 100", "lane 0", "lane 1"] {
             assert!(read.contains_key(name), "{name}: {:?}", read.keys().take(9).collect::<Vec<_>>());
         }
-        let slowest = &told.clips[0].timeline;
-        let events = &read[&format!("request {}", slowest.request)];
+        let slowest = &report.requests[0];
+        let events = &read[&format!("request {}", slowest.number)];
         assert_eq!(events.len(), 2 * slowest.spans.len());
-        assert_eq!((events[0].0, events.last().unwrap().0), (slowest.arrived_ns, slowest.ended_ns));
+        let ns = |us: f64| report.begin_ns + (us * 1e3).round() as u64;
+        let (arrived_ns, ended_ns) = (ns(slowest.arrived_us), ns(slowest.arrived_us + slowest.latency_us));
+        assert_eq!((events[0].0, events.last().unwrap().0), (arrived_ns, ended_ns));
         let waits = |(_, event): &(u64, Option<Happened>)| matches!(event, Some(Happened::Began(name)) if name.starts_with("response in the send buffer"));
         assert!(events.iter().any(waits), "{events:?}");
     }
@@ -172,7 +165,7 @@ mod tests {
 
     #[test]
     fn each_arrow_joins_two_moments() {
-        let joined = arrows(&sample::told().to_trace());
+        let joined = arrows(&sample::report().to_trace());
         assert!(!joined.is_empty());
         for (number, ends) in joined {
             let [(from_ns, from), (to_ns, to)] = &ends[..] else { panic!("arrow {number}: {ends:?}") };

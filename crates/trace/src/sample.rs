@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings};
-use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding, TracerCost};
+use sidelane_timeline::diagnosis::{Bar, CannotTell, Diagnosis, Finding, TracerCost};
 use sidelane_timeline::record::{Kind, Kinds, Record, Task};
 use sidelane_timeline::timeline::{Span, Timeline};
 
-use super::bound::Bound;
-use super::kept::{Clip, Kept};
-use super::told::{Counts, Cut, Told};
+use super::excerpt::Excerpt;
+use super::exemplars::Exemplars;
+use super::report::{Counts, Cut, TraceReport};
+use super::slow_threshold::SlowThreshold;
+use super::timeline_view::timeline_view;
 use super::words::Names;
 use sidelane_requests::Times;
 
@@ -72,9 +74,9 @@ pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeli
 pub struct Sample {
     pub names: Names,
     pub begin_ns: u64,
-    pub clips: Vec<Clip>,
+    pub excerpts: Vec<Excerpt>,
     /// One that waited for its lane.
-    pub behind: Clip,
+    pub behind: Excerpt,
 }
 
 pub fn trace() -> Sample {
@@ -82,29 +84,31 @@ pub fn trace() -> Sample {
     for (task, name) in [(SERVER, "server"), (WORKER, "worker"), (STRANGER, "stress-ng")] {
         names.put(task.tid, name);
     }
-    let clips: Vec<Clip> = (1..=REQUESTS).map(request).collect();
-    let behind = clips.iter().find(|clip| clip.timeline.of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
-    Sample { names, begin_ns: BEGIN_NS, clips, behind }
+    let excerpts: Vec<Excerpt> = (1..=REQUESTS).map(request).collect();
+    let behind =
+        excerpts.iter().find(|excerpt| excerpt.timeline.of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
+    Sample { names, begin_ns: BEGIN_NS, excerpts, behind }
 }
 
 /// What the trace came to.
-pub fn told() -> Told {
+pub fn report() -> TraceReport {
     let trace = trace();
-    let (mut kept, mut latency) = (Kept::default(), Times::default());
-    for clip in &trace.clips {
-        kept.offer(&clip.timeline, || clip.clone());
-        latency.add(clip.timeline.latency_ns());
+    let (mut exemplars, mut latency) = (Exemplars::default(), Times::default());
+    for excerpt in &trace.excerpts {
+        exemplars.offer(&excerpt.timeline, || excerpt.clone());
+        latency.add(excerpt.timeline.latency_ns());
     }
-    Told {
+    let excerpts = exemplars.into_slowest_first();
+    let requests = excerpts.iter().map(|excerpt| timeline_view(excerpt, &trace.names, BEGIN_NS)).collect();
+    TraceReport {
         service: "port:8080".to_owned(),
-        bound: Bound::Limit(Duration::from_millis(2)),
+        threshold: SlowThreshold::Limit(Duration::from_millis(2)),
         wall_s: (REQUESTS + 1) as f64 * APART_NS as f64 / 1e9,
         begin_ns: BEGIN_NS,
-        diagnosis: diagnosis(&trace.clips),
+        diagnosis: diagnosis(&trace.excerpts),
         latency,
-        bars: bars(&trace.clips),
-        clips: kept.into_slowest_first(),
-        names: trace.names,
+        bars: bars(&trace.excerpts),
+        requests,
         counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
         cut: Cut::default(),
         cpu_percent: Some(4.2),
@@ -113,17 +117,17 @@ pub fn told() -> Told {
 }
 
 /// All requests by latency.
-fn bars(clips: &[Clip]) -> Vec<Bar> {
+fn bars(excerpts: &[Excerpt]) -> Vec<Bar> {
     let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
-    clips.iter().for_each(|clip| diagnoser.add(&clip.timeline));
+    excerpts.iter().for_each(|excerpt| diagnoser.add(&excerpt.timeline));
     diagnoser.bars()
 }
 
 /// As a diagnoser would say it.
-fn diagnosis(clips: &[Clip]) -> Diagnosis {
+fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
     let slo_ns = 2_000_000;
     let slow: Vec<&Timeline> =
-        clips.iter().map(|clip| &clip.timeline).filter(|timeline| timeline.latency_ns() > slo_ns).collect();
+        excerpts.iter().map(|excerpt| &excerpt.timeline).filter(|timeline| timeline.latency_ns() > slo_ns).collect();
     let finding = |(cause, evidence, advice): (Cause, &str, &str)| {
         let mut of_it: Vec<&&Timeline> = slow.iter().filter(|slow| slow.of_cause_ns(cause) > slo_ns / 2).collect();
         of_it.sort_by_key(|timeline| std::cmp::Reverse(timeline.of_cause_ns(cause)));
@@ -131,7 +135,7 @@ fn diagnosis(clips: &[Clip]) -> Diagnosis {
             cause,
             requests: of_it.len() as u64,
             tail_ns: slow.iter().map(|timeline| timeline.of_cause_ns(cause)).sum(),
-            share: 0.0,
+            share_percent: 0.0,
             examples: of_it.iter().take(3).map(|timeline| timeline.request).collect(),
             evidence: vec![evidence.to_owned()],
             advice: advice.to_owned(),
@@ -139,11 +143,11 @@ fn diagnosis(clips: &[Clip]) -> Diagnosis {
     };
     let mut findings: Vec<Finding> = FOUND.into_iter().map(finding).collect();
     let all: u64 = findings.iter().map(|finding| finding.tail_ns).sum();
-    findings.iter_mut().for_each(|finding| finding.share = finding.tail_ns as f64 / all as f64);
+    findings.iter_mut().for_each(|finding| finding.share_percent = finding.tail_ns as f64 * 100.0 / all as f64);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.tail_ns));
     let no_disks = "this kernel records no disk events".to_owned();
     Diagnosis {
-        requests: clips.len() as u64,
+        requests: excerpts.len() as u64,
         slow: slow.len() as u64,
         mixed: 0,
         incomplete: 3,
@@ -152,7 +156,7 @@ fn diagnosis(clips: &[Clip]) -> Diagnosis {
         tracer: TracerCost::default(),
         slo_ns,
         findings,
-        cannot_tell: vec![(Cause::Disk, no_disks)],
+        cannot_tell: vec![CannotTell { cause: Cause::Disk, why: no_disks }],
     }
 }
 
@@ -169,7 +173,7 @@ const FOUND: [(Cause, &str, &str); 4] = [
 
 /// The records of the whole trace, in the order of time, numbered by CPU.
 pub fn records() -> Vec<Record> {
-    let mut records: Vec<Record> = trace().clips.into_iter().flat_map(|clip| clip.records).collect();
+    let mut records: Vec<Record> = trace().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
     records.sort_by_key(|record| record.at_ns);
     number(&mut records);
     records
@@ -191,7 +195,7 @@ pub fn kinds() -> Kinds {
 }
 
 /// One request: what delayed it, and its records.
-fn request(number: u64) -> Clip {
+fn request(number: u64) -> Excerpt {
     let arrived_ns = BEGIN_NS + number * APART_NS;
     let late_ns = 1_000_000 + number * 37_777 % 9_000_000;
     let (cause, late_ns) = match number {
@@ -216,7 +220,7 @@ fn request(number: u64) -> Clip {
     let mut timeline = timeline(number, arrived_ns, &way.parts);
     let sent = way.records.iter().find(|record| record.kind == Kind::Sent).unwrap();
     timeline.finished_ns = sent.at_ns;
-    Clip { timeline, records: way.records, left_out: 0 }
+    Excerpt { timeline, records: way.records, left_out: 0 }
 }
 
 /// A request on its way.

@@ -8,27 +8,26 @@ use sidelane_report::grid::{fold, length};
 use sidelane_timeline::advice::usual;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::Finding;
-use sidelane_tracker::requests::own_number;
 
-use super::bound::Bound;
-use super::told::{Cut, Told, human_count, human_ns};
+use super::report::{Cut, TraceReport, human_count, human_ns};
+use super::slow_threshold::SlowThreshold;
 
 /// More causes than this are summed up in one line.
 const CAUSES_MAX: usize = 3;
 /// A cause below this share has no line of its own.
-const SHARE_MIN: f64 = 0.05;
+const SHARE_MIN_PERCENT: f64 = 5.0;
 /// And one below this is not worth a word, unless it is that time is not explained.
-const WORD_MIN: f64 = 0.01;
+const WORD_MIN_PERCENT: f64 = 1.0;
 /// What follows a cause's line is indented by this.
 const INDENT: &str = "        ";
 
 /// The whole text, in lines of at most `width` characters.
-pub fn text(told: &Told, width: usize) -> String {
-    let mut lines = vec![Line::plain(headline(told))];
-    lines.extend(causes(told));
-    let rest = [cannot_tell(told), missing(told), cost(told)];
+pub fn text(report: &TraceReport, width: usize) -> String {
+    let mut lines = vec![Line::plain(headline(report))];
+    lines.extend(causes(report));
+    let rest = [cannot_tell(report), missing(report), cost(report)];
     lines.extend(rest.into_iter().flatten().map(Line::plain));
-    lines.extend(told.notes.iter().map(|note| Line::plain(format!("Note: {note}"))));
+    lines.extend(report.notes.iter().map(|note| Line::plain(format!("Note: {note}"))));
     lines.iter().map(|line| line.folded(width)).collect()
 }
 
@@ -55,21 +54,21 @@ impl Line {
 
 /// What was found, and what to do, in one or two sentences; whether clients gave requests up; and whether requests wait
 /// that are slower than all that have ended.
-pub fn headline(told: &Told) -> String {
-    let (waits, longest) = (told.counts.oldest_open_ns, told.latency.max_ns.max(told.diagnosis.slo_ns));
-    let waits = (told.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(told)));
-    let sentences = [Some(found(told)), is_abandoned_slow(told).then(|| format!("{}.", abandoned(told))), waits];
+pub fn headline(report: &TraceReport) -> String {
+    let (waits, longest) = (report.counts.oldest_open_ns, report.latency.max_ns.max(report.diagnosis.slo_ns));
+    let waits = (report.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(report)));
+    let sentences = [Some(found(report)), is_abandoned_slow(report).then(|| format!("{}.", abandoned(report))), waits];
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether clients gave requests up after longer than the objective allows; without one, whether any did.
-fn is_abandoned_slow(told: &Told) -> bool {
-    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
-    *abandoned_slow > 0 || (told.bound == Bound::P99 && abandoned.histogram.count() > 0)
+fn is_abandoned_slow(report: &TraceReport) -> bool {
+    let Cut { abandoned, abandoned_slow, .. } = &report.cut;
+    *abandoned_slow > 0 || (report.threshold == SlowThreshold::P99 && abandoned.histogram.count() > 0)
 }
 
-fn abandoned(told: &Told) -> String {
-    let Cut { abandoned, abandoned_slow, .. } = &told.cut;
+fn abandoned(report: &TraceReport) -> String {
+    let Cut { abandoned, abandoned_slow, .. } = &report.cut;
     let count = abandoned.histogram.count();
     let half = human_ns(abandoned.percentile_ns(50.0).unwrap_or(0));
     let after = match count {
@@ -86,8 +85,8 @@ fn abandoned(told: &Told) -> String {
     format!("{} {were} abandoned by the client without a response, after {after}{slow}", several(count, "request"))
 }
 
-fn no_response(told: &Told) -> String {
-    let counts = &told.counts;
+fn no_response(report: &TraceReport) -> String {
+    let counts = &report.counts;
     format!(
         "{} had no response at the end, the oldest after {}",
         several(counts.open, "request"),
@@ -99,32 +98,32 @@ fn several(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
 
-fn found(told: &Told) -> String {
-    let diagnosis = &told.diagnosis;
-    let traced = Unit::S.human(told.wall_s);
-    if diagnosis.requests == 0 && told.cut.abandoned.histogram.count() > 0 {
-        return format!("No request of {} was seen from its beginning to a response in {traced}.", told.service);
+fn found(report: &TraceReport) -> String {
+    let diagnosis = &report.diagnosis;
+    let traced = Unit::S.human(report.wall_s);
+    if diagnosis.requests == 0 && report.cut.abandoned.histogram.count() > 0 {
+        return format!("No request of {} was seen from its beginning to a response in {traced}.", report.service);
     }
     if diagnosis.requests == 0 {
         return format!(
             "No request of {} was seen from its beginning to its end in {traced}. Check that load reaches it here: \
              sidelane requests --service {}",
-            told.service, told.service
+            report.service, report.service
         );
     }
-    let (requests, service) = (human_count(diagnosis.requests), &told.service);
+    let (requests, service) = (human_count(diagnosis.requests), &report.service);
     if diagnosis.slow == 0 {
-        let longest = human_ns(told.latency.max_ns);
+        let longest = human_ns(report.latency.max_ns);
         return format!(
             "None of {requests} requests of {service} was slow in {traced}: the longest took {longest}, {}.",
-            limit(told)
+            limit(report)
         );
     }
     let slow = format!(
         "{}{} of {requests} requests of {service} took longer than {}.",
-        in_the_way(told),
+        in_the_way(report),
         human_count(diagnosis.slow),
-        limit(told)
+        limit(report)
     );
     match diagnosis.findings.first() {
         Some(first) if first.cause == Cause::NotExplained => {
@@ -133,7 +132,7 @@ fn found(told: &Told) -> String {
         Some(first) => format!(
             "{slow} Largest cause: {}, {} of the time that they lost. What to do: {}",
             first.cause.words(),
-            percent(first.share),
+            percent(first.share_percent),
             first.advice
         ),
         None => slow,
@@ -144,8 +143,8 @@ fn found(told: &Told) -> String {
 const TRACER_SHARE_MIN: f64 = 0.01;
 
 /// What comes first if the tracer itself delayed the service.
-fn in_the_way(told: &Told) -> String {
-    let (diagnosis, tracer) = (&told.diagnosis, &told.diagnosis.tracer);
+fn in_the_way(report: &TraceReport) -> String {
+    let (diagnosis, tracer) = (&report.diagnosis, &report.diagnosis.tracer);
     let share = tracer.share(diagnosis.tail_ns);
     if share <= TRACER_SHARE_MIN {
         return String::new();
@@ -160,14 +159,14 @@ fn in_the_way(told: &Told) -> String {
         human_count(tracer.delayed),
         human_count(diagnosis.requests),
         human_ns(tracer.longest_ns),
-        percent(share),
+        percent(share * 100.0),
         usual(Cause::Tracer),
     )
 }
 
 /// What the tracer cost the requests.
-fn delayed(told: &Told) -> String {
-    let (requests, tracer) = (human_count(told.diagnosis.requests), &told.diagnosis.tracer);
+fn delayed(report: &TraceReport) -> String {
+    let (requests, tracer) = (human_count(report.diagnosis.requests), &report.diagnosis.tracer);
     match tracer.delayed {
         0 => format!("this trace delayed none of {requests} requests"),
         delayed => {
@@ -177,28 +176,29 @@ fn delayed(told: &Told) -> String {
     }
 }
 
-fn limit(told: &Told) -> String {
-    let limit = human_ns(told.diagnosis.slo_ns).replace(".0 ", " ");
-    match told.bound {
-        Bound::P99 => format!("{limit} (the p99 of this trace; --slo sets another limit)"),
-        bound => format!("{limit} ({})", bound.name()),
+fn limit(report: &TraceReport) -> String {
+    let limit = human_ns(report.diagnosis.slo_ns).replace(".0 ", " ");
+    match report.threshold {
+        SlowThreshold::P99 => format!("{limit} (the p99 of this trace; --slo sets another limit)"),
+        threshold => format!("{limit} ({})", threshold.name()),
     }
 }
 
 /// A line for each of the largest causes, what to do about all but the first, and one line for the rest.
-fn causes(told: &Told) -> Vec<Line> {
-    let findings = &told.diagnosis.findings;
-    let large = |finding: &&Finding| finding.share >= SHARE_MIN;
+fn causes(report: &TraceReport) -> Vec<Line> {
+    let findings = &report.diagnosis.findings;
+    let large = |finding: &&Finding| finding.share_percent >= SHARE_MIN_PERCENT;
     let shown = findings.iter().take(CAUSES_MAX).take_while(large).count();
     let mut lines = Vec::new();
     for (place, finding) in findings[..shown].iter().enumerate() {
-        lines.push(Line { begin: format!("{:>6}  ", percent(finding.share)), text: cause(told, finding) });
+        lines.push(Line { begin: format!("{:>6}  ", percent(finding.share_percent)), text: cause(report, finding) });
         if place > 0 && !finding.advice.is_empty() {
             lines.push(Line { begin: INDENT.to_owned(), text: format!("What to do: {}", finding.advice) });
         }
     }
-    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), percent(finding.share));
-    let rest = findings[shown..].iter().filter(|f| f.share >= WORD_MIN || f.cause == Cause::NotExplained);
+    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), percent(finding.share_percent));
+    let rest =
+        findings[shown..].iter().filter(|f| f.share_percent >= WORD_MIN_PERCENT || f.cause == Cause::NotExplained);
     let rest: Vec<String> = rest.map(share).collect();
     if !rest.is_empty() {
         lines.push(Line { begin: "   and  ".to_owned(), text: rest.join(", ") });
@@ -206,12 +206,12 @@ fn causes(told: &Told) -> Vec<Line> {
     lines
 }
 
-fn percent(share: f64) -> String {
-    if share < 0.01 { "< 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+fn percent(percent: f64) -> String {
+    if percent < 1.0 { "< 1 %".to_owned() } else { format!("{percent:.0} %") }
 }
 
 /// The cause, in how many requests, what was seen, and the clearest example.
-fn cause(told: &Told, finding: &Finding) -> String {
+fn cause(report: &TraceReport, finding: &Finding) -> String {
     let requests = match finding.requests {
         0 => None,
         1 => Some("made 1 request slow".to_owned()),
@@ -219,26 +219,26 @@ fn cause(told: &Told, finding: &Finding) -> String {
     };
     // The first sentence says in how many requests it was seen, those that follow say who or what it was.
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
-    let parts = [requests, seen, clearest(told, finding)];
+    let parts = [requests, seen, clearest(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("{}: {}", finding.cause.words(), parts.join("; "))
 }
 
-fn clearest(told: &Told, finding: &Finding) -> Option<String> {
+fn clearest(report: &TraceReport, finding: &Finding) -> Option<String> {
     let number = *finding.examples.first()?;
-    let clip = told.clips.iter().find(|clip| clip.timeline.request == number);
-    let times = clip.map_or_else(String::new, |clip| {
-        let (of_it, all) = (clip.timeline.of_cause_ns(finding.cause), clip.timeline.latency_ns());
-        format!(", {} of {}", human_ns(of_it), human_ns(all))
+    let request = report.requests.iter().find(|request| request.number == number);
+    let times = request.map_or_else(String::new, |request| {
+        let of_it = request.time.iter().find(|part| part.cause == finding.cause).map_or(0, |part| part.ns);
+        format!(", {} of {}", human_ns(of_it), Unit::Us.human(request.latency_us))
     });
-    Some(format!("clearest: request {}{times}", own_number(number)))
+    Some(format!("clearest: request {number}{times}"))
 }
 
 /// Causes that could not be told, together where the reason is the same.
-fn cannot_tell(told: &Told) -> Option<String> {
+fn cannot_tell(report: &TraceReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (cause, why) in &told.diagnosis.cannot_tell {
-        reasons.entry(why).or_default().push(cause.words());
+    for missing in &report.diagnosis.cannot_tell {
+        reasons.entry(&missing.why).or_default().push(missing.cause.words());
     }
     let reasons: Vec<String> =
         reasons.into_iter().map(|(why, causes)| format!("{} ({why})", causes.join(", "))).collect();
@@ -246,8 +246,8 @@ fn cannot_tell(told: &Told) -> Option<String> {
 }
 
 /// Records and requests that are missing.
-fn missing(told: &Told) -> Option<String> {
-    let (counts, broken) = (&told.counts, told.diagnosis.incomplete);
+fn missing(report: &TraceReport) -> Option<String> {
+    let (counts, broken) = (&report.counts, report.diagnosis.incomplete);
     let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
     let parts = [
         part(counts.lost, &|| format!("{} of the records were lost", human_count(counts.lost))),
@@ -260,15 +260,15 @@ fn missing(told: &Told) -> Option<String> {
         part(broken, &|| {
             format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
         }),
-        part(counts.open, &|| no_response(told)),
-        part(if is_abandoned_slow(told) { 0 } else { told.cut.abandoned.histogram.count() }, &|| abandoned(told)),
-        part(told.cut.closed_by_service, &|| {
+        part(counts.open, &|| no_response(report)),
+        part(if is_abandoned_slow(report) { 0 } else { report.cut.abandoned.histogram.count() }, &|| abandoned(report)),
+        part(report.cut.closed_by_service, &|| {
             format!(
                 "{} had no response before the service closed the connection",
-                several(told.cut.closed_by_service, "request")
+                several(report.cut.closed_by_service, "request")
             )
         }),
-        part(told.cut.one_way, &|| format!("{} wanted no response", several(told.cut.one_way, "message"))),
+        part(report.cut.one_way, &|| format!("{} wanted no response", several(report.cut.one_way, "message"))),
         part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
         part(counts.given_up, &|| {
             format!("{} of which nothing was heard for a minute were given up", several(counts.given_up, "request"))
@@ -280,19 +280,19 @@ fn missing(told: &Told) -> Option<String> {
 }
 
 /// What tracing took.
-fn cost(told: &Told) -> Option<String> {
-    let records = told.counts.records;
+fn cost(report: &TraceReport) -> Option<String> {
+    let records = report.counts.records;
     if records == 0 {
         return None;
     }
-    let a_request = records as f64 / told.diagnosis.requests.max(1) as f64;
-    let cpu = told.cpu_percent.map(|percent| format!(", {percent:.0} % of one CPU in sidelane itself"));
+    let a_request = records as f64 / report.diagnosis.requests.max(1) as f64;
+    let cpu = report.cpu_percent.map(|percent| format!(", {percent:.0} % of one CPU in sidelane itself"));
     Some(format!(
         "Traced for {}: {} records, {a_request:.0} a request{}; {}",
-        Unit::S.human(told.wall_s),
+        Unit::S.human(report.wall_s),
         human_count(records),
         cpu.unwrap_or_default(),
-        delayed(told)
+        delayed(report)
     ))
 }
 
@@ -302,7 +302,7 @@ mod tests {
     use sidelane_timeline::diagnosis::TracerCost;
     use sidelane_timeline::ending::{Ending, Unanswered};
 
-    use super::super::told::Counts;
+    use super::super::report::Counts;
     use super::*;
 
     /// What is told of the invented trace in a terminal of 120 columns.
@@ -324,67 +324,69 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
 
     #[test]
     fn a_trace_is_told_in_about_ten_lines() {
-        assert_eq!(text(&sample::told(), 120), WHOLE);
+        assert_eq!(text(&sample::report(), 120), WHOLE);
     }
 
     #[test]
     fn clients_that_gave_up_are_in_the_first_line() {
-        let mut told = sample::told();
+        let mut report = sample::report();
         let abandoned =
             |waited_ns| Unanswered { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
-        told.cut.add(&abandoned(1_000_000), Some(2_000_000));
-        assert!(!headline(&told).contains("abandoned"), "sooner than the objective: {}", headline(&told));
-        assert!(text(&told, 1_000).contains("1 request was abandoned by the client without a response, after 1"));
-        told.cut.add(&abandoned(50_000_000), Some(2_000_000));
+        report.cut.add(&abandoned(1_000_000), Some(2_000_000));
+        assert!(!headline(&report).contains("abandoned"), "sooner than the objective: {}", headline(&report));
+        assert!(text(&report, 1_000).contains("1 request was abandoned by the client without a response, after 1"));
+        report.cut.add(&abandoned(50_000_000), Some(2_000_000));
         let said = "2 requests were abandoned by the client without a response, after ";
-        let first = headline(&told);
+        let first = headline(&report);
         assert!(
             first.contains(said) && first.ends_with("50.0 ms at most; 1 of these waits is beyond the objective."),
             "{first}"
         );
-        told.diagnosis.requests = 0;
-        assert!(!headline(&told).contains("Check that load reaches it"), "{}", headline(&told));
+        report.diagnosis.requests = 0;
+        assert!(!headline(&report).contains("Check that load reaches it"), "{}", headline(&report));
     }
 
     #[test]
     fn a_tracer_that_took_over_a_percent_is_told_first() {
-        let mut told = sample::told();
-        let tail_ns = told.diagnosis.tail_ns;
+        let mut report = sample::report();
+        let tail_ns = report.diagnosis.tail_ns;
         let cost = |tail_ns| TracerCost { delayed: 9, longest_ns: 3_000_000, made_slow: 7, tail_ns };
-        told.diagnosis.tracer = cost(tail_ns / 200);
-        assert!(headline(&told).starts_with("76 of 300 requests"), "{}", headline(&told));
-        assert!(text(&told, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
-        told.diagnosis.tracer = cost(tail_ns);
+        report.diagnosis.tracer = cost(tail_ns / 200);
+        assert!(headline(&report).starts_with("76 of 300 requests"), "{}", headline(&report));
+        assert!(text(&report, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
+        report.diagnosis.tracer = cost(tail_ns);
         let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow for that alone and left out of \
                      the causes: 50 % of the time that slow requests lost. What to do: ";
-        let said = headline(&told);
+        let said = headline(&report);
         assert!(said.starts_with(first) && said.contains(" 76 of 300 requests of port:8080 took longer"), "{said}");
     }
 
     #[test]
     fn what_is_empty_has_no_line() {
-        let mut told = sample::told();
-        told.diagnosis.cannot_tell.clear();
-        told.counts = Counts::default();
-        told.diagnosis.incomplete = 0;
-        told.diagnosis.findings.truncate(1);
-        assert_eq!(text(&told, 400).lines().count(), 2, "{}", text(&told, 400));
+        let mut report = sample::report();
+        report.diagnosis.cannot_tell.clear();
+        report.counts = Counts::default();
+        report.diagnosis.incomplete = 0;
+        report.diagnosis.findings.truncate(1);
+        assert_eq!(text(&report, 400).lines().count(), 2, "{}", text(&report, 400));
     }
 
     #[test]
     fn no_request_and_no_slow_one_are_said_as_they_are() {
-        let mut told = sample::told();
-        told.diagnosis.slow = 0;
-        told.diagnosis.findings.clear();
-        assert!(headline(&told).starts_with("None of 300 requests of port:8080 was slow in 15.1 s: the longest took "));
-        told.diagnosis.requests = 0;
-        assert!(headline(&told).ends_with("sidelane requests --service port:8080"));
+        let mut report = sample::report();
+        report.diagnosis.slow = 0;
+        report.diagnosis.findings.clear();
+        assert!(
+            headline(&report).starts_with("None of 300 requests of port:8080 was slow in 15.1 s: the longest took ")
+        );
+        report.diagnosis.requests = 0;
+        assert!(headline(&report).ends_with("sidelane requests --service port:8080"));
     }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         for width in [60, 80, 120] {
-            let text = text(&sample::told(), width);
+            let text = text(&sample::report(), width);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
         }
     }

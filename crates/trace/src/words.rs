@@ -1,8 +1,7 @@
-//! Causes, spans and threads in words.
+//! Spans and threads in words.
 
 use std::collections::BTreeMap;
 
-use sidelane_report::trace::CauseWords;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnoser::Known;
 use sidelane_timeline::record::Task;
@@ -11,56 +10,6 @@ use sidelane_timeline::wait::Peer;
 use sidelane_tracker::requests::own_number;
 
 use super::objects::Objects;
-
-/// The key of a cause in results: `run-queue`.
-pub fn key(cause: Cause) -> String {
-    let value = serde_json::to_value(cause).expect("a cause is a word");
-    value.as_str().expect("a cause is a word").to_owned()
-}
-
-/// What a cause means.
-fn meaning(cause: Cause) -> &'static str {
-    match cause {
-        Cause::OnCpu => "a thread of the service worked on the request",
-        Cause::NetworkReceive => "from its first segment until its data was at the socket",
-        Cause::ServiceQueue => "all threads that could take it worked on other requests",
-        Cause::RunQueue => "its thread could run, and another thread had the CPU",
-        Cause::Tracer => "its thread could run, and a thread of the tracer had the CPU",
-        Cause::Migration => "its thread moved to another CPU and had not started there",
-        Cause::IdleExit => "the CPU came out of an idle state",
-        Cause::Interrupt => "an interrupt or softirq had the CPU",
-        Cause::Stolen => "the hypervisor had taken the CPU from this machine",
-        Cause::Sibling => "a thread worked on it while batch ran on a lane of the same core",
-        Cause::PageFault => "the kernel filled in memory that had not been touched",
-        Cause::Collection => "the runtime stopped all threads to collect garbage",
-        Cause::Safepoint => "the runtime stopped all threads, not for a collection",
-        Cause::Lock => "another thread held a lock that it needed",
-        Cause::HandOver => "its thread slept until another one woke it",
-        Cause::Timer => "its thread slept until a time that the program had set",
-        Cause::Disk => "its thread waited for a disk",
-        Cause::Reclaim => "the kernel freed memory before it gave any",
-        Cause::Throttled => "its group had used up its quota of CPU time",
-        Cause::Frozen => "its group was frozen, or its process stopped",
-        Cause::SendBuffer => "the response waited in the socket, whose state does not tell why",
-        Cause::Nagle => "Nagle's algorithm held the response back until the client acknowledged what came before",
-        Cause::SlowReader => "the client's receive window was full",
-        Cause::CongestionWindow => "as much was in flight as the congestion window allows",
-        Cause::Pacing => "the response waited in a queueing discipline, or TCP sent it at a set rate",
-        Cause::SendSpace => "the send buffer had no room for the rest of the response",
-        Cause::Retransmission => "a segment was lost and sent again",
-        Cause::Downstream => "it waited for the answer of another service",
-        Cause::Connect => "it waited for a connection to another service",
-        Cause::NoAnswer => "another service did not answer within the time that the program allows",
-        Cause::Full => "another process did not read from a pipe or socket that was full",
-        Cause::Inside => "its event loop had no work, and the request waited for something inside the program",
-        Cause::NotExplained => "no record tells where this time went",
-    }
-}
-
-/// A cause as the page's legend has it.
-pub fn words(cause: Cause) -> CauseWords {
-    CauseWords { cause: key(cause), name: cause.words().to_owned(), meaning: meaning(cause).to_owned() }
-}
 
 /// Names of threads, by their numbers, and what they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,11 +101,6 @@ fn role_of_by(cause: Cause) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_as_style_sheets_have_them() {
-        assert_eq!((key(Cause::RunQueue), key(Cause::OnCpu)), ("run-queue".to_owned(), "on-cpu".to_owned()));
-    }
 
     #[test]
     fn a_span_says_whom_it_waited_for() {

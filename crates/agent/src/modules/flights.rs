@@ -11,8 +11,8 @@ use crate::discover::FoundService;
 use crate::note::AgentNote;
 use crate::status::FlightStatus;
 use sidelane_metrics::{Family, Kind};
-use sidelane_trace::bound::Bound;
 use sidelane_trace::flight::{Event, FlightOptions, RunningFlight};
+use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// All flight recorders, by the name of their service.
 #[derive(Default)]
@@ -131,7 +131,7 @@ impl Flight {
             service: service.to_owned(),
             state: state.to_owned(),
             why,
-            slo: self.recorder.options().bound.to_string(),
+            slo: self.recorder.options().threshold.to_string(),
             recordings: self.recordings,
             last: self.last.clone(),
         }
@@ -145,7 +145,7 @@ pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions>
     Some(FlightOptions {
         service: found.name.clone(),
         target: target_of(found, rule)?,
-        bound: Bound::Percentile(found.terms.slo?),
+        threshold: SlowThreshold::Percentile(found.terms.slo?),
         light: trace.light,
         dir: trace.dir.clone(),
         keep: trace.keep,
@@ -170,7 +170,7 @@ mod tests {
         let options = FlightOptions {
             service: "a".to_owned(),
             target: Target::Pid(pid),
-            bound: Bound::parse("p99=5ms").unwrap(),
+            threshold: SlowThreshold::parse("p99=5ms").unwrap(),
             light: false,
             dir: "/nonexistent".into(),
             keep: Duration::from_secs(1),

@@ -3,16 +3,18 @@
 //! Colours and line styles are classes of page.css, which defines the light and the dark theme.
 
 mod axis;
-mod bars;
 mod heatmap;
 mod intervals;
 mod multiples;
 pub(crate) mod svg;
 pub(crate) mod trace;
 
+use crate::chart::{BarRow, Bars, Quantity};
+use crate::drawing::svg::{SERIES, figure};
+use crate::markup::escape;
 use crate::result::ResultFile;
+use crate::unit::{MISSING, Unit};
 
-use bars::bars;
 use heatmap::heatmap;
 use intervals::intervals;
 use multiples::multiples;
@@ -27,4 +29,54 @@ pub(super) fn pictures(result: &ResultFile) -> String {
 
 fn drawn<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {
     charts.iter().enumerate().map(|(number, chart)| draw(number, chart)).collect()
+}
+
+/// Numbers as a table whose cells have bars. The table is readable without the bars.
+fn bars(number: usize, chart: &Bars) -> String {
+    let titles: String = chart.columns.iter().map(|column| title(&column.name)).collect();
+    let most: Vec<f64> = (0..chart.columns.len()).map(|column| most(chart, column)).collect();
+    let rows: String =
+        chart.rows.iter().enumerate().map(|(index, row)| one(index, row, &chart.columns, &most)).collect();
+    let body = format!(
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"bars-{number}\">\n\
+         <table class=\"bars\">\n<thead><tr>{}{titles}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>",
+        title(&chart.of)
+    );
+    figure(number, "bars", &chart.title, &chart.caption, &body)
+}
+
+fn title(words: &str) -> String {
+    format!("<th scope=\"col\">{}</th>", escape(words))
+}
+
+/// The value of a full bar.
+fn most(chart: &Bars, column: usize) -> f64 {
+    let values = chart.rows.iter().filter_map(|row| row.values.get(column).copied().flatten());
+    values.fold(f64::MIN_POSITIVE, f64::max)
+}
+
+fn one(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String {
+    let cells = columns.iter().zip(&row.values).zip(most);
+    let cells: String = cells.map(|((column, value), most)| cell(column.unit, *value, *most)).collect();
+    let name = escape(&row.name);
+    format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color(index), swatch(index))
+}
+
+/// The class of the colour that series.js gives to this value of a tag. All values that are grey
+/// there have the class `others`.
+fn color(index: usize) -> String {
+    if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
+}
+
+fn swatch(index: usize) -> String {
+    format!("<span class=\"swatch {}\" aria-hidden=\"true\"></span>", color(index))
+}
+
+fn cell(unit: Unit, value: Option<f64>, most: f64) -> String {
+    let Some(value) = value else {
+        return format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>");
+    };
+    let share = 100.0 * (value / most).clamp(0.0, 1.0);
+    let words = escape(&unit.human(value));
+    format!("<td><div class=\"measure\"><span>{words}</span><i style=\"width: {share:.1}%\"></i></div></td>")
 }

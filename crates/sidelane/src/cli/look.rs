@@ -11,7 +11,7 @@ use sidelane_host::units::parse_time;
 use super::common::{JsonFile, ResultFiles, TableArgs, parse_percent};
 use sidelane_channels::signal::Signal;
 use sidelane_observe::period::Period;
-use sidelane_trace::bound::Bound;
+use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane requests`.
 #[derive(Debug, Args)]
@@ -135,8 +135,8 @@ pub struct ReportArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub tolerance: Option<f64>,
     /// What a request of a trace may take, as in 10ms [default: as it was traced]
-    #[arg(long, value_name = "OBJECTIVE", value_parser = Bound::parse)]
-    pub slo: Option<Bound>,
+    #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]
+    pub slo: Option<SlowThreshold>,
     /// Where results go
     #[command(flatten)]
     pub outputs: Outputs,

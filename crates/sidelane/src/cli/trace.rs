@@ -8,7 +8,7 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
 use super::look::Outputs;
-use sidelane_trace::bound::Bound;
+use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane trace`.
 #[derive(Debug, Args)]
@@ -29,8 +29,8 @@ pub struct TraceArgs {
     #[arg(long, visible_alias = "of", value_name = "SERVICE")]
     pub service: Target,
     /// What a request may take: a time, as in 10ms, or a percentile, as in p99=10ms [default: the trace's own p99]
-    #[arg(long, value_name = "OBJECTIVE", value_parser = Bound::parse)]
-    pub slo: Option<Bound>,
+    #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]
+    pub slo: Option<SlowThreshold>,
     /// For how long; Ctrl-C ends it sooner [default: 10s; with --record until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,

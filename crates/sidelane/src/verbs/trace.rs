@@ -11,13 +11,12 @@ use sidelane_host::until::Until;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
 use sidelane_rollback::own_threads::in_bulk;
-use sidelane_trace::bound::Bound;
 use sidelane_trace::flight;
 use sidelane_trace::flight::{Event, FlightOptions};
-use sidelane_trace::options::TraceOptions;
-use sidelane_trace::replay::{ReplayOptions, replay};
+use sidelane_trace::report::TraceReport;
+use sidelane_trace::run::{self, ReplayOptions, TraceOptions, replay};
+use sidelane_trace::slow_threshold::SlowThreshold;
 use sidelane_trace::terminal::{headline, text};
-use sidelane_trace::told::Told;
 
 /// For how long is traced unless the user says otherwise.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
@@ -25,13 +24,13 @@ const TRACE_LENGTH: Duration = Duration::from_secs(10);
 pub(super) fn trace(args: TraceArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
     args.log.as_deref().map_or(Ok(()), check_writable)?;
-    let bound = args.slo.unwrap_or(Bound::P99);
+    let threshold = args.slo.unwrap_or(SlowThreshold::P99);
     if let Some(dir) = args.record {
         return record(
             &FlightOptions {
                 service: args.service.to_string(),
                 target: args.service,
-                bound,
+                threshold,
                 light: args.light,
                 dir,
                 keep: flight::KEEP,
@@ -41,9 +40,9 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
         );
     }
     let length = args.length.unwrap_or(TRACE_LENGTH);
-    let options = TraceOptions { target: args.service, bound, length, light: args.light, log: args.log };
-    let told = sidelane_trace::trace::run(&options)?;
-    in_bulk(|| tell_trace(&told, args.outputs))
+    let options = TraceOptions { target: args.service, threshold, length, light: args.light, log: args.log };
+    let report = run::trace(&options)?;
+    in_bulk(|| show(&report, args.outputs))
 }
 
 fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
@@ -60,22 +59,25 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
         args.tolerance.is_none(),
         "--tolerance is for logs of sidelane observe, and {log} is one of sidelane trace"
     );
-    let options =
-        ReplayOptions { from_s: args.from.as_secs_f64(), to_s: args.to.map(|to| to.as_secs_f64()), bound: args.slo };
-    tell_trace(&replay(&args.log, &options)?, args.outputs)
+    let options = ReplayOptions {
+        from_s: args.from.as_secs_f64(),
+        to_s: args.to.map(|to| to.as_secs_f64()),
+        threshold: args.slo,
+    };
+    show(&replay(&args.log, &options)?, args.outputs)
 }
 
 /// What was traced, for people and for programs.
-fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
-    let result = told.to_result();
+fn show(report: &TraceReport, outputs: Outputs) -> Result<u8> {
+    let result = report.to_result();
     let mut failed = FirstError::default();
     failed.of(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path)));
+    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| report.to_trace().write(path)));
     failed.of(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
     failed.of(match style.detail {
-        Detail::Quiet => print_fitted(&headline(told)),
-        _ => print(&text(told, style.width)),
+        Detail::Quiet => print_fitted(&headline(report)),
+        _ => print(&text(report, style.width)),
     });
     if style.detail == Detail::All {
         failed.of(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));

@@ -22,7 +22,6 @@ mod order;
 mod path;
 mod request;
 mod scheduling;
-mod settings;
 mod sleep;
 mod socket;
 mod thread;
@@ -32,7 +31,7 @@ mod world;
 
 pub use losses::CPUS_MAX;
 pub use machine::SOFTIRQ;
-pub use settings::{Counts, Settings};
+pub use world::{Counts, Settings};
 
 use attribute::View;
 use losses::Losses;

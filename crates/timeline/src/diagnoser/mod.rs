@@ -4,8 +4,7 @@
 //! is kept in short. So what is slow can be decided at the end. The slow ones are rare, and mostly all of them are kept.
 
 mod digest;
-mod histogram;
-mod kept;
+mod exemplars;
 mod normal;
 mod waits;
 mod words;
@@ -15,14 +14,13 @@ use std::collections::BTreeMap;
 
 use crate::advice::advice;
 use crate::cause::Cause;
-use crate::diagnosis::{Bar, Diagnosis, Finding, TracerCost};
+use crate::diagnosis::{Bar, CannotTell, CauseTime, Diagnosis, Finding, TracerCost};
 use crate::record::{Kind, Kinds};
 use crate::timeline::Timeline;
 
 use digest::{Clue, Digest, times_of};
-use histogram::{Histogram, bucket, first_of};
-use kept::Kept;
-use normal::{NO_TIMES, Normal, Normals, Times, most_of, place};
+use exemplars::Exemplars;
+use normal::{Histogram, NO_TIMES, Normal, Normals, Times, bucket, first_of, most_of, place};
 pub use words::{Known, Names, time};
 
 /// log2 of the classes of latency an octave.
@@ -89,7 +87,7 @@ pub struct Diagnoser {
     normals: Normals,
     normal_latencies: Histogram,
     classes: BTreeMap<usize, Class>,
-    kept: Kept,
+    exemplars: Exemplars,
     incomplete: u64,
     slow: u64,
     /// Of all requests; what only slow ones tell is not in it.
@@ -106,7 +104,7 @@ impl Diagnoser {
             normals: Normals::default(),
             normal_latencies: Histogram::default(),
             classes: BTreeMap::new(),
-            kept: Kept::new(settings.slowest),
+            exemplars: Exemplars::new(settings.slowest),
             incomplete: 0,
             slow: 0,
             tracer: TracerCost::default(),
@@ -132,7 +130,7 @@ impl Diagnoser {
             self.normals.add(&times);
             self.normal_latencies.add(latency_ns);
         }
-        self.kept.consider(timeline, &times);
+        self.exemplars.consider(timeline, &times);
         self.sample(timeline, times);
     }
 
@@ -167,12 +165,12 @@ impl Diagnoser {
 
     /// The slowest requests, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
-        self.kept.slowest()
+        self.exemplars.slowest()
     }
 
     /// The timeline of a request, if it is one of the slowest or an example.
     pub fn timeline(&self, request: u64) -> Option<&Timeline> {
-        self.kept.find(request)
+        self.exemplars.find(request)
     }
 
     /// The distribution of latency, with what the time went to.
@@ -181,7 +179,9 @@ impl Diagnoser {
             from_ns: first_of(*index, CLASS_BITS),
             to_ns: first_of(*index + 1, CLASS_BITS),
             requests: class.requests,
-            causes: Cause::ALL.into_iter().zip(class.times).filter(|(_, sum_ns)| *sum_ns > 0).collect(),
+            time: (Cause::ALL.into_iter().zip(class.times).filter(|(_, ns)| *ns > 0))
+                .map(|(cause, ns)| CauseTime { cause, ns })
+                .collect(),
         };
         self.classes.iter().map(bar).collect()
     }
@@ -189,7 +189,7 @@ impl Diagnoser {
     /// Bytes that it takes, about.
     pub fn bytes(&self) -> usize {
         let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
-        self.kept.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (1 << 20)
+        self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (1 << 20)
     }
 
     /// What made requests slow. `names` says what threads and processes are called.
@@ -240,17 +240,15 @@ fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> Stri
 }
 
 /// The causes that cannot be told where only `kinds` are recorded, and why.
-fn cannot_tell(kinds: Kinds) -> Vec<(Cause, String)> {
+fn cannot_tell(kinds: Kinds) -> Vec<CannotTell> {
     let missing = |cause: Cause| {
         if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
-            return Some((
-                cause,
-                "it is not known here which thread wakes another, or whether an interrupt does".to_owned(),
-            ));
+            let why = "it is not known here which thread wakes another, or whether an interrupt does".to_owned();
+            return Some(CannotTell { cause, why });
         }
         let kinds: Vec<String> =
             cause.needs().iter().filter(|kind| !kinds.has(**kind)).map(|kind: &Kind| format!("{kind:?}")).collect();
-        (!kinds.is_empty()).then(|| (cause, format!("no records of this kind: {}", kinds.join(", "))))
+        (!kinds.is_empty()).then(|| CannotTell { cause, why: format!("no records of this kind: {}", kinds.join(", ")) })
     };
     Cause::ALL.into_iter().filter_map(missing).collect()
 }
@@ -339,7 +337,7 @@ impl<'a> Tail<'a> {
                 cause,
                 requests: share.claimed.round() as u64,
                 tail_ns: share.tail_ns.round() as u64,
-                share: share.tail_ns / sum_ns,
+                share_percent: share.tail_ns / sum_ns * 100.0,
                 examples: self.examples(cause, share, diagnoser),
                 evidence: share.evidence(self.slow, names),
                 advice: said_of(cause, detail, share.first_clue(), names),
@@ -350,7 +348,7 @@ impl<'a> Tail<'a> {
     /// Requests for which the cause is claimed: first those whose timelines are kept, then the clearest.
     fn examples(&self, cause: Cause, share: &Share, diagnoser: &Diagnoser) -> Vec<u64> {
         let is_clear = |timeline: &&&Timeline| claim(&self.normal, self.slo_ns, timeline) == Some(cause);
-        let kept = diagnoser.kept.of_cause(cause);
+        let kept = diagnoser.exemplars.of_cause(cause);
         let mut examples: Vec<u64> = kept.iter().filter(is_clear).map(|timeline| timeline.request).collect();
         let mut others: Vec<&(u64, &Digest)> = share.examples.iter().collect();
         others.sort_by_key(|(above_ns, digest)| (Reverse(*above_ns), digest.request));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sidelane_timeline::ending::{Ending, Unanswered};
 
-use super::super::bound::Bound;
+use super::super::slow_threshold::SlowThreshold;
 use sidelane_requests::Times;
 
 /// A percentile is that of the requests of so long.
@@ -21,7 +21,7 @@ const UNUSUAL: u64 = 3;
 /// Watches an objective.
 #[derive(Debug)]
 pub struct Breaks {
-    bound: Bound,
+    threshold: SlowThreshold,
     limit_ns: Option<u64>,
     /// The latencies of the first requests, until the limit is known.
     usual: Times,
@@ -58,10 +58,10 @@ pub enum Break {
 }
 
 impl Breaks {
-    /// Watches `bound`.
-    pub fn new(bound: Bound) -> Self {
-        let limit_ns = bound.limit_ns();
-        Self { bound, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
+    /// Watches `threshold`.
+    pub fn new(threshold: SlowThreshold) -> Self {
+        let limit_ns = threshold.limit_ns();
+        Self { threshold, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
     }
 
     /// The latency above which a request is slow, once it is known.
@@ -76,8 +76,8 @@ impl Breaks {
             return None;
         };
         let is_slow = latency_ns > limit_ns;
-        let found = match self.bound {
-            Bound::Percentile(objective) => self.count(at_ns, is_slow, objective.percentile),
+        let found = match self.threshold {
+            SlowThreshold::Percentile(objective) => self.count(at_ns, is_slow, objective.percentile),
             _ => is_slow.then_some(Break::Request(latency_ns)),
         };
         self.once_in_a_while(at_ns, found)
@@ -90,8 +90,8 @@ impl Breaks {
         let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
         let late: Vec<u64> = late.filter(|arrived_ns| *arrived_ns > self.told_ns).collect();
         let oldest_ns = *late.iter().min()?;
-        let found = match self.bound {
-            Bound::Percentile(objective) => self.judge(late.len() as u64, objective.percentile),
+        let found = match self.threshold {
+            SlowThreshold::Percentile(objective) => self.judge(late.len() as u64, objective.percentile),
             _ => Some(Break::Waiting(now_ns - oldest_ns)),
         };
         let found = self.once_in_a_while(now_ns, found)?;
@@ -107,8 +107,8 @@ impl Breaks {
         if request.ending != Ending::Abandoned || waited_ns <= limit_ns || request.arrived_ns <= self.told_ns {
             return None;
         }
-        let found = match self.bound {
-            Bound::Percentile(objective) => self.count(request.ended_ns, true, objective.percentile),
+        let found = match self.threshold {
+            SlowThreshold::Percentile(objective) => self.count(request.ended_ns, true, objective.percentile),
             _ => Some(Break::Abandoned(waited_ns)),
         };
         self.once_in_a_while(request.ended_ns, found)
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_first_slow_request_breaks_a_limit_and_the_next_a_minute_later() {
-        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
         assert_eq!(breaks.request(S, 10 * MS), None);
         assert_eq!(breaks.request(2 * S, 11 * MS), Some(Break::Request(11 * MS)));
         assert_eq!(breaks.request(3 * S, 50 * MS), None, "too soon");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_request_that_never_ends_breaks_a_limit_once() {
-        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
         let stuck = [S, S + MS];
         assert_eq!(breaks.waiting(S + 9 * MS, stuck.into_iter()), None);
         assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some((Break::Waiting(12 * MS), S)));
@@ -187,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_client_that_gave_up_late_breaks_the_objective() {
-        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
         assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 9 * MS)), None, "it might have been in time");
         assert_eq!(breaks.unanswered(&ended(Ending::NoAnswerWanted, 90 * MS)), None);
         assert_eq!(breaks.unanswered(&ended(Ending::ClosedByService, 90 * MS)), None);
         assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 11 * MS)), Some(Break::Abandoned(11 * MS)));
-        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
         assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
         assert!(
             (0..2).all(|_| breaks.unanswered(&ended(Ending::Abandoned, 20 * MS)).is_none()),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn requests_that_never_end_count_among_the_slow_of_a_percentile() {
-        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
         assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
         assert_eq!(breaks.waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
         let found = breaks.waiting(S + 20 * MS, [S, S, S].into_iter());
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_percentile_is_broken_by_the_share_of_slow_requests_in_ten_seconds() {
-        let mut breaks = Breaks::new(Bound::parse("p99=10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("p99=10ms").unwrap());
         let found = |breaks: &mut Breaks, number: u64, latency_ns| breaks.request(S + number * MS, latency_ns);
         assert_eq!(found(&mut breaks, 0, 99 * MS), None, "one request has no p99");
         assert!((1..100).all(|number| found(&mut breaks, number, MS).is_none()), "one of a hundred may be slow");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_does_not_count() {
-        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
         assert_eq!(breaks.request(S, 99 * MS), None);
         assert!((0..9).all(|number| breaks.request(2 * S + number, MS).is_none()));
         assert!((0..9).all(|number| breaks.request(12 * S + number, MS).is_none()));
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn without_an_objective_the_first_requests_tell_what_is_usual() {
-        let mut breaks = Breaks::new(Bound::P99);
+        let mut breaks = Breaks::new(SlowThreshold::P99);
         assert!((0..USUAL_REQUESTS).all(|number| breaks.request(number, MS).is_none()));
         let limit_ns = breaks.limit_ns().unwrap();
         assert!((2 * MS..4 * MS).contains(&limit_ns), "{limit_ns}");

@@ -1,17 +1,18 @@
 //! The flight recorder: keeps the last seconds of a trace in memory, and writes them when the objective breaks.
 
 mod breaks;
-mod event;
 mod recording;
-mod running;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
 
+use sidelane_host::aside::Aside;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
 use sidelane_report::Unit;
@@ -19,15 +20,13 @@ use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
 
-use super::bound::Bound;
 use super::recent::Recent;
+use super::slow_threshold::SlowThreshold;
 use super::source::Source;
 use super::words::Names;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
-pub use event::{Event, Tell};
 pub use recording::as_a_part_of_a_path;
 use recording::{Recording, Writing};
-pub use running::RunningFlight;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
 use sidelane_rollback::own_threads::waited_for;
@@ -53,7 +52,7 @@ pub struct FlightOptions {
     /// How it is found.
     pub target: Target,
     /// What it owes its clients.
-    pub bound: Bound,
+    pub threshold: SlowThreshold,
     /// Without softirqs and incoming segments.
     pub light: bool,
     /// Where recordings are written.
@@ -124,7 +123,7 @@ impl<'o> Flight<'o> {
             recorded,
             builder,
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
-            breaks: Breaks::new(options.bound),
+            breaks: Breaks::new(options.threshold),
             due: None,
             writing: None,
             recordings: 0,
@@ -192,7 +191,7 @@ impl<'o> Flight<'o> {
         }
         self.finish_writing();
         self.recordings += 1;
-        (self.tell)(Event::Broken(in_words(broken, self.options.bound)));
+        (self.tell)(Event::Broken(in_words(broken, self.options.threshold)));
         let recording = self.recording(from_ns, known());
         let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
         match writing {
@@ -209,7 +208,7 @@ impl<'o> Flight<'o> {
         Recording {
             records: self.recent.all().collect(),
             service: self.options.service.clone(),
-            bound: self.options.bound,
+            threshold: self.options.threshold,
             limit_ns: self.breaks.limit_ns(),
             recorded: self.recorded,
             names,
@@ -252,7 +251,7 @@ impl<'o> Flight<'o> {
     }
 }
 
-fn in_words(broken: Break, bound: Bound) -> String {
+fn in_words(broken: Break, threshold: SlowThreshold) -> String {
     match broken {
         Break::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
         Break::Waiting(age_ns) => {
@@ -262,7 +261,115 @@ fn in_words(broken: Break, bound: Bound) -> String {
             format!("a request was abandoned by its client after {}", Unit::Ns.human(waited_ns as f64))
         }
         Break::Percentile { slow, requests } => {
-            format!("{slow} of the last {requests} requests were beyond {bound}")
+            format!("{slow} of the last {requests} requests were beyond {threshold}")
         }
+    }
+}
+
+/// What a flight recorder tells, as it happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// It records the requests of this service from now on.
+    Began(String),
+    /// Without an objective: requests that take longer than this count as slow.
+    Learned {
+        /// The latency.
+        limit_ns: u64,
+        /// That of so many requests.
+        requests: u64,
+    },
+    /// The objective is broken; how, in words.
+    Broken(String),
+    /// What the recording tells, in a line.
+    Diagnosed(String),
+    /// A recording is written.
+    Written {
+        /// For people.
+        page: PathBuf,
+        /// For `sidelane report`.
+        log: PathBuf,
+    },
+    /// A recording could not be written, and nothing is left of it; why. The recorder goes on.
+    Unwritten(String),
+    /// That was the last recording: so many are written, no more.
+    Full(u32),
+    /// It has ended, and nothing was written.
+    Unbroken,
+}
+
+/// Hears what a flight recorder tells, on whatever thread it tells it.
+pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Began(service) => write!(f, "recording the requests of {service}"),
+            Self::Learned { limit_ns, requests } => {
+                let limit = Unit::Ns.human(*limit_ns as f64);
+                write!(
+                    f,
+                    "requests that take longer than {limit} count as slow: 3 times the p99 of the first {requests}"
+                )
+            }
+            Self::Broken(how) | Self::Diagnosed(how) => f.write_str(how),
+            Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
+            Self::Unwritten(why) => {
+                write!(f, "the recording could not be written: {why}; make room, the next one is written as usual")
+            }
+            Self::Full(recordings) => {
+                write!(f, "that was recording {recordings}; no more are written, to spare the disk")
+            }
+            Self::Unbroken => f.write_str("the objective was not broken; nothing was written"),
+        }
+    }
+}
+
+/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this ends it, and does not wait for its end.
+pub struct RunningFlight {
+    options: FlightOptions,
+    thread: Aside<Event, ()>,
+}
+
+impl RunningFlight {
+    /// Records as soon as the service listens at a port.
+    pub fn start(options: FlightOptions) -> Result<Self> {
+        let its = options.clone();
+        let thread = Aside::start("sidelane-flight", move |until, events| {
+            let tell: Tell = Arc::new(move |event| drop(events.send(event)));
+            match until.wait_until(|| Source::is_there(&its.target))? {
+                true => run(&its, None, until, tell),
+                false => Ok(()),
+            }
+        })?;
+        Ok(Self { options, thread })
+    }
+
+    /// What it was asked to do.
+    pub fn options(&self) -> &FlightOptions {
+        &self.options
+    }
+
+    /// What it has told since the last call.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.thread.events()
+    }
+
+    /// Why it has ended by itself, once it has.
+    pub fn why_ended(&mut self) -> Option<anyhow::Error> {
+        self.thread.why_ended()
+    }
+
+    /// Ends it, and waits until all is written. What it told last can still be asked for.
+    ///
+    /// # Errors
+    /// If it could not go on before, or could not write.
+    pub fn end(&mut self) -> Result<()> {
+        self.ask_to_end();
+        self.thread.join().unwrap_or(Ok(()))
+    }
+
+    /// Has it end, and does not wait for that.
+    pub fn ask_to_end(&self) {
+        self.thread.ask_to_end();
     }
 }

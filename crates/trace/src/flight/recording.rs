@@ -12,13 +12,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use sidelane_report::html;
 use sidelane_timeline::record::{Kinds, Record};
 
-use super::super::bound::Bound;
 use super::super::log::{LogEnd, LogHead, LogWriter};
-use super::super::study::{Ended, Study};
+use super::super::pipeline::{Ended, Pipeline};
+use super::super::report::TraceReport;
+use super::super::slow_threshold::SlowThreshold;
 use super::super::terminal::headline;
-use super::super::told::Told;
 use super::super::words::Names;
-use super::event::{Event, Tell};
+use super::{Event, Tell};
 use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::own_threads::Patient;
@@ -27,7 +27,7 @@ use sidelane_rollback::own_threads::Patient;
 pub(super) struct Recording {
     pub records: Vec<Record>,
     pub service: String,
-    pub bound: Bound,
+    pub threshold: SlowThreshold,
     /// What was slow, where no objective was given.
     pub limit_ns: Option<u64>,
     pub recorded: Kinds,
@@ -92,11 +92,11 @@ impl Recording {
 
     fn write_both(self, log: (PathBuf, File), page: &Path, mut page_file: File, tell: &Tell) -> Result<()> {
         let late = self.late();
-        let told = self.study(log)?;
-        let html = html::page(&told.to_result());
+        let report = self.report(log)?;
+        let html = html::page(&report.to_result());
         page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
         let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
-        tell(Event::Diagnosed(headline(&told) + &late));
+        tell(Event::Diagnosed(headline(&report) + &late));
         Ok(())
     }
 
@@ -111,34 +111,34 @@ impl Recording {
         (late_ns > 0).then_some(TraceNote::BreakNotRecorded { late })
     }
 
-    /// Writes the log, and works out what it tells.
-    fn study(self, (path, file): (PathBuf, File)) -> Result<Told> {
-        let bound = match (self.bound, self.limit_ns) {
-            (Bound::P99, Some(limit_ns)) => Bound::Limit(Duration::from_nanos(limit_ns)),
-            (bound, _) => bound,
+    /// Writes the log, and makes its report.
+    fn report(self, (path, file): (PathBuf, File)) -> Result<TraceReport> {
+        let threshold = match (self.threshold, self.limit_ns) {
+            (SlowThreshold::P99, Some(limit_ns)) => SlowThreshold::Limit(Duration::from_nanos(limit_ns)),
+            (threshold, _) => threshold,
         };
         let (begin_ns, late) = (self.begin_ns(), self.late());
         let head = LogHead {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             service: self.service.clone(),
-            slo: Some(bound.to_string()),
+            slo: Some(threshold.to_string()),
             kinds: LogHead::numbers(self.recorded),
             begin_ns,
             written: self.written.clone(),
             tracer_pid: std::process::id(),
         };
         let mut log = LogWriter::on(file, &path, &head)?;
-        let study = Study::new(self.recorded, bound, begin_ns).begins(&self.written);
-        let mut study = study.traced_by(std::process::id());
+        let pipeline = Pipeline::new(self.recorded, threshold, begin_ns).begins(&self.written);
+        let mut pipeline = pipeline.traced_by(std::process::id());
         for record in &self.records {
             log.record(record);
-            study.add(record, &mut |_| ());
+            pipeline.add(record, &mut |_| ());
         }
         let wall_s = self.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
-        let end = LogEnd { wall_s, lost: study.lost(), ..LogEnd::default() };
+        let end = LogEnd { wall_s, lost: pipeline.lost(), ..LogEnd::default() };
         let log = log.end(&self.names, &end).map(Note::from);
         let notes = log.into_iter().chain(late.map(Note::from)).chain(self.notes).collect();
-        Ok(study.end(Ended { service: self.service, end, names: self.names, notes }))
+        Ok(pipeline.end(Ended { service: self.service, end, names: self.names, notes }))
     }
 }
 

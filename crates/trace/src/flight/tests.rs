@@ -16,7 +16,7 @@ fn options(dir: &Path) -> FlightOptions {
     FlightOptions {
         service: "port:8080".to_owned(),
         target: Target::Port(8080),
-        bound: Bound::Limit(Duration::from_millis(2)),
+        threshold: SlowThreshold::Limit(Duration::from_millis(2)),
         light: false,
         dir: dir.to_owned(),
         keep: KEEP,
@@ -32,8 +32,9 @@ fn heard() -> (Tell, Arc<Mutex<Vec<Event>>>) {
 
 /// The records up to and with the end of the first request that took longer than the objective.
 fn until_one_is_slow() -> Vec<Record> {
-    let clip = sample::trace().clips.into_iter().find(|clip| clip.timeline.latency_ns() > 2_000_000).unwrap();
-    let ended_ns = clip.timeline.ended_ns;
+    let excerpt =
+        sample::trace().excerpts.into_iter().find(|excerpt| excerpt.timeline.latency_ns() > 2_000_000).unwrap();
+    let ended_ns = excerpt.timeline.ended_ns;
     sample::records().into_iter().filter(|record| record.at_ns <= ended_ns).collect()
 }
 

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sidelane_timeline::advice::advice;
 use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::CauseTime;
 use sidelane_timeline::timeline::{Span, Timeline};
-use sidelane_trace::words::{key, of_span};
+use sidelane_trace::words::of_span;
 
 use super::kept::{Found, Kept};
 use crate::config::SentCopy;
@@ -56,7 +57,7 @@ fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
         json!({
             "from_ns": since(span.from_ns),
             "to_ns": since(span.to_ns),
-            "cause": key(span.cause),
+            "cause": span.cause,
             "words": of_span(span, &kept.names),
         })
     });
@@ -74,11 +75,8 @@ fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
 
 /// Where its time went, the longest first.
 fn time(timeline: &Timeline) -> Vec<Value> {
-    let mut times: Vec<(Cause, u64)> =
-        Cause::ALL.into_iter().map(|cause| (cause, timeline.of_cause_ns(cause))).filter(|(_, ns)| *ns > 0).collect();
-    times.sort_by_key(|(_, ns)| Reverse(*ns));
-    let told = times.into_iter().map(|(cause, ns)| {
-        json!({ "cause": key(cause), "name": cause.words(), "ns": ns, "what_to_do": advice(cause, detail(timeline, cause)) })
+    let told = timeline.time().into_iter().map(|CauseTime { cause, ns }| {
+        json!({ "cause": cause, "name": cause.words(), "ns": ns, "what_to_do": advice(cause, detail(timeline, cause)) })
     });
     told.collect()
 }

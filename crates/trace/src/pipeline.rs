@@ -1,42 +1,43 @@
-//! Records become a told trace: timelines, their diagnosis, and some requests in full.
+//! From records to the report of a trace: timelines, their diagnosis, and pictures of some requests.
 
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_timeline::ending::Unanswered;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
-use sidelane_tracker::requests as kernel;
+use sidelane_tracker::requests::{self as kernel, own_number};
 
-use super::bound::Bound;
-use super::clip::clip;
-use super::kept::Kept;
+use super::excerpt::Excerpt;
+use super::exemplars::Exemplars;
 use super::log::LogEnd;
 use super::recent::Recent;
-use super::told::{Counts, Cut, Told};
+use super::report::{Counts, Cut, TraceReport};
+use super::slow_threshold::SlowThreshold;
+use super::timeline_view::timeline_view;
 use super::words::Names;
 use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::{Times, notes_of};
 
-/// For so long records are at hand for the clip of a request: a timeline comes when it is known that nothing of it is
+/// For so long records are at hand for the excerpt of a request: a timeline comes when it is known that nothing of it is
 /// missing, which takes a second at most.
 const RECENT_NS: u64 = 5_000_000_000;
 /// And no more than so many: 32 MB.
 const RECENT_MAX: usize = 1 << 19;
 
 /// A trace that goes on. Its memory is bounded, however long it takes.
-pub struct Study {
+pub struct Pipeline {
     builder: Builder,
-    seen: Seen,
+    requests: Requests,
     begin_ns: u64,
-    bound: Bound,
+    threshold: SlowThreshold,
 }
 
 /// What is kept of requests.
-struct Seen {
+struct Requests {
     diagnoser: Diagnoser,
     recent: Recent,
-    kept: Kept,
+    exemplars: Exemplars,
     latency: Times,
     cut: Cut,
     /// The objective, if one was given.
@@ -59,31 +60,31 @@ pub struct Ended {
     pub notes: Vec<Note>,
 }
 
-impl Study {
+impl Pipeline {
     /// A trace in which all these kinds of records are made from `begin_ns` on. Of requests that arrived before, some
     /// records are missing: they do not count.
-    pub fn new(recorded: Kinds, bound: Bound, begin_ns: u64) -> Self {
+    pub fn new(recorded: Kinds, threshold: SlowThreshold, begin_ns: u64) -> Self {
         let settings = Settings { kinds: recorded, ..Settings::default() };
-        let seen = Seen {
+        let requests = Requests {
             diagnoser: Diagnoser::new(DiagnoserSettings {
-                objective: objective(bound),
+                objective: objective(threshold),
                 kinds: recorded,
                 ..DiagnoserSettings::default()
             }),
             recent: Recent::new(RECENT_NS, RECENT_MAX),
-            kept: Kept::default(),
+            exemplars: Exemplars::default(),
             latency: Times::default(),
             cut: Cut::default(),
-            limit_ns: bound.limit_ns(),
+            limit_ns: threshold.limit_ns(),
             from_ns: begin_ns,
             until_ns: u64::MAX,
         };
-        Self { builder: Builder::new(settings), seen, begin_ns, bound }
+        Self { builder: Builder::new(settings), requests, begin_ns, threshold }
     }
 
     /// Only requests that arrive from `from_ns` on and before `until_ns` count.
     pub fn only(mut self, from_ns: u64, until_ns: u64) -> Self {
-        (self.seen.from_ns, self.seen.until_ns) = (from_ns, until_ns);
+        (self.requests.from_ns, self.requests.until_ns) = (from_ns, until_ns);
         self
     }
 
@@ -106,39 +107,43 @@ impl Study {
 
     /// Takes in a record; `each` gets the requests that are whole with it, and count.
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
-        let Self { builder, seen, .. } = self;
-        seen.recent.push(record);
-        builder.push(*record, &mut |timeline| seen.take(&timeline, each));
-        builder.take_unanswered().for_each(|unanswered| seen.take_unanswered(&unanswered));
+        let Self { builder, requests, .. } = self;
+        requests.recent.push(record);
+        builder.push(*record, &mut |timeline| requests.take(&timeline, each));
+        builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
     }
 
     /// No record from before `until_ns` comes any more: so a request is told though nothing follows it.
     pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
-        let Self { builder, seen, .. } = self;
-        builder.advance(until_ns, &mut |timeline| seen.take(&timeline, each));
+        let Self { builder, requests, .. } = self;
+        builder.advance(until_ns, &mut |timeline| requests.take(&timeline, each));
     }
 
     /// What the trace came to.
-    pub fn end(mut self, ended: Ended) -> Told {
-        let Self { builder, seen, .. } = &mut self;
-        builder.finish(&mut |timeline| seen.take(&timeline, &mut |_| ()));
-        builder.take_unanswered().for_each(|unanswered| seen.take_unanswered(&unanswered));
-        seen.cut.one_way += builder.one_way();
+    pub fn end(mut self, ended: Ended) -> TraceReport {
+        let Self { builder, requests, .. } = &mut self;
+        builder.finish(&mut |timeline| requests.take(&timeline, &mut |_| ()));
+        builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
+        requests.cut.one_way += builder.one_way();
         let counts = self.counts(&ended.end);
         let streams = self.streams();
         let Ended { service, end, names, mut notes } = ended;
         notes.extend(streams.map(Note::from));
-        Told {
+        let mut diagnosis = self.requests.diagnoser.diagnose(&names);
+        let numbers = diagnosis.findings.iter_mut().flat_map(|finding| &mut finding.examples);
+        numbers.for_each(|number| *number = own_number(*number));
+        let excerpts = self.requests.exemplars.into_slowest_first();
+        let views = excerpts.iter().map(|excerpt| timeline_view(excerpt, &names, self.begin_ns)).collect();
+        TraceReport {
             service,
-            bound: self.bound,
+            threshold: self.threshold,
             wall_s: end.wall_s,
             begin_ns: self.begin_ns,
-            diagnosis: self.seen.diagnoser.diagnose(&names),
-            bars: self.seen.diagnoser.bars(),
-            latency: self.seen.latency,
-            cut: self.seen.cut,
-            clips: self.seen.kept.into_slowest_first(),
-            names,
+            diagnosis,
+            bars: self.requests.diagnoser.bars(),
+            latency: self.requests.latency,
+            cut: self.requests.cut,
+            requests: views,
             counts,
             cpu_percent: end.cpu_percent,
             notes,
@@ -153,7 +158,7 @@ impl Study {
 
     fn counts(&self, end: &LogEnd) -> Counts {
         let known = self.builder.counts();
-        let (from_ns, until_ns) = (self.seen.from_ns, self.seen.until_ns);
+        let (from_ns, until_ns) = (self.requests.from_ns, self.requests.until_ns);
         let end_ns = from_ns.saturating_add((end.wall_s * 1e9) as u64);
         let waiting = || self.builder.waiting().filter(|arrived_ns| (from_ns..until_ns).contains(arrived_ns));
         let counts = Counts {
@@ -172,11 +177,11 @@ impl Study {
     }
 }
 
-fn objective(bound: Bound) -> Objective {
-    bound.limit_ns().map_or(Objective::Percentile(0.99), Objective::Latency)
+fn objective(threshold: SlowThreshold) -> Objective {
+    threshold.limit_ns().map_or(Objective::Percentile(0.99), Objective::Latency)
 }
 
-impl Seen {
+impl Requests {
     fn take_unanswered(&mut self, unanswered: &Unanswered) {
         if (self.from_ns..self.until_ns).contains(&unanswered.arrived_ns) {
             self.cut.add(unanswered, self.limit_ns);
@@ -193,7 +198,7 @@ impl Seen {
         }
         each(timeline);
         self.latency.add(timeline.latency_ns());
-        self.kept.offer(timeline, || clip(timeline, &self.recent));
+        self.exemplars.offer(timeline, || Excerpt::of(timeline, &self.recent));
     }
 }
 
@@ -206,13 +211,13 @@ mod tests {
     use super::super::{sample, terminal};
     use super::*;
 
-    fn told(records: &[Record], wall_s: f64) -> Told {
+    fn report(records: &[Record], wall_s: f64) -> TraceReport {
         let begin_ns = sample::trace().begin_ns;
-        let bound = Bound::Limit(Duration::from_millis(2));
-        let mut study = Study::new(sample::kinds(), bound, begin_ns);
-        records.iter().for_each(|record| study.add(record, &mut |_| ()));
+        let threshold = SlowThreshold::Limit(Duration::from_millis(2));
+        let mut pipeline = Pipeline::new(sample::kinds(), threshold, begin_ns);
+        records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
         let end = LogEnd { wall_s, ..LogEnd::default() };
-        study.end(Ended { service: "port:8080".into(), end, names: Names::default(), notes: vec![] })
+        pipeline.end(Ended { service: "port:8080".into(), end, names: Names::default(), notes: vec![] })
     }
 
     #[test]
@@ -225,24 +230,24 @@ mod tests {
         let mut records: Vec<Record> =
             all.iter().filter(|record| record.at_ns < stuck_ns || !is_answer(record)).copied().collect();
         sample::number(&mut records);
-        let told = told(&records, 20.0);
-        assert!(told.counts.open > 0 && told.counts.oldest_open_ns > 4_000_000_000, "{:?}", told.counts);
-        let text = terminal::text(&told, 1_000);
+        let report = report(&records, 20.0);
+        assert!(report.counts.open > 0 && report.counts.oldest_open_ns > 4_000_000_000, "{:?}", report.counts);
+        let text = terminal::text(&report, 1_000);
         assert!(text.contains("had no response at the end"), "{text}");
-        assert_eq!(told.counts.lost, 0);
+        assert_eq!(report.counts.lost, 0);
     }
 
     #[test]
-    fn a_request_that_arrived_before_the_trace_is_told_to_nobody() {
+    fn a_request_that_arrived_before_the_trace_does_not_count() {
         let records = sample::records();
         let begin_ns = records[records.len() / 2].at_ns;
-        let mut study = Study::new(sample::kinds(), Bound::P99, begin_ns);
+        let mut pipeline = Pipeline::new(sample::kinds(), SlowThreshold::P99, begin_ns);
         let mut times = 0;
         let mut count = |timeline: &Timeline| {
             times += 1;
             assert!(timeline.arrived_ns >= begin_ns && timeline.incomplete.is_none());
         };
-        records.iter().for_each(|record| study.add(record, &mut count));
+        records.iter().for_each(|record| pipeline.add(record, &mut count));
         assert!(times > 0);
     }
 
@@ -251,11 +256,11 @@ mod tests {
         let mut records = sample::records();
         let before = [1_000, 2_000];
         records.iter_mut().for_each(|record| record.seq += before[record.cpu as usize]);
-        let mut study = Study::new(sample::kinds(), Bound::P99, records[0].at_ns).begins(&before);
-        records.iter().for_each(|record| study.add(record, &mut |_| ()));
-        assert_eq!(study.lost(), 0);
+        let mut pipeline = Pipeline::new(sample::kinds(), SlowThreshold::P99, records[0].at_ns).begins(&before);
+        records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
+        assert_eq!(pipeline.lost(), 0);
         let end = LogEnd { wall_s: 16.0, ..LogEnd::default() };
-        let told = study.end(Ended { service: String::new(), end, names: Names::default(), notes: vec![] });
-        assert!(told.diagnosis.requests > 0 && told.diagnosis.incomplete == 0, "{:?}", told.diagnosis);
+        let report = pipeline.end(Ended { service: String::new(), end, names: Names::default(), notes: vec![] });
+        assert!(report.diagnosis.requests > 0 && report.diagnosis.incomplete == 0, "{:?}", report.diagnosis);
     }
 }

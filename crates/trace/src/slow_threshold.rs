@@ -10,7 +10,7 @@ use sidelane_requests::objective::{parse_objective, written};
 
 /// What makes a request slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub enum SlowThreshold {
     /// No request may take longer.
     Limit(Duration),
     /// A percentile of the requests may not: those that take longer are slow, and the objective is broken when they
@@ -20,7 +20,7 @@ pub enum Bound {
     P99,
 }
 
-impl Bound {
+impl SlowThreshold {
     /// Reads `10ms` or `p99=10ms`.
     ///
     /// # Errors
@@ -39,28 +39,28 @@ impl Bound {
     /// The latency above which a request is slow, if it was given.
     pub fn limit_ns(self) -> Option<u64> {
         match self {
-            Bound::Limit(limit) => Some(limit.as_nanos() as u64),
-            Bound::Percentile(objective) => Some(objective.limit_ns),
-            Bound::P99 => None,
+            SlowThreshold::Limit(limit) => Some(limit.as_nanos() as u64),
+            SlowThreshold::Percentile(objective) => Some(objective.limit_ns),
+            SlowThreshold::P99 => None,
         }
     }
 
     /// What it is called beside its number.
     pub fn name(self) -> String {
         match self {
-            Bound::Limit(_) => "objective".to_owned(),
-            Bound::Percentile(objective) => format!("objective of p{}", objective.percentile),
-            Bound::P99 => "p99 of this trace".to_owned(),
+            SlowThreshold::Limit(_) => "objective".to_owned(),
+            SlowThreshold::Percentile(objective) => format!("objective of p{}", objective.percentile),
+            SlowThreshold::P99 => "p99 of this trace".to_owned(),
         }
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for SlowThreshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::Limit(limit) => write!(f, "{limit:?}"),
-            Bound::Percentile(objective) => f.write_str(&written(*objective)),
-            Bound::P99 => f.write_str("p99"),
+            SlowThreshold::Limit(limit) => write!(f, "{limit:?}"),
+            SlowThreshold::Percentile(objective) => f.write_str(&written(*objective)),
+            SlowThreshold::P99 => f.write_str("p99"),
         }
     }
 }
@@ -72,10 +72,10 @@ mod tests {
     #[test]
     fn an_objective_is_a_time_or_a_percentile_of_one() {
         for text in ["10ms", "p99=10ms", "p99.9=1.5s"] {
-            assert_eq!(Bound::parse(text).unwrap().to_string(), text);
+            assert_eq!(SlowThreshold::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Bound::parse("10ms").unwrap().limit_ns(), Some(10_000_000));
-        assert_eq!(Bound::parse("p99=10ms").unwrap().limit_ns(), Some(10_000_000));
+        assert_eq!(SlowThreshold::parse("10ms").unwrap().limit_ns(), Some(10_000_000));
+        assert_eq!(SlowThreshold::parse("p99=10ms").unwrap().limit_ns(), Some(10_000_000));
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         for (text, wanted) in
             [("10", "p99=10ms"), ("0ms", "no time at all"), ("p99=", "unit"), ("99=1ms", "percentile")]
         {
-            let error = Bound::parse(text).unwrap_err();
+            let error = SlowThreshold::parse(text).unwrap_err();
             assert!(error.contains(wanted), "{text}: {error}");
         }
     }

@@ -1,21 +1,109 @@
-//! A told trace as a result: for programs, and for the page.
+//! The report of a trace: terminal, page, JSON and Perfetto are made from it.
 
 use serde_json::{Map, Value, json};
 
 use sidelane_host::topology::PairKind;
-use sidelane_report::trace::{self, CannotTell, Found, Part, Trace};
-use sidelane_report::{ResultFile, Row};
+use sidelane_report::trace::{CauseWords, TimelineView, TraceSection};
+use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::diagnosis::{Bar, Finding};
-use sidelane_tracker::requests::own_number;
+use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding};
+use sidelane_timeline::ending::{Ending, Unanswered};
 
-use super::scene::scene;
-use super::told::Told;
-use super::{terminal, words};
+use super::slow_threshold::SlowThreshold;
+use super::terminal;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::written;
+use sidelane_diagnostics::note::{Note, written};
+use sidelane_requests::Times;
 
-impl Told {
+/// A trace that has ended.
+#[derive(Debug)]
+pub struct TraceReport {
+    /// The service, as the user named it.
+    pub service: String,
+    /// Which requests are slow.
+    pub threshold: SlowThreshold,
+    /// How long was traced.
+    pub wall_s: f64,
+    /// When the trace began, on `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// What made requests slow.
+    pub diagnosis: Diagnosis,
+    /// All requests.
+    pub latency: Times,
+    /// All requests by latency and cause.
+    pub bars: Vec<Bar>,
+    /// Pictures of some requests, the slowest first.
+    pub requests: Vec<TimelineView>,
+    /// What was read, and what is missing.
+    pub counts: Counts,
+    /// Requests without a response that their client waited for.
+    pub cut: Cut,
+    /// What tracing took of a CPU, where this process traced.
+    pub cpu_percent: Option<f64>,
+    /// What was degraded or went wrong.
+    pub notes: Vec<Note>,
+}
+
+/// What was read, and what is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were read.
+    pub records: u64,
+    /// Records that were lost before they were read.
+    pub lost: u64,
+    /// Runs of the kernel's program that were left out, each of which may have been a record.
+    pub left_out: u64,
+    /// Requests that were taken up and had no response at the end.
+    pub open: u64,
+    /// Since the oldest of them had arrived.
+    pub oldest_open_ns: u64,
+    /// Requests without a response of which it is not known why.
+    pub unanswered: u64,
+    /// Requests that were given up: nothing happened to them for long, or there were too many.
+    pub given_up: u64,
+    /// Responses to requests whose beginning was not seen.
+    pub unknown: u64,
+}
+
+/// Requests without a response that their client waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// How long clients waited that closed their connection before a response came.
+    pub abandoned: Times,
+    /// Of those, waits longer than the objective, if one was given.
+    pub abandoned_slow: u64,
+    /// Requests whose connection the service closed.
+    pub closed_by_service: u64,
+    /// Messages that ask for no response: the client closed right behind them, or sent on and on without one.
+    pub one_way: u64,
+}
+
+impl Cut {
+    /// Counts a request that the end of its connection cut off.
+    pub fn add(&mut self, unanswered: &Unanswered, limit_ns: Option<u64>) {
+        match unanswered.ending {
+            Ending::Abandoned => {
+                self.abandoned.add(unanswered.waited_ns());
+                self.abandoned_slow += u64::from(limit_ns.is_some_and(|limit_ns| unanswered.waited_ns() > limit_ns));
+            }
+            Ending::ClosedByService => self.closed_by_service += 1,
+            Ending::NoAnswerWanted => self.one_way += 1,
+            Ending::Unknown => (),
+        }
+    }
+}
+
+/// A time for people.
+pub(super) fn human_ns(ns: u64) -> String {
+    Unit::Ns.human(ns as f64)
+}
+
+/// A number for people.
+pub(super) fn human_count(count: u64) -> String {
+    Unit::Count.human(count as f64)
+}
+
+impl TraceReport {
     /// The trace for programs and for the page.
     pub fn to_result(&self) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
@@ -38,7 +126,7 @@ impl Told {
             ],
             "service": self.service,
             "slow_is_longer_than_us": self.limit_us(),
-            "slow_by": self.bound.name(),
+            "slow_by": self.threshold.name(),
         });
         match settings {
             Value::Object(settings) => settings,
@@ -91,25 +179,24 @@ impl Told {
         row.put("one_way_messages_count", self.cut.one_way as f64);
     }
 
-    fn trace(&self) -> Trace {
-        let requests = self.clips.iter().map(|clip| scene(clip, &self.names, self.begin_ns)).collect();
-        Trace {
+    fn trace(&self) -> TraceSection {
+        TraceSection {
             limit_us: self.limit_us(),
-            limit_name: self.bound.name(),
+            limit_name: self.threshold.name(),
             length_us: self.wall_s * 1e6,
-            causes: self.causes().into_iter().map(words::words).collect(),
-            found: self.diagnosis.findings.iter().map(found).collect(),
-            cannot_tell: self.diagnosis.cannot_tell.iter().map(|(cause, why)| cannot_tell(*cause, why)).collect(),
-            spread: self.bars.iter().map(bar).collect(),
-            requests,
+            causes: self.causes().into_iter().map(CauseWords::from).collect(),
+            found: self.diagnosis.findings.clone(),
+            cannot_tell: self.diagnosis.cannot_tell.clone(),
+            spread: self.bars.clone(),
+            requests: self.requests.clone(),
         }
     }
 
     /// Every cause that is shown anywhere.
     fn causes(&self) -> Vec<Cause> {
         let found = |cause| self.diagnosis.findings.iter().any(|finding| finding.cause == cause);
-        let missing = |cause| self.diagnosis.cannot_tell.iter().any(|(known, _)| *known == cause);
-        let drawn = |cause| self.bars.iter().flat_map(|bar| &bar.causes).any(|(known, _)| *known == cause);
+        let missing = |cause| self.diagnosis.cannot_tell.iter().any(|missing| missing.cause == cause);
+        let drawn = |cause| self.bars.iter().flat_map(|bar| &bar.time).any(|part| part.cause == cause);
         let used = |cause| drawn(cause) || found(cause) || missing(cause);
         Cause::ALL.into_iter().filter(|cause| used(*cause)).collect()
     }
@@ -119,34 +206,8 @@ fn row(finding: &Finding) -> Row {
     let mut row = Row::new(finding.cause.words());
     row.put("slow_requests_count", finding.requests as f64);
     row.put("lost_time_ns", finding.tail_ns as f64);
-    row.put("share_of_lost_time_percent", finding.share * 100.0);
+    row.put("share_of_lost_time_percent", finding.share_percent);
     row
-}
-
-fn found(finding: &Finding) -> Found {
-    Found {
-        cause: words::key(finding.cause),
-        requests_count: finding.requests,
-        tail_us: finding.tail_ns as f64 / 1e3,
-        share_percent: finding.share * 100.0,
-        examples: finding.examples.iter().map(|number| own_number(*number)).collect(),
-        evidence: finding.evidence.clone(),
-        advice: finding.advice.clone(),
-    }
-}
-
-fn bar(bar: &Bar) -> trace::Bar {
-    let part = |(cause, ns): &(Cause, u64)| Part { cause: words::key(*cause), us: *ns as f64 / 1e3 };
-    trace::Bar {
-        from_us: bar.from_ns as f64 / 1e3,
-        to_us: bar.to_ns as f64 / 1e3,
-        requests_count: bar.requests,
-        time: bar.causes.iter().map(part).collect(),
-    }
-}
-
-fn cannot_tell(cause: Cause, why: &str) -> CannotTell {
-    CannotTell { cause: words::key(cause), why: why.to_owned() }
 }
 
 #[cfg(test)]
@@ -156,7 +217,7 @@ mod tests {
 
     #[test]
     fn programs_read_all_that_people_see_with_units_in_the_names() {
-        let result = sample::told().to_result();
+        let result = sample::report().to_result();
         let json = serde_json::to_value(&result).unwrap();
         let row = &json["rows"][0];
         assert_eq!((&row["setting"], row["requests_count"].as_u64()), (&json!("trace"), Some(300)));
@@ -175,11 +236,11 @@ mod tests {
 
     #[test]
     fn each_cause_that_is_drawn_is_in_the_legend() {
-        let trace = sample::told().to_result().trace.unwrap();
-        let known = |cause: &String| trace.causes.iter().any(|words| words.cause == *cause);
-        assert!(trace.spread.iter().flat_map(|bar| &bar.time).all(|part| known(&part.cause)));
-        assert!(trace.requests.iter().flat_map(|request| &request.spans).all(|span| known(&span.cause)));
-        assert!(trace.found.iter().all(|found| known(&found.cause)));
-        assert!(trace.cannot_tell.iter().all(|missing| known(&missing.cause)));
+        let trace = sample::report().to_result().trace.unwrap();
+        let known = |cause: Cause| trace.causes.iter().any(|words| words.cause == cause);
+        assert!(trace.spread.iter().flat_map(|bar| &bar.time).all(|part| known(part.cause)));
+        assert!(trace.requests.iter().flat_map(|request| &request.spans).all(|span| known(span.cause)));
+        assert!(trace.found.iter().all(|found| known(found.cause)));
+        assert!(trace.cannot_tell.iter().all(|missing| known(missing.cause)));
     }
 }

@@ -33,16 +33,16 @@ impl Best {
 
 /// Timelines that may be asked for.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Exemplars {
     slowest: Best,
     slowest_count: usize,
     causes: Vec<Best>,
 }
 
-impl Kept {
-    pub fn new(slowest_count: usize) -> Kept {
+impl Exemplars {
+    pub fn new(slowest_count: usize) -> Exemplars {
         let causes = Cause::ALL.iter().map(|_| Best::default()).collect();
-        Kept { slowest: Best::default(), slowest_count, causes }
+        Exemplars { slowest: Best::default(), slowest_count, causes }
     }
 
     /// Keeps a timeline, if it is one to be kept.
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_takes_memory() {
-        let mut kept = Kept::new(2);
+        let mut exemplars = Exemplars::new(2);
         let mut times = [0; Cause::ALL.len()];
         times[0] = 1;
-        kept.consider(&timeline(1), &times);
-        assert_eq!(kept.bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
+        exemplars.consider(&timeline(1), &times);
+        assert_eq!(exemplars.bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
     }
 }

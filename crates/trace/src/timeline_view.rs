@@ -2,50 +2,41 @@
 
 use std::collections::BTreeMap;
 
-use sidelane_report::trace::{Arrow, ArrowKind, Block, Mark, Of, Part, Request, Span, Track, Who};
+use sidelane_report::trace::{Arrow, ArrowKind, Block, Mark, Occupant, RowKind, TimelineView, ViewRow, ViewSpan};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::{Kind, Record, Task};
 use sidelane_tracker::requests::own_number;
 
-use super::clip::Way;
-use super::kept::Clip;
-use super::words::{Names, key, of_span};
+use super::excerpt::{Excerpt, Way};
+use super::words::{Names, of_span};
 
-/// The picture of `clip`; its arrival counts from `begin_ns`, when the trace began.
-pub fn scene(clip: &Clip, names: &Names, begin_ns: u64) -> Request {
-    let timeline = &clip.timeline;
-    let rows = Rows::of(clip, names);
+/// The picture of a request; its arrival counts from `begin_ns`, when the trace began.
+pub fn timeline_view(excerpt: &Excerpt, names: &Names, begin_ns: u64) -> TimelineView {
+    let timeline = &excerpt.timeline;
+    let rows = Rows::of(excerpt, names);
     let us = |at_ns: u64| at_ns.wrapping_sub(timeline.arrived_ns) as i64 as f64 / 1e3;
-    let spans = timeline.spans.iter().map(|span| Span {
+    let spans = timeline.spans.iter().map(|span| ViewSpan {
         from_us: us(span.from_ns),
         to_us: us(span.to_ns),
-        cause: key(span.cause),
+        cause: span.cause,
         words: of_span(span, names),
         row: rows.thread(span.tid),
     });
-    Request {
+    TimelineView {
         number: own_number(timeline.request),
         arrived_us: timeline.arrived_ns.saturating_sub(begin_ns) as f64 / 1e3,
         latency_us: timeline.latency_ns() as f64 / 1e3,
-        time: time(clip),
+        time: timeline.time(),
         spans: spans.collect(),
-        arrows: arrows(clip, &rows, names, us),
-        rows: rows.tracks(clip, names, us),
-        marks: marks(clip, us),
-        left_out_count: clip.left_out,
+        arrows: arrows(excerpt, &rows, names, us),
+        rows: rows.tracks(excerpt, names, us),
+        marks: marks(excerpt, us),
+        left_out_count: excerpt.left_out,
     }
 }
 
-/// Where its time went, the longest first.
-fn time(clip: &Clip) -> Vec<Part> {
-    let times = Cause::ALL.into_iter().map(|cause| (cause, clip.timeline.of_cause_ns(cause)));
-    let mut times: Vec<(Cause, u64)> = times.filter(|(_, ns)| *ns > 0).collect();
-    times.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    times.into_iter().map(|(cause, ns)| Part { cause: key(cause), us: ns as f64 / 1e3 }).collect()
-}
-
-fn marks(clip: &Clip, us: impl Fn(u64) -> f64) -> Vec<Mark> {
-    let timeline = &clip.timeline;
+fn marks(excerpt: &Excerpt, us: impl Fn(u64) -> f64) -> Vec<Mark> {
+    let timeline = &excerpt.timeline;
     let stages = [
         (timeline.arrived_ns, "arrived"),
         (timeline.started_ns, "taken up"),
@@ -65,13 +56,13 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(clip: &Clip, names: &Names) -> Self {
+    fn of(excerpt: &Excerpt, names: &Names) -> Self {
         let mut rows = Self { threads: Vec::new(), lanes: Vec::new(), processes: Vec::new() };
-        for span in &clip.timeline.spans {
+        for span in &excerpt.timeline.spans {
             add(&mut rows.threads, span.tid, span.tid != 0);
             span.cpu.into_iter().for_each(|lane| add(&mut rows.lanes, lane, true));
         }
-        for record in &clip.records {
+        for record in &excerpt.records {
             // Without a thread it is an interrupt's or the idle thread's, which is no news of a lane.
             add(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
             for task in [record.task, record.other] {
@@ -79,7 +70,7 @@ impl Rows {
             }
         }
         // A waker of the service that has a name is worth a row, too: a pool's acceptor.
-        for waker in clip.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
+        for waker in excerpt.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
             let is_known = waker.by_tid != 0 && names.name(waker.by_tid).is_some();
             add(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
         }
@@ -95,25 +86,29 @@ impl Rows {
         self.lanes.iter().position(|known| *known == cpu).map(|at| self.threads.len() + at)
     }
 
-    fn who(&self, task: Task) -> Who {
+    fn who(&self, task: Task) -> Occupant {
         match task {
-            task if self.threads.contains(&task.tid) => Who::Request,
-            task if self.processes.contains(&task.pid) => Who::Service,
-            _ => Who::Other,
+            task if self.threads.contains(&task.tid) => Occupant::Request,
+            task if self.processes.contains(&task.pid) => Occupant::Service,
+            _ => Occupant::Other,
         }
     }
 
-    fn tracks(&self, clip: &Clip, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Track> {
-        let mut blocks = Blocks::of(clip);
-        let thread = |tid: &u32| Track {
-            of: Of::Thread,
+    fn tracks(&self, excerpt: &Excerpt, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<ViewRow> {
+        let mut blocks = Blocks::of(excerpt);
+        let thread = |tid: &u32| ViewRow {
+            of: RowKind::Thread,
             name: names.name(*tid).unwrap_or("thread").to_owned(),
             detail: format!("thread {tid}"),
             blocks: Vec::new(),
         };
-        let mut tracks: Vec<Track> = self.threads.iter().map(thread).collect();
-        let lane =
-            |cpu: &u32| Track { of: Of::Lane, name: format!("lane {cpu}"), detail: String::new(), blocks: vec![] };
+        let mut tracks: Vec<ViewRow> = self.threads.iter().map(thread).collect();
+        let lane = |cpu: &u32| ViewRow {
+            of: RowKind::Lane,
+            name: format!("lane {cpu}"),
+            detail: String::new(),
+            blocks: vec![],
+        };
         tracks.extend(self.lanes.iter().map(lane));
         for turn in blocks.take() {
             let block =
@@ -125,7 +120,7 @@ impl Rows {
                 tracks[row].blocks.push(block(names.words(turn.task.tid)));
             }
         }
-        for record in clip.records.iter().filter(|record| matches!(record.kind, Kind::Interrupt | Kind::Softirq)) {
+        for record in excerpt.records.iter().filter(|record| matches!(record.kind, Kind::Interrupt | Kind::Softirq)) {
             if let Some(row) = self.lane(record.cpu) {
                 tracks[row].blocks.push(interrupt(record, us));
             }
@@ -146,7 +141,7 @@ fn interrupt(record: &Record, us: impl Fn(u64) -> f64) -> Block {
     Block {
         from_us: us(record.at_ns.saturating_sub(record.value)),
         to_us: us(record.at_ns),
-        who: Who::Interrupt,
+        who: Occupant::Interrupt,
         words: format!("{what} {}", record.detail),
     }
 }
@@ -159,18 +154,18 @@ struct Turn {
     to_ns: u64,
 }
 
-/// Turns of threads on lanes, from the switches. A turn whose beginning was not recorded begins with the clip.
+/// Turns of threads on lanes, from the switches. A turn whose beginning was not recorded begins with the excerpt.
 struct Blocks {
     turns: Vec<Turn>,
 }
 
 impl Blocks {
-    fn of(clip: &Clip) -> Self {
-        let begin_ns = clip.records.first().map_or(clip.timeline.arrived_ns, |record| record.at_ns);
-        let end_ns = clip.records.last().map_or(clip.timeline.ended_ns, |record| record.at_ns);
+    fn of(excerpt: &Excerpt) -> Self {
+        let begin_ns = excerpt.records.first().map_or(excerpt.timeline.arrived_ns, |record| record.at_ns);
+        let end_ns = excerpt.records.last().map_or(excerpt.timeline.ended_ns, |record| record.at_ns);
         let mut running: BTreeMap<u32, (Task, u64)> = BTreeMap::new();
         let mut turns = Vec::new();
-        for record in clip.records.iter().filter(|record| record.kind == Kind::Switched) {
+        for record in excerpt.records.iter().filter(|record| record.kind == Kind::Switched) {
             let since = running.remove(&record.cpu).filter(|(task, _)| task.tid == record.task.tid);
             let from_ns = since.map_or(begin_ns, |(_, from_ns)| from_ns);
             // Only the first switch of a lane may end a turn that began earlier: later ones have their beginning.
@@ -190,17 +185,17 @@ impl Blocks {
 }
 
 /// Wake-ups of the request's threads, and its way from lane to lane.
-fn arrows(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
-    let mut arrows = wakes(clip, rows, names, us);
-    arrows.extend(flow(clip, rows, us));
+fn arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
+    let mut arrows = wakes(excerpt, rows, names, us);
+    arrows.extend(flow(excerpt, rows, us));
     arrows
 }
 
-fn wakes(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     let mut arrows = Vec::new();
-    for (index, woken) in clip.records.iter().enumerate().filter(|(_, record)| record.kind == Kind::Woken) {
+    for (index, woken) in excerpt.records.iter().enumerate().filter(|(_, record)| record.kind == Kind::Woken) {
         let starts = |record: &&Record| record.kind == Kind::Switched && record.other.tid == woken.other.tid;
-        let Some(started) = clip.records[index..].iter().find(starts) else { continue };
+        let Some(started) = excerpt.records[index..].iter().find(starts) else { continue };
         let (Some(from_row), Some(to_row)) = (rows.lane(woken.cpu), rows.lane(started.cpu)) else { continue };
         let waker =
             if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.words(woken.task.tid) };
@@ -217,9 +212,9 @@ fn wakes(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Ve
 }
 
 /// The stages at which a record shows where the request was, joined one to the next.
-fn flow(clip: &Clip, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
-    let way = Way::of(&clip.timeline);
-    let timeline = &clip.timeline;
+fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+    let way = Way::of(&excerpt.timeline);
+    let timeline = &excerpt.timeline;
     let stage = |record: &&Record| {
         let in_time = (timeline.arrived_ns..=timeline.ended_ns).contains(&record.at_ns);
         let words = stage_words(record.kind)?;
@@ -232,7 +227,7 @@ fn flow(clip: &Clip, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
             words,
         ))
     };
-    let stages: Vec<(u64, usize, &str)> = clip.records.iter().filter_map(|record| stage(&record)).collect();
+    let stages: Vec<(u64, usize, &str)> = excerpt.records.iter().filter_map(|record| stage(&record)).collect();
     let pairs = stages.windows(2).filter(|pair| pair[0].0 < pair[1].0);
     pairs
         .map(|pair| Arrow {
@@ -266,13 +261,13 @@ mod tests {
     #[test]
     fn a_request_behind_another_program_shows_who_had_the_lane() {
         let sample = sample::trace();
-        let clip = &sample.behind;
-        let drawn = scene(clip, &sample.names, sample.begin_ns);
+        let excerpt = &sample.behind;
+        let drawn = timeline_view(excerpt, &sample.names, sample.begin_ns);
         let names: Vec<&str> = drawn.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["server", "lane 0", "lane 1"]);
-        let waits = drawn.spans.iter().find(|span| span.cause == "run-queue").unwrap();
+        let waits = drawn.spans.iter().find(|span| span.cause == Cause::RunQueue).unwrap();
         assert!(waits.words.contains("behind stress-ng"), "{waits:?}");
-        let stranger = drawn.rows[2].blocks.iter().find(|block| block.who == Who::Other).unwrap();
+        let stranger = drawn.rows[2].blocks.iter().find(|block| block.who == Occupant::Other).unwrap();
         assert!(stranger.from_us <= waits.from_us && stranger.to_us >= waits.to_us, "{stranger:?} {waits:?}");
         let wake = drawn.arrows.iter().find(|arrow| arrow.kind == ArrowKind::Wake).unwrap();
         assert_eq!((wake.from_row, wake.to_row), (1, 2));
@@ -282,18 +277,18 @@ mod tests {
     #[test]
     fn spans_and_parts_sum_to_the_latency() {
         let sample = sample::trace();
-        for clip in &sample.clips {
-            let drawn = scene(clip, &sample.names, sample.begin_ns);
+        for excerpt in &sample.excerpts {
+            let drawn = timeline_view(excerpt, &sample.names, sample.begin_ns);
             let near = |sum: f64| assert!((sum - drawn.latency_us).abs() < 1e-3, "{sum} {drawn:?}");
             near(drawn.spans.iter().map(|span| span.to_us - span.from_us).sum());
-            near(drawn.time.iter().map(|part| part.us).sum());
+            near(drawn.time.iter().map(|part| part.ns as f64 / 1e3).sum());
         }
     }
 
     #[test]
     fn the_way_of_a_request_goes_from_stage_to_stage() {
         let sample = sample::trace();
-        let drawn = scene(&sample.behind, &sample.names, sample.begin_ns);
+        let drawn = timeline_view(&sample.behind, &sample.names, sample.begin_ns);
         let flow: Vec<&str> =
             drawn.arrows.iter().filter(|arrow| arrow.kind == ArrowKind::Flow).map(|a| &*a.words).collect();
         assert_eq!(flow[0], "segment arrives → data at the socket");

@@ -1,10 +1,11 @@
-//! Which requests are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
+//! The requests that are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
 
 use std::collections::BTreeMap;
 
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::record::Record;
 use sidelane_timeline::timeline::Timeline;
+
+use super::excerpt::Excerpt;
 
 /// The slowest of all.
 const SLOWEST_MAX: usize = 150;
@@ -13,30 +14,19 @@ const OF_CAUSE_MAX: usize = 12;
 /// Usual ones.
 const USUAL_MAX: usize = 4;
 
-/// A request and the records around it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Clip {
-    /// The request.
-    pub timeline: Timeline,
-    /// The records of its threads, lanes and socket, in the order of time.
-    pub records: Vec<Record>,
-    /// Records that were too many.
-    pub left_out: u64,
-}
-
 /// Requests that are kept.
 #[derive(Debug, Default)]
-pub struct Kept {
-    clips: BTreeMap<u64, Clip>,
+pub struct Exemplars {
+    excerpts: BTreeMap<u64, Excerpt>,
     slowest: Best,
     of_cause: BTreeMap<Cause, Best>,
     usual: Vec<u64>,
     offered: u64,
 }
 
-impl Kept {
-    /// Keeps the request if it is one of those that are shown; only then is it clipped.
-    pub fn offer(&mut self, timeline: &Timeline, clip: impl FnOnce() -> Clip) {
+impl Exemplars {
+    /// Keeps the request if it is one of those that are shown; only then its excerpt is made.
+    pub fn offer(&mut self, timeline: &Timeline, excerpt: impl FnOnce() -> Excerpt) {
         self.offered += 1;
         let (number, latency_ns) = (timeline.request, timeline.latency_ns());
         let mut gone = Vec::new();
@@ -51,28 +41,28 @@ impl Kept {
             is_kept = true;
         }
         if is_kept {
-            self.clips.insert(number, clip());
+            self.excerpts.insert(number, excerpt());
         }
         self.forget(&gone);
     }
 
-    /// Forgets those that nobody keeps any more.
+    /// Forgets those that are in no list any more.
     fn forget(&mut self, gone: &[u64]) {
         for number in gone {
             let is_wanted = self.slowest.has(*number)
                 || self.usual.contains(number)
                 || self.of_cause.values().any(|best| best.has(*number));
             if !is_wanted {
-                self.clips.remove(number);
+                self.excerpts.remove(number);
             }
         }
     }
 
     /// All of them, the slowest first.
-    pub fn into_slowest_first(self) -> Vec<Clip> {
-        let mut clips: Vec<Clip> = self.clips.into_values().collect();
-        clips.sort_by_key(|clip| (std::cmp::Reverse(clip.timeline.latency_ns()), clip.timeline.request));
-        clips
+    pub fn into_slowest_first(self) -> Vec<Excerpt> {
+        let mut excerpts: Vec<Excerpt> = self.excerpts.into_values().collect();
+        excerpts.sort_by_key(|excerpt| (std::cmp::Reverse(excerpt.timeline.latency_ns()), excerpt.timeline.request));
+        excerpts
     }
 }
 
@@ -113,12 +103,12 @@ mod tests {
     use super::*;
 
     fn kept(timelines: impl Iterator<Item = Timeline>) -> Vec<u64> {
-        let mut kept = Kept::default();
+        let mut kept = Exemplars::default();
         for timeline in timelines {
-            let clip = Clip { timeline: timeline.clone(), records: vec![], left_out: 0 };
-            kept.offer(&timeline, || clip);
+            let excerpt = Excerpt { timeline: timeline.clone(), records: vec![], left_out: 0 };
+            kept.offer(&timeline, || excerpt);
         }
-        kept.into_slowest_first().iter().map(|clip| clip.timeline.request).collect()
+        kept.into_slowest_first().iter().map(|excerpt| excerpt.timeline.request).collect()
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::timeline::Timeline;
 
-use super::kept::Clip;
 use super::recent::Recent;
 
 /// The most records that are kept of one request.
@@ -14,20 +13,33 @@ pub const RECORDS_MAX: usize = 1_500;
 const MARGIN_DIVISOR: u64 = 20;
 const MARGIN_MIN_NS: u64 = 20_000;
 
-/// Cuts `timeline`'s records out of the recent ones.
-pub fn clip(timeline: &Timeline, recent: &Recent) -> Clip {
-    let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
-    let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
-    let way = Way::of(timeline);
-    let mut clip = Clip { timeline: timeline.clone(), records: Vec::new(), left_out: 0 };
-    for record in recent.between(from_ns, to_ns).filter(|record| way.includes(record)) {
-        if clip.records.len() < RECORDS_MAX {
-            clip.records.push(*record);
-        } else {
-            clip.left_out += 1;
+/// A request and the records around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excerpt {
+    /// The request.
+    pub timeline: Timeline,
+    /// The records of its threads, lanes and socket, in the order of time.
+    pub records: Vec<Record>,
+    /// Records that were too many.
+    pub left_out: u64,
+}
+
+impl Excerpt {
+    /// Cuts `timeline`'s records out of the recent ones.
+    pub fn of(timeline: &Timeline, recent: &Recent) -> Self {
+        let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
+        let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
+        let way = Way::of(timeline);
+        let mut excerpt = Self { timeline: timeline.clone(), records: Vec::new(), left_out: 0 };
+        for record in recent.between(from_ns, to_ns).filter(|record| way.includes(record)) {
+            if excerpt.records.len() < RECORDS_MAX {
+                excerpt.records.push(*record);
+            } else {
+                excerpt.left_out += 1;
+            }
         }
+        excerpt
     }
-    clip
 }
 
 /// What a request has to do with.
@@ -101,8 +113,8 @@ mod tests {
         let too_late = Record { at_ns: 3_000_000, ..of_lane };
         let mut recent = Recent::new(1_000_000_000, 100);
         [of_thread, of_lane, of_socket].iter().chain(&strangers).chain([&too_late]).for_each(|one| recent.push(one));
-        let clip = clip(&timeline, &recent);
-        assert_eq!((clip.records, clip.left_out), (vec![of_thread, of_lane, of_socket], 0));
+        let excerpt = Excerpt::of(&timeline, &recent);
+        assert_eq!((excerpt.records, excerpt.left_out), (vec![of_thread, of_lane, of_socket], 0));
     }
 
     #[test]
@@ -113,7 +125,7 @@ mod tests {
         for step in 0..RECORDS_MAX as u64 + 7 {
             recent.push(&Record { cpu: lane, ..record(1_000_000 + step, Kind::Switched) });
         }
-        let clip = clip(&timeline, &recent);
-        assert_eq!((clip.records.len(), clip.left_out), (RECORDS_MAX, 7));
+        let excerpt = Excerpt::of(&timeline, &recent);
+        assert_eq!((excerpt.records.len(), excerpt.left_out), (RECORDS_MAX, 7));
     }
 }

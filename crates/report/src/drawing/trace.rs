@@ -1,0 +1,279 @@
+//! A trace of requests as HTML: what made them slow, all of them by latency, and the slowest. The timelines are drawn by
+//! trace.js.
+
+use std::cmp::Reverse;
+
+use sidelane_timeline::cause::Cause;
+use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
+
+use crate::chart::ScaleKind;
+use crate::drawing::axis::{Axis, label};
+use crate::drawing::svg::{rule, text};
+use crate::markup::{escape, section};
+use crate::trace::{CauseWords, TimelineView, TraceSection};
+use crate::unit::Unit;
+
+/// The whole of it.
+pub(crate) fn trace(trace: &TraceSection) -> String {
+    causes(trace) + &spread(trace) + &slowest(trace) + &timeline(trace)
+}
+
+/// The frame that the script fills.
+fn timeline(trace: &TraceSection) -> String {
+    if trace.requests.is_empty() {
+        return String::new();
+    }
+    "<noscript><p>The timelines of single requests need JavaScript; everything else on this page does not.</p>\
+     </noscript>\n<div id=\"trace\" hidden></div>\n"
+        .to_owned()
+}
+
+/// The colour of a cause, as a value for CSS: page/trace.css has one for each.
+fn color(cause: Cause) -> String {
+    format!("var(--cause-{cause}, var(--other))")
+}
+
+/// A small square in the colour of a cause.
+fn swatch(cause: Cause) -> String {
+    format!("<span class=\"swatch\" style=\"background: {}\" aria-hidden=\"true\"></span>", color(cause))
+}
+
+/// The names of all causes, with what they mean.
+fn legend(trace: &TraceSection) -> String {
+    let item = |words: &CauseWords| {
+        let (name, meaning) = (escape(&words.name), escape(&words.meaning));
+        format!("<li title=\"{meaning}\">{}{name}</li>\n", swatch(words.cause))
+    };
+    format!("<ul class=\"legend\">\n{}</ul>\n", trace.causes.iter().map(item).collect::<String>())
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The cause that took most of the time, where there is one.
+fn main_part(time: &[CauseTime]) -> Option<&CauseTime> {
+    time.iter().max_by_key(|part| part.ns)
+}
+
+/// A cause of less is named at the end, in one line.
+const LARGE_PERCENT: f64 = 1.0;
+
+/// The causes, the largest first, and what could not be told.
+fn causes(trace: &TraceSection) -> String {
+    let is_large = |found: &&Finding| found.share_percent >= LARGE_PERCENT;
+    let large: String = trace.found.iter().filter(is_large).map(|found| finding(trace, found)).collect();
+    let (small, missing) = (small(trace), cannot_tell(trace));
+    if large.is_empty() && small.is_empty() && missing.is_empty() {
+        return String::new();
+    }
+    section(
+        "causes",
+        "What made requests slow, and what to do",
+        &format!("<ol class=\"causes\">\n{large}</ol>{small}{missing}"),
+    )
+}
+
+fn small(trace: &TraceSection) -> String {
+    let small = trace.found.iter().filter(|found| found.share_percent < LARGE_PERCENT);
+    let item = |found: &Finding| {
+        let (name, share) = (escape(found.cause.words()), Unit::Percent.human(found.share_percent));
+        format!("<li>{name}: {share} of the lost time</li>\n")
+    };
+    fold("Small causes", &small.map(item).collect::<String>())
+}
+
+/// A list that is closed at first; nothing if it is empty.
+fn fold(title: &str, items: &str) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("<details class=\"fold\">\n<summary>{title}</summary>\n<ul>\n{items}</ul>\n</details>")
+}
+
+fn finding(trace: &TraceSection, found: &Finding) -> String {
+    let share = found.share_percent.clamp(0.0, 100.0);
+    let evidence: String = found.evidence.iter().map(|seen| format!("<li>{}</li>", escape(seen))).collect();
+    format!(
+        "<li>\n<h3>{}{}</h3>\n<div class=\"share\"><i style=\"width: {share:.1}%; background: {}\"></i></div>\n\
+         <p class=\"faint\">{}</p>\n<ul class=\"seen\">{evidence}</ul>\n<p><strong>What to do:</strong> {}</p>\n{}</li>\n",
+        swatch(found.cause),
+        escape(found.cause.words()),
+        color(found.cause),
+        escape(&figures(found)),
+        escape(&found.advice),
+        examples(trace, &found.examples),
+    )
+}
+
+fn figures(found: &Finding) -> String {
+    let requests = match found.requests {
+        1 => "most of it in 1 slow request".to_owned(),
+        many => format!("most of it in {} slow requests", Unit::Count.human(many as f64)),
+    };
+    let share = Unit::Percent.human(found.share_percent);
+    format!("{share} of the time that slow requests lost ({}), {requests}", Unit::Ns.human(found.tail_ns as f64))
+}
+
+/// Buttons that lead to the requests which show it best, of those that were kept.
+fn examples(trace: &TraceSection, examples: &[u64]) -> String {
+    let kept = examples.iter().filter(|number| trace.requests.iter().any(|request| request.number == **number));
+    let buttons: Vec<String> = kept.map(|number| button(*number)).collect();
+    if buttons.is_empty() {
+        String::new()
+    } else {
+        format!("<p class=\"shown-by\">Shown by {}</p>\n", buttons.join(" "))
+    }
+}
+
+/// A button that shows a request in the timeline below.
+fn button(number: u64) -> String {
+    format!("<button type=\"button\" class=\"request\" data-request=\"{number}\">request {number}</button>")
+}
+
+fn cannot_tell(trace: &TraceSection) -> String {
+    let item = |missing: &CannotTell| {
+        format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.words()), escape(&missing.why))
+    };
+    fold("What could not be told here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
+}
+
+const WIDTH: f64 = 1040.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 22.0;
+const BOTTOM: f64 = HEIGHT - 46.0;
+
+/// The picture with its legend.
+fn spread(trace: &TraceSection) -> String {
+    if trace.spread.is_empty() {
+        return String::new();
+    }
+    let caption = "A bar is all requests that took about as long; its height is their number, on a logarithmic scale. \
+                   Its colours are where their time went: half a bar in one colour is half of their time.";
+    let body = format!("<p class=\"caption\">{caption}</p>\n<figure>\n{}{}\n</figure>", legend(trace), drawing(trace));
+    section("spread", "How long requests took", &body)
+}
+
+fn drawing(trace: &TraceSection) -> String {
+    let ends = trace.spread.iter().flat_map(|bar| [us(bar.from_ns), us(bar.to_ns)]).chain([trace.limit_us]);
+    let across = Axis::of(ScaleKind::Log, ends, (LEFT, WIDTH - RIGHT));
+    // One request is a bar too: the axis begins below it.
+    let counts = trace.spread.iter().map(|bar| bar.requests as f64).chain([0.7]);
+    let up = Axis::of(ScaleKind::Log, counts, (BOTTOM, TOP));
+    let bars: String = trace.spread.iter().map(|one| bar(one, &across, &up)).collect();
+    let inside = grid(&across, &up) + &bars + &limit(trace, &across);
+    format!(
+        "<svg class=\"chart spread\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"Requests by latency\">{inside}</svg>"
+    )
+}
+
+fn bar(bar: &Bar, across: &Axis, up: &Axis) -> String {
+    let (left, right) = (across.at(us(bar.from_ns)), across.at(us(bar.to_ns)));
+    let top = up.at(bar.requests as f64);
+    let all: f64 = bar.time.iter().map(|part| part.ns as f64).sum::<f64>().max(f64::MIN_POSITIVE);
+    let mut y = BOTTOM;
+    let mut parts = String::new();
+    for part in &bar.time {
+        let height = (BOTTOM - top) * part.ns as f64 / all;
+        y -= height;
+        parts += &format!(
+            "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" style=\"fill: {}\"/>",
+            (right - left - 1.0).max(1.0),
+            color(part.cause)
+        );
+    }
+    format!("<g>{parts}<title>{}</title></g>", escape(&tooltip(bar, all)))
+}
+
+/// What the tooltip says: the range, the number, and the three largest causes.
+fn tooltip(bar: &Bar, all: f64) -> String {
+    let mut time: Vec<_> = bar.time.iter().collect();
+    time.sort_by_key(|part| Reverse(part.ns));
+    let largest = time
+        .iter()
+        .take(3)
+        .map(|part| format!("{} {}", part.cause.words(), Unit::Percent.human(100.0 * part.ns as f64 / all)));
+    format!(
+        "{} to {}: {} requests; {}",
+        Unit::Ns.human(bar.from_ns as f64),
+        Unit::Ns.human(bar.to_ns as f64),
+        Unit::Count.human(bar.requests as f64),
+        largest.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn limit(trace: &TraceSection, across: &Axis) -> String {
+    let x = across.at(trace.limit_us);
+    let words = format!("{} {}", trace.limit_name, Unit::Us.human(trace.limit_us));
+    // On the side with room.
+    let (anchor, beside) = if x > WIDTH / 2.0 { ("end", x - 6.0) } else { ("start", x + 6.0) };
+    rule("limit", (x, TOP - 14.0), (x, BOTTOM)) + &text(beside, TOP - 6.0, anchor, &words)
+}
+
+fn grid(across: &Axis, up: &Axis) -> String {
+    let row = |value: f64| {
+        let y = up.at(value);
+        rule("grid", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT - 8.0, y + 4.0, "end", &label(Unit::Count, value))
+    };
+    let column = |value: f64| {
+        let x = across.at(value);
+        rule("grid", (x, BOTTOM), (x, BOTTOM + 4.0)) + &text(x, BOTTOM + 18.0, "middle", &label(Unit::Us, value))
+    };
+    let rows: String = up.ticks().into_iter().filter(|tick| *tick >= 1.0).map(row).collect();
+    let columns: String = across.ticks().into_iter().map(column).collect();
+    rows + &columns
+        + &text(
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 6.0,
+            "middle",
+            "latency, from the first segment to the last of the response",
+        )
+}
+
+/// The table. It scrolls within its frame, so that hundreds of requests do not push the timeline away.
+fn slowest(trace: &TraceSection) -> String {
+    if trace.requests.is_empty() {
+        return String::new();
+    }
+    let most = trace.requests.iter().map(|request| request.latency_us).fold(f64::MIN_POSITIVE, f64::max);
+    let rows: String = trace.requests.iter().map(|request| row(trace, request, most)).collect();
+    let body = format!(
+        "<p class=\"caption\">The length of a bar is how long the request took; its colours are where the time went. A \
+         request's button shows it in the timeline below.</p>\n\
+         <div class=\"scroll tall\" tabindex=\"0\" role=\"region\" aria-labelledby=\"slowest\">\n\
+         <table class=\"slowest\">\n<thead><tr><th scope=\"col\">Request</th><th scope=\"col\">Took</th>\
+         <th scope=\"col\">Arrived at</th><th scope=\"col\">Mostly</th><th scope=\"col\">Where the time went</th></tr>\
+         </thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
+    );
+    section("slowest", "The slowest requests", &body)
+}
+
+fn row(trace: &TraceSection, request: &TimelineView, most: f64) -> String {
+    let mostly = main_part(&request.time).map_or("", |part| part.cause.words());
+    let slow = if request.latency_us > trace.limit_us { "" } else { " (usual)" };
+    format!(
+        "<tr><th scope=\"row\">{}</th><td>{}{slow}</td><td>{:.3} s</td><td class=\"words\">{}</td>\
+         <td class=\"parts\">{}</td></tr>\n",
+        button(request.number),
+        Unit::Us.human(request.latency_us),
+        request.arrived_us / 1e6,
+        escape(mostly),
+        time_bar(request, most),
+    )
+}
+
+fn time_bar(request: &TimelineView, most: f64) -> String {
+    let part = |part: &CauseTime| {
+        let words = format!("{}: {}", part.cause.words(), Unit::Ns.human(part.ns as f64));
+        format!(
+            "<i style=\"width: {:.2}%; background: {}\" title=\"{}\"></i>",
+            100.0 * us(part.ns) / most,
+            color(part.cause),
+            escape(&words)
+        )
+    };
+    request.time.iter().map(part).collect()
+}

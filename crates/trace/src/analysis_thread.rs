@@ -1,0 +1,169 @@
+//! The analysis thread: puts records through the pipeline, in SCHED_IDLE.
+//!
+//! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
+//! records are fetched: the kernel's rings fill up, and records that find no room there are lost and counted. The fetched
+//! records have no gap, so requests between two losses are told whole. At the end the user waits for the rest; on a CPU
+//! of the service it is dropped after 5 seconds, and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use sidelane_timeline::record::Record;
+use sidelane_timeline::timeline::Timeline;
+
+use super::log::LogWriter;
+use super::pipeline::Pipeline;
+use super::report::human_count;
+use super::run::TraceOptions;
+use sidelane_report::watch_progress::WatchProgress;
+use sidelane_rollback::own_threads::{PATIENCE, Patient, is_apart, waited_for};
+
+/// Records that may wait for the analysis: some 30 MB.
+const ROOM: usize = 1 << 19;
+/// On a CPU of the service, the rest is dropped after this time.
+const DROPS_AFTER: Duration = Duration::from_secs(5);
+/// Records between two looks at whether to drop the rest.
+const PIECE: usize = 1_024;
+
+/// Records, and the moment up to which none is missing.
+struct Batch {
+    records: Vec<Record>,
+    until_ns: u64,
+}
+
+/// The state of the thread.
+struct Analysis {
+    pipeline: Pipeline,
+    log: Option<LogWriter>,
+    progress: Progress,
+    /// Set when no record comes any more.
+    ends: Arc<AtomicBool>,
+    ends_since: Option<Instant>,
+    dropped: u64,
+}
+
+/// The thread, as the fetching side sees it.
+pub(super) struct AnalysisThread {
+    sender: Sender<Batch>,
+    /// Records that wait for the analysis.
+    waiting: Arc<AtomicUsize>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Analysis>,
+}
+
+/// The result of the analysis.
+pub(super) struct Analysed {
+    pub pipeline: Pipeline,
+    pub log: Option<LogWriter>,
+    /// Records that were fetched and dropped.
+    pub dropped: u64,
+}
+
+impl AnalysisThread {
+    /// Starts the thread.
+    pub(super) fn start(pipeline: Pipeline, log: Option<LogWriter>, progress: Progress) -> Result<Self> {
+        let (sender, batches) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let ends = Arc::new(AtomicBool::new(false));
+        let analysis = Analysis { pipeline, log, progress, ends: Arc::clone(&ends), ends_since: None, dropped: 0 };
+        let left = Arc::clone(&waiting);
+        let thread = Builder::new().name("sidelane-pipeline".into()).spawn(move || analysis.work(&batches, &left));
+        Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that studies records")? })
+    }
+
+    /// Whether more records may come.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < ROOM
+    }
+
+    /// Hands over records. No older one than `until_ns` comes later.
+    pub(super) fn give(&mut self, records: Vec<Record>, until_ns: u64) {
+        self.waiting.fetch_add(records.len(), Ordering::Relaxed);
+        // A thread that has ended in a panic is told of by `end`.
+        let _ = self.sender.send(Batch { records, until_ns });
+    }
+
+    /// Waits until all is analysed.
+    pub(super) fn end(self) -> Result<Analysed> {
+        drop(self.sender);
+        self.ends.store(true, Ordering::Relaxed);
+        let analysis = waited_for(PATIENCE, || self.thread.join())
+            .map_err(|_| anyhow!("the pipeline of the records has failed"))?;
+        Ok(Analysed { pipeline: analysis.pipeline, log: analysis.log, dropped: analysis.dropped })
+    }
+}
+
+impl Analysis {
+    fn work(mut self, batches: &Receiver<Batch>, waiting: &AtomicUsize) -> Self {
+        let _bulk = Patient::in_bulk();
+        for batch in batches {
+            self.take(&batch);
+            waiting.fetch_sub(batch.records.len(), Ordering::Relaxed);
+        }
+        self.progress.clear();
+        self
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        for piece in batch.records.chunks(PIECE) {
+            if self.drops() {
+                self.dropped += piece.len() as u64;
+                continue;
+            }
+            let Self { pipeline, log, progress, .. } = self;
+            for record in piece {
+                log.iter_mut().for_each(|log| log.record(record));
+                pipeline.add(record, &mut |timeline| progress.count(timeline));
+            }
+        }
+        let Self { pipeline, progress, .. } = self;
+        pipeline.advance(batch.until_ns, &mut |timeline| progress.count(timeline));
+        progress.show();
+    }
+
+    /// Whether the user has waited long enough for a thread that the service leaves no time.
+    fn drops(&mut self) -> bool {
+        if !self.ends.load(Ordering::Relaxed) {
+            return false;
+        }
+        let since = self.ends_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= DROPS_AFTER && !is_apart()
+    }
+}
+
+/// The requests that were traced so far.
+pub(super) struct Progress {
+    watch: WatchProgress,
+    limit_ns: u64,
+    requests: u64,
+    slow: u64,
+}
+
+impl Progress {
+    pub(super) fn new(options: &TraceOptions) -> Self {
+        let limit_ns = options.threshold.limit_ns().unwrap_or(u64::MAX);
+        Self { watch: WatchProgress::new(options.length), limit_ns, requests: 0, slow: 0 }
+    }
+
+    pub(super) fn count(&mut self, timeline: &Timeline) {
+        self.requests += 1;
+        self.slow += u64::from(timeline.latency_ns() > self.limit_ns);
+    }
+
+    pub(super) fn show(&mut self) {
+        let (requests, slow) = (self.requests, self.slow);
+        self.watch.show(|| {
+            let slow = if slow > 0 { format!(", {} slow", human_count(slow)) } else { String::new() };
+            format!("{} requests{slow}", human_count(requests))
+        });
+    }
+
+    /// Takes it off the terminal.
+    pub(super) fn clear(&self) {
+        self.watch.clear();
+    }
+}

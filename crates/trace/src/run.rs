@@ -1,0 +1,128 @@
+//! `sidelane trace` and `sidelane report`: records come from the kernel, or from the log of an earlier trace.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use sidelane_host::clock::{now_ns, process_cpu_ns};
+use sidelane_host::service::Target;
+
+use super::analysis_thread::{Analysed, AnalysisThread, Progress};
+use super::log::{LogEnd, LogHead, LogReader, LogWriter};
+use super::pipeline::{Ended, Pipeline};
+use super::report::TraceReport;
+use super::slow_threshold::SlowThreshold;
+use super::source::Source;
+use sidelane_diagnostics::log_note::LogNote;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::until::Until;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_rollback::own_threads;
+use sidelane_rollback::own_threads::in_bulk;
+
+/// What `sidelane trace` was asked to do.
+#[derive(Clone, Debug)]
+pub struct TraceOptions {
+    /// The service.
+    pub target: Target,
+    /// Which requests are slow.
+    pub threshold: SlowThreshold,
+    /// For how long.
+    pub length: Duration,
+    /// Without softirqs and incoming segments.
+    pub light: bool,
+    /// Where records are written.
+    pub log: Option<PathBuf>,
+}
+
+/// Traces to the end, or until a POSIX signal asks to end.
+pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
+    let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
+    let begin_ns = now_ns();
+    let log = open_log(options, &source, begin_ns)?;
+    let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
+    let pipeline = pipeline.traced_by(std::process::id());
+    let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
+    // Whoever wants to send requests, and have them traced, waits for this.
+    let (target, length) = (&options.target, options.length);
+    eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
+    let (began, cpu_began) = (Instant::now(), process_cpu_ns());
+    let mut records = Vec::new();
+    while source.wait()? && began.elapsed() < options.length {
+        // What is not fetched now is fetched later, or counted as lost.
+        if analysis.has_room() {
+            let until_ns = source.read(&mut records)?;
+            analysis.give(std::mem::take(&mut records), until_ns);
+        }
+    }
+    source.finish(&mut records);
+    analysis.give(records, now_ns());
+    // The rest of the records is studied after the trace.
+    let wall_ns = now_ns() - begin_ns;
+    let Analysed { pipeline, log, dropped } = analysis.end()?;
+    let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
+    let lost = source.lost() + dropped;
+    let end =
+        LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.left_out(), cpu_percent, ..LogEnd::default() };
+    let names = source.names();
+    let notes = log
+        .and_then(|log| log.end(&names, &end))
+        .map(Note::from)
+        .into_iter()
+        .chain(source.notes())
+        .chain(own_threads::notes())
+        .collect();
+    let ended = Ended { service: options.target.to_string(), end, names, notes };
+    Ok(in_bulk(|| pipeline.end(ended)))
+}
+
+fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Option<LogWriter>> {
+    let head = LogHead {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        service: options.target.to_string(),
+        slo: options.threshold.limit_ns().map(|_| options.threshold.to_string()),
+        kinds: LogHead::numbers(source.recorded()),
+        begin_ns,
+        written: Vec::new(),
+        tracer_pid: std::process::id(),
+    };
+    options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
+}
+
+/// The wanted part of a log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplayOptions {
+    /// Requests that arrive so long after the trace began, or later.
+    pub from_s: f64,
+    /// And before this.
+    pub to_s: Option<f64>,
+    /// Another objective than that of the trace.
+    pub threshold: Option<SlowThreshold>,
+}
+
+/// Reads the log at `path` and works out all of it anew.
+pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
+    let mut log = LogReader::open(path)?;
+    let head = log.head().clone();
+    let threshold = match (options.threshold, &head.slo) {
+        (Some(threshold), _) => threshold,
+        (None, Some(slo)) => SlowThreshold::parse(slo)
+            .map_err(|error| anyhow!("{}: its head has a wrong objective: {error}", path.display()))?,
+        (None, None) => SlowThreshold::P99,
+    };
+    let at_ns = |seconds: f64| head.begin_ns.saturating_add((seconds * 1e9) as u64);
+    let (from_ns, to_ns) = (at_ns(options.from_s), options.to_s.map_or(u64::MAX, at_ns));
+    let pipeline = Pipeline::new(head.recorded(), threshold, head.begin_ns).begins(&head.written).only(from_ns, to_ns);
+    let mut pipeline = pipeline.traced_by(head.tracer_pid);
+    let mut last_ns = head.begin_ns;
+    log.read_all(|record| {
+        last_ns = last_ns.max(record.at_ns);
+        pipeline.add(record, &mut |_| ());
+    });
+    let whole = LogEnd { wall_s: (last_ns - head.begin_ns) as f64 / 1e9, ..LogEnd::default() };
+    let mut end = log.end().cloned().unwrap_or(whole);
+    end.wall_s = options.to_s.map_or(end.wall_s, |to_s| end.wall_s.min(to_s)) - options.from_s;
+    let read_again = LogNote::Replayed { log: path.display().to_string() };
+    let notes = log.problem().cloned().into_iter().chain([read_again]).map(Note::from).collect();
+    Ok(pipeline.end(Ended { service: head.service, end, names: log.names().clone(), notes }))
+}
