@@ -12,8 +12,8 @@
 //! - *Which CPUs host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones for as long
 //!   as there is a service.
 //! - *Who is taken from, and what.* All threads of the core leave, be they two or four, and the CPU itself if it is
-//!   not reserved: nobody can say which of them it was. A CPU without activity has no interference.
-//! - *Calm*: a core on which nobody was disturbed yet is open at once (line 12 asks for S after a disturbance).
+//!   not reserved: counters do not tell which thread it was. A CPU without activity has no interference.
+//! - *Calm*: a core without a disturbance so far is open at once (line 12 asks for S after a disturbance).
 //! - *Which CPU first, and for whom*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
 //!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
 //! - *When* batch comes back: S doubles when interference follows soon; when traffic ends S is enough
@@ -248,7 +248,7 @@ impl Holmes {
         let others = self.looks.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
-        // Those that were kept before, so that nobody moves.
+        // The cores that were kept before, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
         Ground::of(free.or(&self.kept), hosting, &self.cores)

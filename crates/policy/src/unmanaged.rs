@@ -1,6 +1,6 @@
 //! Unmanaged: batch is left alone, but for lanes that it was sent away from.
 //!
-//! Problem. Whoever lends lanes by a gate, and wants nothing else, needs no policy of CPUs. But a keeper that sends batch
+//! Problem. An agent that only lends lanes by a gate needs no policy of CPUs. But a keeper that sends batch
 //! away from its lane leaves the lane, and whatever may run there would run beside a busy service.
 //!
 //! Approach. A container that is sent away from none of its CPUs is left as it is. One that is has the others, or is

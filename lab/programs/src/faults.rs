@@ -33,8 +33,8 @@ pub struct Args {
     idle_us: u64,
 }
 
-/// Prints `ready pid=N port=N` and works until its input ends. It listens on that port, where it can be found, and
-/// answers nobody.
+/// Prints `ready pid=N port=N` and works until its input ends. It listens on that port, by which it can be named, and
+/// answers no request.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
@@ -73,7 +73,7 @@ impl Service {
         Ok(Self { pages, faulting: false, line: Vec::new(), got_on_ns, kept_off: Vec::new() })
     }
 
-    /// Works until `end_ns`. Returns false if nobody will send commands any more.
+    /// Works until `end_ns`. Returns false at the end of the commands.
     fn turn(&mut self, end_ns: Nanos) -> Result<bool> {
         while self.look_at_the_clock() < end_ns {
             if self.faulting {
@@ -153,7 +153,7 @@ impl Pages {
 
     /// Gives all pages back and writes to each.
     pub fn touch(&mut self) -> Result<()> {
-        // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
+        // SAFETY: the mapping is private and anonymous, and there is no reference into it.
         unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
         for page in 0..PAGES {
             // SAFETY: inside the mapping, which lives as long as the process.

@@ -7,7 +7,7 @@
 //! Approach. If interference follows soon after batch came back, the core waits twice as long the next time, up to
 //! [`WAIT_MAX`] times S. And there are two kinds of calm: a service that works and is not disturbed, which has to last
 //! for the wait; and no traffic at all (§4.3, "traffic of the latency-critical service is over"), for which S is
-//! enough, since nobody is there to be disturbed.
+//! enough, since there is no request to disturb.
 
 use crate::Nanos;
 

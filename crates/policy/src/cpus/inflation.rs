@@ -154,8 +154,8 @@ impl Inflation {
         }
     }
 
-    /// By how much a request takes longer than alone: 0.5 is half as long again. `None` as long as nobody knows, and
-    /// while batch is away.
+    /// By how much a request takes longer than alone: 0.5 is half as long again. `None` before the first
+    /// measurement, and while batch is away.
     pub fn value(&self) -> Option<f64> {
         self.value
     }

@@ -13,9 +13,9 @@ pub const MAX_CONTAINERS: usize = 256;
 pub struct Observation {
     /// By CPU number.
     pub cpus: [CpuSeen; MAX_CPUS],
-    /// By place; a service keeps its place until it ends, and nobody has it at the next look.
+    /// By slot; a service keeps its slot until it ends, and the slot is empty at the next look.
     pub services: [Option<ServiceSeen>; MAX_SERVICES],
-    /// By place; a container keeps its place until it ends, and nobody has it at the next look.
+    /// By slot; a container keeps its slot until it ends, and the slot is empty at the next look.
     pub containers: [Option<ContainerSeen>; MAX_CONTAINERS],
 }
 
@@ -46,7 +46,7 @@ pub struct CpuSeen {
     pub busy: f64,
     /// The share of the time in which it ran a service, 0 to 1.
     pub serving: f64,
-    /// How much its sibling disturbs whoever runs there: VPI (Holmes, Equation 1), or what stands in for it. `None`
+    /// How much its sibling disturbs the task that runs there: VPI (Holmes, Equation 1), or what stands in for it. `None`
     /// without activity, or where it could not be counted.
     pub interference: Option<f64>,
 }

@@ -6,8 +6,8 @@
 //! active has in flight is sent to the new one, too. A server that comes back after a restart is warmed up before it
 //! counts as well; if it was left for that, it is the backup from then on.
 //!
-//! What is ours: servers are compared by rank, well before cold before slow before away. So nobody swaps to a server
-//! that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
+//! What is ours: servers are compared by rank, well before cold before slow before away. So there is no swap to a
+//! server that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
 //! connection can be made is away, and looked for again from time to time. A collection is mostly over before a server
 //! that is cold has answered, so that one is only asked instead if the hazard lasts.
 //!
@@ -16,8 +16,8 @@
 //! request ejects it again before it gets a client's request.
 //!
 //! When a hazard that passes is over, requests go back. In the thesis nothing happens then, so two servers that collect
-//! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, with
-//! nobody to ask. A server that is only asked while the other one collects hardly ever does so itself.
+//! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, and
+//! no server can help. A server that is only asked while the other one collects hardly ever does so itself.
 
 use core::fmt;
 
@@ -115,7 +115,7 @@ pub enum Action {
         /// What befell it.
         because: Hazard,
     },
-    /// Requests whose answers nobody waits for are sent to it.
+    /// It gets requests that warm it up; their answers are dropped.
     WarmUp(Server),
     /// A connection to it is tried.
     Probe(Server),

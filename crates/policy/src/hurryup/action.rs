@@ -38,7 +38,7 @@ pub enum Reason {
     NoneLong,
     /// Requests have been, and moved to big cores.
     Moved,
-    /// None has been, and the threads that are next to take requests were sent to big cores where nobody works.
+    /// None has been, and the threads that are next to take requests were sent to idle big cores.
     Ahead,
     /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
     /// just moved, or the thread may not run there.

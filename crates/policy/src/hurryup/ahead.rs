@@ -1,15 +1,14 @@
-//! Whoever is next to take a request waits on a big core.
+//! The thread that takes the next request waits on a big core.
 //!
 //! Problem. Where requests move as they start (a threshold of 0), each that starts on a little core pays for a move, and is
-//! slow until somebody looks. In most pools threads wait in line: the next request goes to the thread that has been idle
+//! slow until the next look. In most pools threads wait in line: the next request goes to the thread that has been idle
 //! longest. After a move that is the one that was sent to the little core, so requests start there again and again, though
 //! a big core is idle.
 //!
 //! Approach. It is counted who takes a request: of the threads that are idle the one that has been so longest, the one
 //! that has been so shortest (the last to come is the first to go), or another one. Where one of the first two is mostly
-//! right, whoever is next changes places, while idle, with a thread on a big core where nobody works. A move of a thread
-//! that sleeps costs the service nothing. Under a higher threshold short requests are to stay on little cores, so nobody
-//! is sent ahead.
+//! right, the next thread changes places, while idle, with an idle thread on a big core. A move of a sleeping thread costs
+//! the service nothing. Under a higher threshold short requests are to stay on little cores, so no thread is placed ahead.
 
 use super::action::Action;
 use super::seats::{Seat, Seats};
@@ -89,7 +88,7 @@ impl Turn {
         seat.map(|(_, seat)| seat)
     }
 
-    /// Who is on a core and has its turn last. Threads that have served nobody yet have none.
+    /// Returns the thread on a core whose turn comes last. Threads that have not served a request yet have no turn.
     fn last_on(self, cpu: usize, seats: &Seats) -> Option<Thread> {
         let key = |seat: &&Seat| match (self, seat.idle_since) {
             (_, None) => (2, 0),
@@ -99,7 +98,7 @@ impl Turn {
         seats.on(cpu).max_by_key(key).map(|seat| seat.thread)
     }
 
-    /// As many threads as there are big cores where nobody works wait there: those whose turn is next. Says how many were sent.
+    /// Places the threads whose turn is next on the idle big cores. Returns how many were sent.
     pub(super) fn place(self, mut free: CpuMask, seats: &mut Seats, mut tell: impl FnMut(Action)) -> u64 {
         let (mut last, mut sent) = (None, 0);
         while !free.is_empty()

@@ -34,14 +34,14 @@ pub struct Options {
     /// A request is never taken off a big core for one that has been here for a shorter time. As printed, it is: two
     /// long requests then change places again and again, and the one that was nearly done is the later one.
     pub spare_longer: bool,
-    /// Big cores without a thread come first: nobody has to leave.
+    /// Big cores without a thread come first: no thread has to leave.
     pub empty_first: bool,
     /// Then big cores whose threads are between requests: no request has to leave.
     pub between_first: bool,
     /// A request that has changed its core stays there for so long: caches are cold after a move, so a request that
     /// moves all the time gets slower on any core.
     pub rest_ns: Nanos,
-    /// Where requests move as they start, whoever is next to take one waits on a big core.
+    /// If requests move as they start, the thread that takes the next one waits on a big core.
     pub ahead: bool,
     /// Threads are bound to cores only while there are no more of them than cores (`crowd.rs`).
     pub float_crowds: bool,

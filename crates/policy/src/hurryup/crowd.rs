@@ -8,8 +8,7 @@
 //! whose request has been under way for longer than the threshold may use the big cores alone, any of them, until the
 //! request ends. A pool becomes a crowd with the first thread too many, and ceases to be one at the next
 //! [`Seen::Reconsider`](super::Seen), so that threads that come and go do not bind and free all others each time. As many threads as there are big cores may do so at once, those with the oldest requests first, so no big
-//! core has two of them. Age counts from the begin of the request, since nobody knows where a thread ran that may run
-//! anywhere.
+//! core has two of them. Age counts from the begin of the request, since it is unknown where an unbound thread ran.
 //!
 //! Where the size of a lane depends on its siblings ([`Options::one_by_one`](super::Options)), a thread without a core says
 //! nothing of sizes: the kernel places all threads, and none moves.

@@ -129,8 +129,8 @@ impl HurryUp {
         matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
     }
 
-    /// Line 4, and who is there: books what happened at `now`, which may be past, and looks for nobody. For whoever hears of
-    /// several things at once; what is long by now is up to the next observation.
+    /// Line 4: records an event at `now`, which may be past, and decides nothing. For a caller that reads several events at
+    /// once; the next observation decides which requests are long.
     pub fn book(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
         match *seen {
             Seen::Cores(cores) => self.use_cores(now, cores, out),

@@ -19,7 +19,7 @@
 //! | 15, 22, 24 | who is on which core | `seats.rs` |
 //!
 //! Beyond the paper, `ahead.rs` has threads begin on big cores where requests would move there at once, and `crowd.rs`
-//! binds no thread that shares its core with others. What the paper leaves open, or to whoever tunes it, is in [`Options`], [`Looks`] and [`Threshold`].
+//! binds no thread that shares its core with others. What the paper leaves open, or to tuning, is in [`Options`], [`Looks`] and [`Threshold`].
 
 mod action;
 mod ahead;

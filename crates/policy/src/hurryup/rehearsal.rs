@@ -1,7 +1,7 @@
 //! What a threshold would have made of the last requests.
 //!
 //! The same requests, with the work that they had, come at the same times to as many cores, each to one that is idle.
-//! Whoever is over the threshold on a little core takes an empty big core, or that of the request that began last.
+//! A request over the threshold on a little core takes an empty big core, or that of the request that began last.
 //! What is left out: threads that are more than cores, cores that a thread may not use, and the rest after a move.
 
 use super::ahead;
@@ -134,7 +134,7 @@ impl<'r> Rehearsal<'r> {
         }
     }
 
-    /// Any idle core, by a generator of Knuth's, or a big one where whoever is next waits there.
+    /// Returns an idle core, drawn by a generator of Knuth's, or a big one if threads are placed ahead.
     fn idle_core(&mut self) -> Option<usize> {
         let waits_on_big = self.ahead && ahead::is_for(self.threshold_ns);
         if let Some(big) = (0..self.big).find(|core| waits_on_big && self.cores[*core].is_none()) {
@@ -146,7 +146,7 @@ impl<'r> Rehearsal<'r> {
         (0..self.count).filter(|core| self.cores[*core].is_none()).nth(chosen)
     }
 
-    /// Whoever is long goes to a big core, the longest first.
+    /// Moves long requests to big cores, the longest first.
     fn moves(&mut self) {
         while let Some((little, long)) = self.longest()
             && let Some(big) = self.big_core(long.since)

@@ -123,15 +123,15 @@ impl Seats {
         self.len
     }
 
-    /// Threads may be on these cores from now on. Those of other cores go to one of these. Cores that are new are tried
-    /// again, whoever was refused them.
+    /// Threads may be on these cores from now on. Those of other cores go to one of these. New cores are tried again, for all
+    /// threads that were refused them.
     pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(Action)) {
         let new = usable.without(&self.usable);
         self.usable = usable;
         self.forgive(|refused| refused.without(&new), tell);
     }
 
-    /// All cores are tried again, whoever was refused them.
+    /// Tries all cores again, for all threads that were refused them.
     pub(super) fn reconsider(&mut self, tell: impl FnMut(Action)) {
         self.forgive(|_| CpuMask::EMPTY, tell);
     }

@@ -58,7 +58,7 @@ pub enum Seen {
         /// When.
         at: Nanos,
     },
-    /// A thread could not be sent to this core, and is where it was before; so is whoever was to leave the core for it. It is
+    /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core for it. It is
     /// not sent there again before the core goes offline and comes back, or [`Seen::Reconsider`].
     Refused {
         /// The thread.

@@ -1,6 +1,6 @@
 //! Long requests change places with the threads on big cores: lines 18 to 26.
 //!
-//! As printed, the longest takes the first big core, the next the second, whoever is there. With the options of
+//! As printed, the longest takes the first big core, the next the second, whatever runs there. With the options of
 //! [`Options`] each takes the big core on which it disturbs least: an empty one, then one whose threads are between
 //! requests, then that of the request that began last.
 
@@ -89,7 +89,7 @@ impl Round<'_> {
         self.table.iter().find(|entry| entry.thread == seat.thread).map(|entry| entry.since)
     }
 
-    /// Whether whoever is on a big core may be sent to the little one now.
+    /// Returns whether the thread on a big core may be sent to the little one now.
     fn may(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
         self.may_rested(long, leaver, seats) && self.leaver_rested(leaver, seats).is_none_or(|at| at <= self.now)
     }
@@ -102,7 +102,7 @@ impl Round<'_> {
         seat.may_be_on(long.little) && (is_shorter || !self.options.spare_longer)
     }
 
-    /// When the request of whoever is on a big core has rested; a thread between requests needs no rest.
+    /// Returns when the request of the thread on a big core has rested; a thread between requests needs no rest.
     fn leaver_rested(&self, leaver: Option<Leaver>, seats: &Seats) -> Option<Nanos> {
         let leaver = leaver.filter(|leaver| leaver.since.is_some())?;
         seats.of(leaver.thread)?.rested_at(self.options.rest_ns)

@@ -82,7 +82,7 @@ impl Table {
         Some(self.take(at))
     }
 
-    /// A thread no longer works on what it worked on, and nobody told of the end.
+    /// Forgets the request of a thread whose end was not reported.
     pub(super) fn forget(&mut self, thread: Thread) {
         let at = self.iter().position(|entry| entry.thread == thread);
         if let Some(at) = at {

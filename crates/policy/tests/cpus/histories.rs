@@ -105,7 +105,7 @@ impl History {
     }
 }
 
-/// `ended` are the places that nobody may have before the next look.
+/// `ended` are the slots that must stay empty until the next look.
 fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) {
     match event {
         Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),

@@ -117,7 +117,7 @@ fn a_pause_is_over_before_a_cold_server_is_asked() {
     let mut out = Actions::default();
     roles.observe(80, &off(Second), &mut out);
     assert_eq!((out.iter().count(), roles.active(), roles.next_wakeup()), (0, Second, Some(1050)));
-    // Whoever cannot be reached is not waited for.
+    // A server that cannot be reached is not waited for.
     roles.observe(100, &on(Second, gc), &mut out);
     roles.observe(101, &on(Second, restart), &mut out);
     assert!(out.iter().eq([swap(First, restart), resend(Second, restart)]));

@@ -120,7 +120,7 @@ fn of_threads_that_wait_in_line_the_next_one_waits_on_the_big_core() {
 fn where_the_last_to_come_goes_first_it_stays_on_the_big_core() {
     let mut service = Service::new(config(), 1, 3);
     let all: Vec<Thread> = service.line();
-    // Each has served somebody.
+    // Each has served a request.
     all.into_iter().for_each(|thread| service.serve(1, |_, _| thread));
     service.serve(60, |_, line| line[line.len() - 1]);
     let last = *service.line().last().unwrap();

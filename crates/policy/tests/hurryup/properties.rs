@@ -22,7 +22,7 @@ enum Event {
     Note(Thread, Request, u64),
     /// The last action is refused.
     Refuse,
-    /// Who came last to a big core is refused, before whoever was to leave has gone.
+    /// The last thread that came to a big core is refused, before the thread that was to leave has gone.
     RefuseExchange,
     Reconsider,
     Pass,

@@ -91,7 +91,7 @@ fn a_thread_is_not_sent_where_it_may_not_be_and_nobody_is_sent_away_for_it() {
     assert_eq!(tell(&mut hurryup, 0, little_only), [map(9, 3)]);
     tell(&mut hurryup, 10, began(9, 10));
     assert_eq!(tell(&mut hurryup, 100, Seen::Nothing), []);
-    // 8 may be on any core, but whoever is on the big ones may not come to its core.
+    // 8 may be on any core, but the threads on the big ones may not come to its core.
     let mut hurryup = HurryUp::new(by_events(0));
     tell(&mut hurryup, 0, Seen::Cores(Cores { big: [0].into_iter().collect(), little: [2].into_iter().collect() }));
     tell(&mut hurryup, 0, Seen::Joined { thread: 1, allowed: [0].into_iter().collect() });

@@ -13,8 +13,8 @@ pub trait Store {
     /// The value of `key`, if there is one.
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Sets it. It survives the end of the process, but not that of the machine: nobody waits for
-    /// the disk.
+    /// Sets it. It survives the end of the process, but not a crash of the machine: it is not
+    /// synced to the disk.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Up to `count` records in the order of their keys, from the first key that is not less than

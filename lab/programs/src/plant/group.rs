@@ -69,7 +69,7 @@ impl Group {
         times.with_context(|| format!("{} does not say how often it was throttled", path.display()))
     }
 
-    /// Removes it, as soon as nobody is in it.
+    /// Removes it as soon as it is empty.
     pub fn remove(&self) {
         while self.path.exists() && fs::remove_dir(&self.path).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! A service in which some requests are slow, each of exactly one cause that is known: with it one finds out whether
-//! somebody who explains slow requests does so rightly.
+//! A service in which some requests are slow, each of exactly one cause that is known: it tests whether a tool that
+//! explains slow requests is right.
 //!
 //! `plant` is the service: it serves one connection after another. `GET /plain` takes some microseconds of work, and
 //! `GET /planted` meets the cause, too. [`ask`] is its client, which writes down which request was which, and when.

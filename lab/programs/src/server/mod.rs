@@ -107,7 +107,7 @@ struct Server {
     epoll: OwnedFd,
     /// Whether there are several threads.
     is_shared: bool,
-    /// Whoever has it waits for requests.
+    /// Held by the thread that waits for requests.
     turn: Mutex<()>,
     connections: Mutex<Slots<Connection>>,
 }
@@ -155,7 +155,7 @@ impl Server {
     fn serve(&self, slot: usize, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Result<()> {
         let Some(mut connection) = self.connections().take(slot) else { return Ok(()) };
         let fate = connection.serve(answer, pace);
-        // Whoever is told of its next request waits for this lock.
+        // The thread that takes its next request waits for this lock.
         let mut connections = self.connections();
         if fate == Fate::Close {
             connections.leave(slot);

@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub struct Slots<T> {
     places: Vec<Option<T>>,
-    /// Places that are nobody's. One whose owner was taken out is not among them.
+    /// Free places. One whose owner was taken out for a time is not among them.
     free: Vec<usize>,
 }
 
@@ -15,7 +15,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// A place for somebody who is put there next.
+    /// Reserves a place for an owner that is put there next.
     pub fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -28,7 +28,7 @@ impl<T> Slots<T> {
         self.places[place].take()
     }
 
-    /// Puts somebody into a place that is his.
+    /// Puts an owner into its place.
     pub fn put_back(&mut self, place: usize, owner: T) {
         self.places[place] = Some(owner);
     }

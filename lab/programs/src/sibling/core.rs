@@ -168,13 +168,12 @@ impl Shared {
         thought.for_each(|(_, lane)| lane.spent[0].start(now_ns()));
     }
 
-    /// From now on whoever makes up for overlap makes page faults meanwhile, or makes none: they stand in for stalls,
-    /// where no counter tells those.
+    /// Sets whether time lost to overlap is spent on page faults: they stand in for stalls if there is no counter of those.
     pub fn set_stand_in(&self, on: bool) {
         self.stand_in.store(u32::from(on), Ordering::Release);
     }
 
-    /// Whether whoever makes up for overlap makes page faults.
+    /// Returns whether time lost to overlap is spent on page faults.
     pub fn has_stand_in(&self) -> bool {
         self.stand_in.load(Ordering::Acquire) != 0
     }

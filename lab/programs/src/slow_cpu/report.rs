@@ -19,7 +19,7 @@ pub struct SpeedReport {
     cpu: u32,
     /// The speed that was asked for.
     asked: f64,
-    /// The speed that programs had: the share of `worked_ns` in which they made progress. `None` if nobody worked.
+    /// The speed that programs had: the share of `worked_ns` in which they made progress. `None` if no program worked.
     speed: Option<f64>,
     /// Time in which programs that are slow there had the CPU, or waited for the thief. Without one, these are the
     /// programs with `--sibling`.

@@ -28,7 +28,7 @@ pub fn thief(args: &Args) -> Result<Intruder> {
 }
 
 /// Batch on the other lane of the core. An emulated core: for as long as batch works there, the request does not get on.
-/// Nobody else takes a lane from either of them, which would be another cause.
+/// No other program takes a lane from either of them, which would be another cause.
 pub fn sibling(args: &Args) -> Result<Intruder> {
     let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
@@ -78,7 +78,7 @@ impl Quota {
 }
 
 impl Way for Quota {
-    /// Works until the quota is used up. That shows as a gap; there are others where somebody else has the CPU.
+    /// Works until the quota is used up. That shows as a gap; other gaps are those in which another program has the CPU.
     fn strike(&mut self) -> Result<()> {
         let times = self.group.times_throttled()?;
         let began_ns = now_ns();

@@ -27,7 +27,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// The file has no name any more when this returns, so nobody has to remove it.
+    /// The file has no name any more when this returns, so it need not be removed.
     pub fn prepare(args: &Args) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
         let file = fill(&path).with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()));

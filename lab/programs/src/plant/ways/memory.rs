@@ -33,7 +33,7 @@ impl Way for Faults {
     fn strike(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {
-            // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
+            // SAFETY: the mapping is private and anonymous, and there is no reference into it.
             unsafe { madvise(self.start.cast(), BYTES, Advice::LinuxDontNeed) }
                 .context("pages cannot be given back")?;
             for at in (0..BYTES).step_by(rustix::param::page_size()) {

@@ -9,7 +9,7 @@ use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
 use crate::plant::way::{Args, Way};
 
-/// Somebody stops the process, and lets it go on.
+/// Another process stops the service, and lets it go on.
 pub fn stop(args: &Args) -> Result<Meddler> {
     let service = Pid::from_raw(std::process::id() as i32).context("this process has a number")?;
     let set = move |stopped: bool| {
@@ -19,7 +19,7 @@ pub fn stop(args: &Args) -> Result<Meddler> {
     meddler(args, set, || ())
 }
 
-/// Somebody freezes the group, and lets it go on.
+/// Another process freezes the group, and thaws it.
 pub fn freeze(args: &Args) -> Result<Meddler> {
     let group = Group::to_freeze()?;
     let (of_meddler, of_janitor) = (group.clone(), group.clone());

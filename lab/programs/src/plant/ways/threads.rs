@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::plant::way::{Args, Way, spin};
 
-/// How often a thread looks whether it is to begin. Nobody wakes it: then it would work for the request.
+/// How often a thread looks whether it is to begin. It is not woken: then it would work for the request.
 const LOOK_EVERY_NS: Nanos = 500_000;
 
 /// Tells a thread to begin something, without a system call.
