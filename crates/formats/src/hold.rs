@@ -18,6 +18,9 @@
 //! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
 //!
+//! Four of these are the [`LaneState`] in which the lane's keeper left it. SUMMONED is no state of the lane but of the
+//! handshake: the kernel program has called the keeper, and it has not come yet.
+//!
 //! Each side stores its own word, then reads the other's, with a full barrier between (as in
 //! Dekker's algorithm). The holder stores RELEASED and reads whether the service is busy; the
 //! kernel program stores that the service is busy and reads whether the lane is RELEASED. The side
@@ -30,24 +33,27 @@
 
 use core::fmt;
 
+use sidelane_policy::borrow::LaneState;
+
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// How a batch lane is held: `enum sidelane_hold`.
+/// What a hold word says: `enum sidelane_hold`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
 pub enum HoldState {
-    /// Batch may run; the kernel summons the holder when the service starts.
-    Released = 0,
-    /// A summons has been sent and has not reached the holder.
-    Summoned = 1,
-    /// The holder keeps the lane empty and watches the request lane itself.
-    Held = 2,
-    /// Batch is evicted. The holder looks by its own timer; the kernel program summons it only for batch that runs on
-    /// the lane all the same.
-    Evicted = 3,
-    /// Batch may also run beside a request that did not have to wait. The kernel program summons
-    /// the holder when a request starts that had to wait.
-    Lent = 4,
+    /// The state that the lane's keeper has stored.
+    Stored(LaneState),
+    /// A summons has been sent and has not reached the keeper.
+    Summoned,
+}
+
+impl HoldState {
+    /// The number of [`HoldState::Summoned`].
+    pub const SUMMONED: u32 = 1;
+
+    /// Whether batch has to be off the lane while the service is busy.
+    pub fn keeps_batch_off(self) -> bool {
+        !matches!(self, Self::Stored(state) if state.lets_batch_run())
+    }
 }
 
 /// A number of no [`HoldState`]: the other side is of another version.
@@ -67,11 +73,11 @@ impl TryFrom<u32> for HoldState {
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
         match number {
-            0 => Ok(Self::Released),
-            1 => Ok(Self::Summoned),
-            2 => Ok(Self::Held),
-            3 => Ok(Self::Evicted),
-            4 => Ok(Self::Lent),
+            0 => Ok(Self::Stored(LaneState::Released)),
+            Self::SUMMONED => Ok(Self::Summoned),
+            2 => Ok(Self::Stored(LaneState::Held)),
+            3 => Ok(Self::Stored(LaneState::Evicted)),
+            4 => Ok(Self::Stored(LaneState::Lent)),
             _ => Err(UnknownHoldState(number)),
         }
     }
@@ -84,7 +90,7 @@ impl TryFrom<u32> for HoldState {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HoldWord {
-    /// [`HoldState`].
+    /// The number of a [`HoldState`].
     pub state: AtomicU32,
     /// Thread id of the holder, 0 while there is none.
     pub holder_pid: AtomicU32,
@@ -130,7 +136,7 @@ impl HoldWord {
         // either its compare-and-swap fails because of this swap, or this swap overwrites SUMMONED,
         // after which the holder sees the same state of the service and finds an outdated token
         // later.
-        self.state.swap(HoldState::Held as u32, Ordering::AcqRel);
+        self.state.swap(LaneState::Held as u32, Ordering::AcqRel);
     }
 
     /// The holder is about to block and let batch run. Returns whether it may: `false` if `busy`
@@ -139,14 +145,14 @@ impl HoldWord {
     /// `busy` must read the request lane's word anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn release(&self, busy: impl FnOnce() -> bool) -> bool {
-        self.leave(HoldState::Released, busy)
+        self.leave(LaneState::Released, busy)
     }
 
     /// The holder has evicted batch and is about to block. It looks by its own timer whether the service
     /// has stopped, and is summoned only for batch that runs there all the same.
     #[inline]
     pub fn evict(&self) {
-        self.state.store(HoldState::Evicted as u32, Ordering::Release);
+        self.state.store(LaneState::Evicted as u32, Ordering::Release);
     }
 
     /// The holder is about to block and let batch run beside requests that did not wait. Returns
@@ -156,12 +162,12 @@ impl HoldWord {
     /// `must_hold` must read the request words anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn lend(&self, must_hold: impl FnOnce() -> bool) -> bool {
-        self.leave(HoldState::Lent, must_hold)
+        self.leave(LaneState::Lent, must_hold)
     }
 
     /// Stores `state` and leaves the lane, unless `stay`, called after that store is visible, says
     /// that the lane must be held.
-    fn leave(&self, state: HoldState, stay: impl FnOnce() -> bool) -> bool {
+    fn leave(&self, state: LaneState, stay: impl FnOnce() -> bool) -> bool {
         self.state.store(state as u32, Ordering::Release);
         // The kernel program has the same barrier between its store of the request lane's word and
         // its load of this state.
@@ -181,10 +187,11 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_number_and_others_are_refused() {
-        use HoldState::*;
-        for state in [Released, Summoned, Held, Evicted, Lent] {
-            assert_eq!(HoldState::try_from(state as u32), Ok(state));
+        use LaneState::*;
+        for state in [Released, Held, Evicted, Lent] {
+            assert_eq!(HoldState::try_from(state as u32), Ok(HoldState::Stored(state)));
         }
+        assert_eq!(HoldState::try_from(HoldState::SUMMONED), Ok(HoldState::Summoned));
         assert_eq!(HoldState::try_from(5), Err(UnknownHoldState(5)));
     }
 
@@ -193,9 +200,9 @@ mod tests {
         let word = HoldWord::default();
         word.hold();
         assert!(!word.release(|| true));
-        assert_eq!(word.state(), Ok(HoldState::Held));
+        assert_eq!(word.state(), Ok(HoldState::Stored(LaneState::Held)));
         assert!(word.release(|| false));
-        assert_eq!(word.state(), Ok(HoldState::Released));
+        assert_eq!(word.state(), Ok(HoldState::Stored(LaneState::Released)));
     }
 
     #[test]
@@ -203,9 +210,9 @@ mod tests {
         let word = HoldWord::default();
         word.hold();
         word.evict();
-        assert_eq!(word.state(), Ok(HoldState::Evicted));
+        assert_eq!(word.state(), Ok(HoldState::Stored(LaneState::Evicted)));
         word.hold();
-        assert_eq!(word.state(), Ok(HoldState::Held));
+        assert_eq!(word.state(), Ok(HoldState::Stored(LaneState::Held)));
     }
 
     #[test]
@@ -213,10 +220,10 @@ mod tests {
         let word = HoldWord::default();
         word.hold();
         let summoned_meanwhile = || {
-            word.state.store(HoldState::Summoned as u32, Ordering::Relaxed);
+            word.state.store(HoldState::SUMMONED, Ordering::Relaxed);
             true
         };
         assert!(!word.release(summoned_meanwhile));
-        assert_eq!(word.state(), Ok(HoldState::Held));
+        assert_eq!(word.state(), Ok(HoldState::Stored(LaneState::Held)));
     }
 }

@@ -5,6 +5,8 @@
 //! operation that returns a value is a full barrier. So the program uses an exchange where the
 //! model uses a store and a fence, and has at least the order that is needed here.
 
+use sidelane_policy::borrow::LaneState;
+
 use crate::hold::{HoldState, HoldWord};
 use crate::lane::{LaneClass, LaneWord};
 use crate::stamp;
@@ -24,7 +26,7 @@ pub struct LanePair {
 impl LanePair {
     /// A pair with `on_batch_lane` on the batch lane, hold state `state`, and the service busy or
     /// not.
-    pub fn new(on_batch_lane: LaneClass, state: HoldState, busy: bool) -> Self {
+    pub fn new(on_batch_lane: LaneClass, state: LaneState, busy: bool) -> Self {
         let pair = Self::default();
         pair.batch.class.store(on_batch_lane as u32, Ordering::Relaxed);
         pair.hold.state.store(state as u32, Ordering::Relaxed);
@@ -48,14 +50,14 @@ impl LanePair {
     pub fn batch_starts(&self) -> bool {
         self.batch.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.request.busy() && self.summon(HoldState::Released)
+        self.request.busy() && self.summon(LaneState::Released)
     }
 
     /// A thread of the service is put on the batch lane. Returns whether the holder was summoned.
     pub fn service_visits(&self) -> bool {
         self.batch.lc_visitors.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.summon(HoldState::Released)
+        self.summon(LaneState::Released)
     }
 
     /// Number of wake-ups sent.
@@ -65,12 +67,12 @@ impl LanePair {
 
     fn summon_on_start(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.batch.class() == Ok(LaneClass::Batch) && self.summon(HoldState::Released)
+        self.batch.class() == Ok(LaneClass::Batch) && self.summon(LaneState::Released)
     }
 
     /// Wakes the holder, once, if the holder left the lane in the state `left`.
-    fn summon(&self, left: HoldState) -> bool {
-        let (left, summoned) = (left as u32, HoldState::Summoned as u32);
+    fn summon(&self, left: LaneState) -> bool {
+        let (left, summoned) = (left as u32, HoldState::SUMMONED);
         let swap = self.hold.state.compare_exchange(left, summoned, Ordering::Relaxed, Ordering::Relaxed);
         if swap.is_ok() {
             self.hold.summons.fetch_add(1, Ordering::Relaxed);

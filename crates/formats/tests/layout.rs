@@ -10,6 +10,7 @@ use sidelane_formats::{
     HazardHead, HazardWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS, RequestWord,
     SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord, SignalsHead,
 };
+use sidelane_policy::borrow::LaneState;
 
 mod support;
 
@@ -115,11 +116,11 @@ fn constants() -> Vec<String> {
         ("SIDELANE_LC", LaneClass::Lc as u32),
         ("SIDELANE_BATCH", LaneClass::Batch as u32),
         ("SIDELANE_OTHER", LaneClass::Other as u32),
-        ("SIDELANE_RELEASED", HoldState::Released as u32),
-        ("SIDELANE_SUMMONED", HoldState::Summoned as u32),
-        ("SIDELANE_HELD", HoldState::Held as u32),
-        ("SIDELANE_EVICTED", HoldState::Evicted as u32),
-        ("SIDELANE_LENT", HoldState::Lent as u32),
+        ("SIDELANE_RELEASED", LaneState::Released as u32),
+        ("SIDELANE_SUMMONED", HoldState::SUMMONED),
+        ("SIDELANE_HELD", LaneState::Held as u32),
+        ("SIDELANE_EVICTED", LaneState::Evicted as u32),
+        ("SIDELANE_LENT", LaneState::Lent as u32),
         ("SIDELANE_GATE_VERSION", GATE_VERSION),
         ("SIDELANE_GATE_PARTNERS", GATE_PARTNERS as u32),
         ("SIDELANE_GATE_HIST_BUCKETS", GATE_HIST_BUCKETS as u32),

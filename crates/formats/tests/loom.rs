@@ -18,6 +18,7 @@ use loom::thread;
 
 use sidelane_formats::kernel::{self, LanePair};
 use sidelane_formats::{Event, EventSlot, HoldState, LaneClass, LaneWord, Poll, SlotReader, SlotWriter, take_tokens};
+use sidelane_policy::borrow::LaneState;
 
 mod slot {
     use super::*;
@@ -140,14 +141,14 @@ mod hold {
             assert_eq!(summons, 1, "the holder blocks and nobody wakes it");
             assert_eq!(pair.hold.state(), Ok(HoldState::Summoned));
         } else {
-            assert_eq!(pair.hold.state(), Ok(HoldState::Held));
+            assert_eq!(pair.hold.state(), Ok(HoldState::Stored(LaneState::Held)));
         }
     }
 
     #[test]
     fn a_start_that_races_with_a_release_is_noticed() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Batch, HoldState::Held, false);
+            let pair = LanePair::new(LaneClass::Batch, LaneState::Held, false);
             let (pair, left) = race(pair, release, |pair| {
                 pair.service_starts();
             });
@@ -159,7 +160,7 @@ mod hold {
     #[test]
     fn a_start_that_races_with_release_and_switch_is_noticed() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Other, HoldState::Held, false);
+            let pair = LanePair::new(LaneClass::Other, LaneState::Held, false);
             let release_and_switch = |pair: &LanePair| {
                 let left = release(pair);
                 if left {
@@ -177,7 +178,7 @@ mod hold {
     #[test]
     fn of_batch_and_service_starting_together_one_summons() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Idle, HoldState::Released, false);
+            let pair = LanePair::new(LaneClass::Idle, LaneState::Released, false);
             let (pair, _) = race(pair, LanePair::batch_starts, |pair| {
                 pair.service_starts();
             });
@@ -190,13 +191,13 @@ mod hold {
     #[test]
     fn a_stop_that_races_with_an_eviction_rings_nobody() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Other, HoldState::Held, true);
+            let pair = LanePair::new(LaneClass::Other, LaneState::Held, true);
             let (pair, ()) = race(pair, evict, |pair| {
                 pair.service_stops();
                 pair.service_starts();
             });
             assert_eq!(pair.summons(), 0);
-            assert_eq!(pair.hold.state(), Ok(HoldState::Evicted));
+            assert_eq!(pair.hold.state(), Ok(HoldState::Stored(LaneState::Evicted)));
         });
     }
 
@@ -205,7 +206,7 @@ mod hold {
     #[test]
     fn a_summons_that_races_with_the_end_of_a_sleep_is_not_lost() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Batch, HoldState::Released, false);
+            let pair = LanePair::new(LaneClass::Batch, LaneState::Released, false);
             let read = AtomicU64::new(0);
             let end_sleep = move |pair: &LanePair| {
                 let summoned = take_tokens(&read, &pair.hold.summons);
@@ -224,7 +225,7 @@ mod hold {
     #[test]
     fn a_visit_that_races_with_a_release_is_noticed() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Other, HoldState::Held, false);
+            let pair = LanePair::new(LaneClass::Other, LaneState::Held, false);
             let release = |pair: &LanePair| pair.hold.release(|| pair.request.busy() || pair.batch.lc_visitors() != 0);
             let (pair, left) = race(pair, release, |pair| {
                 pair.service_visits();
@@ -238,7 +239,7 @@ mod hold {
     #[test]
     fn a_start_that_races_with_the_return_of_batch_is_noticed() {
         loom::model(|| {
-            let pair = LanePair::new(LaneClass::Batch, HoldState::Evicted, false);
+            let pair = LanePair::new(LaneClass::Batch, LaneState::Evicted, false);
             let look_and_release = |pair: &LanePair| {
                 pair.hold.hold();
                 release(pair)

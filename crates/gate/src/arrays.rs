@@ -10,7 +10,7 @@ use sidelane_formats::nap::Nap;
 use sidelane_formats::{GateWord, LaneTerms, LaneWord, RequestWord, ServiceWord, Shared, view};
 
 use crate::clock::Moment;
-use crate::decide::LaneState;
+use crate::decide::SharedPolicy;
 use crate::environment::GateFds;
 use crate::page::PAGE_BYTES;
 
@@ -29,7 +29,7 @@ pub(crate) struct Arrays {
     pub(crate) gates: &'static [GateWord],
     pub(crate) threads: &'static [AtomicU64],
     /// This process's policy states, one for each lane.
-    pub(crate) states: &'static [LaneState],
+    pub(crate) states: &'static [SharedPolicy],
     pub(crate) nap: Nap,
     pub(crate) opened: Moment,
 }
@@ -67,12 +67,12 @@ fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str
 
 /// Memory for this process's lane states. A forked child gets it zeroed, so the child's states
 /// begin unlocked and new.
-fn own(lanes: usize) -> Result<&'static [LaneState], &'static str> {
-    let bytes = lanes * size_of::<LaneState>();
+fn own(lanes: usize) -> Result<&'static [SharedPolicy], &'static str> {
+    let bytes = lanes * size_of::<SharedPolicy>();
     let base = map_bytes(-1, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
     // SAFETY: advice on whole pages that this process mapped a moment ago.
     unsafe { libc::madvise(base.cast(), bytes.next_multiple_of(PAGE_BYTES), libc::MADV_WIPEONFORK) };
-    // SAFETY: page-aligned, never unmapped, and all zero, which is a valid `LaneState`.
+    // SAFETY: page-aligned, never unmapped, and all zero, which is a valid `SharedPolicy`.
     Ok(unsafe { std::slice::from_raw_parts(base.cast(), lanes) })
 }
 

@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::LaneTerms;
-use sidelane_policy::borrow::{Actions, AnyRule, Borrow, BorrowConfig, Observation, PolicyKind, Want};
-use sidelane_policy::{Nanos, Policy};
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, Observation, PolicyKind};
 
 /// The policy that a lane's terms ask for.
 fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {
@@ -38,8 +38,8 @@ pub(crate) enum Verdict {
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 
-/// One lane's state in this process. All zero: not locked, and no policy chosen yet.
-pub(crate) struct LaneState {
+/// One lane's policy in this process. All zero: not locked, and no policy chosen yet.
+pub(crate) struct SharedPolicy {
     lock: AtomicU32,
     /// The service's run time on the lane when a thread was last allowed to run beside it; 0:
     /// already accounted for.
@@ -50,16 +50,15 @@ pub(crate) struct LaneState {
 struct Inner {
     begun: bool,
     policy: MaybeUninit<Borrow<AnyRule>>,
-    hold: bool,
     /// The latest time that the policy was given: threads may ask in another order than they read
     /// the clock, but the policy's time must not go back.
     now_ns: Nanos,
 }
 
 // SAFETY: only the thread that has the lock touches `inner`.
-unsafe impl Sync for LaneState {}
+unsafe impl Sync for SharedPolicy {}
 
-impl LaneState {
+impl SharedPolicy {
     /// A thread goes on beside the service, whose run time is `lc_ns` now.
     pub(crate) fn let_go(&self, lc_ns: Nanos) {
         self.let_go_lc_ns.store(lc_ns.max(1), Ordering::Relaxed);
@@ -94,13 +93,9 @@ impl Inner {
         // SAFETY: `policy` was written when the state was initialised.
         let policy = unsafe { self.policy.assume_init_mut() };
         self.now_ns = self.now_ns.max(now_ns);
-        let mut actions = Actions::default();
-        policy.observe(self.now_ns, seen, &mut actions);
-        if let Some(last) = actions.iter().last() {
-            self.hold = !Want::after(last).lets_batch_run();
-        }
+        let state = policy.observe(self.now_ns, seen).state;
         let until_ns = policy.next_wakeup();
-        if self.hold { Verdict::Nap { until_ns } } else { Verdict::GoOn { until_ns } }
+        if state.lets_batch_run() { Verdict::GoOn { until_ns } } else { Verdict::Nap { until_ns } }
     }
 }
 
@@ -110,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn fresh() -> LaneState {
+    fn fresh() -> SharedPolicy {
         // SAFETY: the state's memory starts as all zero, so all zero is a valid state.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }

@@ -8,7 +8,7 @@ use sidelane_policy::borrow::{Observation, PolicyKind};
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;
-use crate::decide::LaneState;
+use crate::decide::SharedPolicy;
 
 /// Two words of shared memory, each with the value that it had.
 pub(crate) type PassWords = [(&'static AtomicU64, u64); 2];
@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     pub(crate) own: &'static LaneWord,
     pub(crate) terms: &'static LaneTerms,
     pub(crate) gate: &'static GateWord,
-    pub(crate) state: &'static LaneState,
+    pub(crate) state: &'static SharedPolicy,
 }
 
 /// The CPU that the calling thread runs on.

@@ -2,6 +2,7 @@
 //! batch sent away and brought back. It decides nothing itself.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use rustix::fd::OwnedFd;
 use sidelane_formats::{LaneWord, hist_record};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::worth::Worth;
-use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, PolicyKind, Reason, Terms, Want, Watched};
+use sidelane_policy::borrow::{AnyRule, Borrow, Decision, LaneState, Observation, PolicyKind, Reason, Terms, Watched};
 
 use super::lateness::Lateness;
 use super::log::{LaneAudit, LaneDecision};
@@ -149,8 +150,8 @@ impl Shared {
         }
     }
 
-    fn tell(&self, want: Want, why: Reason) {
-        let kept_by = if want.lets_batch_run() { 0 } else { why as u8 + 1 };
+    fn tell(&self, state: LaneState, why: Reason) {
+        let kept_by = if state.lets_batch_run() { 0 } else { why as u8 + 1 };
         self.kept_by.store(kept_by, Ordering::Relaxed);
     }
 
@@ -214,13 +215,16 @@ const HEAR_EVERY_NS: Nanos = 1_000_000;
 const RAN_MIN_NS: Nanos = 300_000;
 
 /// The policy of one lane, with what it sees and what it may do.
-pub(super) struct Decider<P> {
+pub(super) struct Decider {
     pub(super) cpu: u32,
     pub(super) request_lanes: Vec<u32>,
     pub(super) memory: Arc<LaneMemory>,
     pub(super) shared: Arc<Shared>,
-    pub(super) policy: P,
-    pub(super) want: Want,
+    pub(super) policy: Borrow<AnyRule>,
+    /// The state of the lane: the wanted one, unless batch could not be sent away.
+    pub(super) state: LaneState,
+    /// What was decided last.
+    wanted: LaneState,
     /// A request that had to wait is not to share its core. By the terms, which are agreed before lanes are
     /// kept.
     pub(super) spares_waited: bool,
@@ -234,52 +238,50 @@ pub(super) struct Decider<P> {
     seen: Observation,
 }
 
-impl<P: LanePolicy> Decider<P> {
-    pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
+impl Decider {
+    pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: Borrow<AnyRule>) -> Self {
         let Means { memory, evictor, audit } = means;
         let requests = lane.request_lanes.iter().collect();
         let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
-        let (cpu, want, spares_waited) = (lane.cpu, Want::Free, kind.spares_waited());
-        let seen = Observation::default();
         Self {
-            cpu,
+            cpu: lane.cpu,
             request_lanes: requests,
             memory,
             shared,
             policy,
-            want,
-            spares_waited,
+            state: LaneState::Released,
+            wanted: LaneState::Released,
+            spares_waited: kind.spares_waited(),
             has_left: true,
             looked_ns: 0,
             evictor,
             audit,
-            seen,
+            seen: Observation::default(),
         }
     }
 
     pub(super) fn ask(&mut self, seen: &Observation) {
-        let mut actions = Actions::default();
         let now = now_ns();
         self.seen = *seen;
-        self.policy.observe(now, seen, &mut actions);
-        for action in actions.iter() {
-            self.act(action, self.policy.why(), now);
+        let decision = self.policy.observe(now, seen);
+        if decision.state != self.wanted {
+            self.change(decision, now);
         }
-        self.shared.tell(self.want, self.policy.why());
+        self.shared.tell(self.state, decision.why);
     }
 
-    fn act(&mut self, action: Action, why: Reason, now: u64) {
-        self.audit.record(now, LaneDecision { cpu: self.cpu, action, why, seen: self.seen });
-        self.want = Want::after(action);
-        match action {
-            Action::Hold => _ = self.shared.holds.fetch_add(1, Ordering::Relaxed),
-            Action::Release | Action::Lend => {}
-            Action::Evict => self.evict(),
-            Action::Restore => {
-                if self.evictor.restore(self.cpu).is_err() {
-                    self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+    /// Puts the decision into effect.
+    fn change(&mut self, decision: Decision, now: Nanos) {
+        let before = mem::replace(&mut self.wanted, decision.state);
+        self.audit.record(now, LaneDecision { cpu: self.cpu, before, decision, seen: self.seen });
+        self.state = decision.state;
+        if decision.begins_hold(before) {
+            self.shared.holds.fetch_add(1, Ordering::Relaxed);
+        }
+        if decision.state == LaneState::Evicted {
+            self.evict();
+        } else if before == LaneState::Evicted && self.evictor.restore(self.cpu).is_err() {
+            self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -290,7 +292,7 @@ impl<P: LanePolicy> Decider<P> {
             self.wait_until_left();
         } else {
             self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
-            self.want = Want::after_failed_eviction(self.visited());
+            self.state = LaneState::after_failed_eviction(self.visited());
         }
     }
 
@@ -318,22 +320,22 @@ impl<P: LanePolicy> Decider<P> {
 
     /// Sends batch away whatever the policy says: nobody can keep the lane.
     pub(super) fn give_up(&mut self) {
-        if self.want != Want::Evicted {
-            self.act(Action::Evict, Reason::End, now_ns());
+        if self.state != LaneState::Evicted {
+            self.change(Decision { state: LaneState::Evicted, why: Reason::End }, now_ns());
         }
     }
 
     /// Brings batch back if it was sent away: nobody will keep the lane from now on.
     pub(super) fn let_back(&mut self) {
-        if self.want == Want::Evicted {
-            self.act(Action::Restore, Reason::End, now_ns());
+        if self.state == LaneState::Evicted {
+            self.change(Decision { state: LaneState::Released, why: Reason::End }, now_ns());
         }
     }
 
     pub(super) fn look(&mut self) -> Observation {
         let waited = self.waited();
         let seen = look(&self.memory, &self.request_lanes, self.cpu);
-        if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears(self.cpu) {
+        if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.hears(self.cpu) {
             self.note_late(&seen);
         }
         self.looked_ns = now_ns();
@@ -359,7 +361,7 @@ impl<P: LanePolicy> Decider<P> {
     /// When to look again, though nothing is heard.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        if !self.want.misses_requests(self.spares_waited, self.memory.hears(self.cpu)) {
+        if !self.state.misses_requests(self.spares_waited, self.memory.hears(self.cpu)) {
             return due;
         }
         let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
@@ -397,7 +399,7 @@ impl<P: LanePolicy> Decider<P> {
     pub(super) fn needs_keeper(&self) -> bool {
         // One that was there at the last look is where no hold can help it.
         let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
-        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
+        self.state.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
     /// How long to nap at most, so as to hear of the next request.

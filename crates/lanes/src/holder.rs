@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use sidelane_policy::borrow::worth::Worth;
-use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
+use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Observation, Reason};
 
 use super::decider::{Decider, Shared};
 pub use super::decider::{Evictor, HolderBooks, Means};
@@ -57,7 +57,7 @@ impl Holder {
         lane: BatchLane,
         memory: Arc<LaneMemory>,
         ring: SummonsRing,
-        policy: impl LanePolicy + Send + 'static,
+        policy: Borrow<AnyRule>,
         evictor: Arc<dyn Evictor>,
         audit: LaneAudit,
     ) -> io::Result<Self> {
@@ -183,14 +183,14 @@ fn own_tid() -> u32 {
 }
 
 /// The holder's thread.
-struct Body<P> {
-    decider: Decider<P>,
+struct Body {
+    decider: Decider,
     backstop: Backstop,
     ring: SummonsRing,
     nap: Nap,
 }
 
-impl<P: LanePolicy> Body<P> {
+impl Body {
     fn take_place(&self) -> io::Result<()> {
         let cpu = self.decider.cpu;
         priority::pin_this_thread(&[cpu])?;
@@ -255,7 +255,7 @@ impl<P: LanePolicy> Body<P> {
     /// Holds the lane for as long as the policy wants it.
     fn serve(&mut self) {
         let hold = self.decider.memory.hold(self.decider.cpu);
-        let came_back = self.decider.want == Want::Evicted && hold.state() == Ok(HoldState::Summoned);
+        let came_back = self.decider.state == LaneState::Evicted && hold.state() == Ok(HoldState::Summoned);
         // Running is holding: until the policy has spoken, no further summons are needed.
         hold.hold();
         if came_back && !self.decider.visited() {
@@ -269,7 +269,7 @@ impl<P: LanePolicy> Body<P> {
                 return;
             }
             self.nap(&seen, look_at_ns);
-            if self.decider.want == Want::Evicted && now_ns() >= look_at_ns {
+            if self.decider.state == LaneState::Evicted && now_ns() >= look_at_ns {
                 self.decider.wait_until_left();
                 look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
             }
@@ -280,14 +280,14 @@ impl<P: LanePolicy> Body<P> {
     fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         let hold = decider.memory.hold(decider.cpu);
-        match decider.want {
-            Want::Held => false,
-            Want::Free => hold.release(|| decider.needs_keeper()),
-            Want::Lent => hold.lend(|| decider.needs_keeper()),
+        match decider.state {
+            LaneState::Held => false,
+            LaneState::Released => hold.release(|| decider.needs_keeper()),
+            LaneState::Lent => hold.lend(|| decider.needs_keeper()),
             // A hold would keep a visitor of the service waiting.
-            Want::Evicted if !decider.has_left && !decider.visited() => false,
+            LaneState::Evicted if !decider.has_left && !decider.visited() => false,
             // The holder looks again when the policy wants it to, when visitors have gone, or when batch comes back.
-            Want::Evicted => {
+            LaneState::Evicted => {
                 hold.evict();
                 true
             }
@@ -300,7 +300,7 @@ impl<P: LanePolicy> Body<P> {
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
-        let deadline = if decider.want == Want::Evicted { deadline.min(look_at_ns) } else { deadline };
+        let deadline = if decider.state == LaneState::Evicted { deadline.min(look_at_ns) } else { deadline };
         let watched = &decider.memory.word(decider.request_lanes[0]).busy;
         let before = decider.watched_in(seen);
         let over = || {
@@ -324,6 +324,5 @@ impl<P: LanePolicy> Body<P> {
         let hold = self.decider.memory.hold(self.decider.cpu);
         hold.holder_pid.store(0, Ordering::Release);
         let _ = hold.release(|| false);
-        debug_assert!(self.decider.policy.why() != Reason::Start || self.decider.want == Want::Free);
     }
 }

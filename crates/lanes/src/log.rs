@@ -1,7 +1,7 @@
 //! The audit log of lanes: what was decided for a lane, why, and what was seen of its core.
 
 use serde_json::{Map, Value, json};
-use sidelane_policy::borrow::{Action, Observation, Reason};
+use sidelane_policy::borrow::{Decision, LaneState, Observation};
 
 use sidelane_diagnostics::audit::{Audit, Line, decision};
 
@@ -13,10 +13,10 @@ pub type LaneAudit = Audit<LaneDecision>;
 pub struct LaneDecision {
     /// The batch lane.
     pub cpu: u32,
-    /// What was done.
-    pub action: Action,
-    /// Why.
-    pub why: Reason,
+    /// The state that was wanted before.
+    pub before: LaneState,
+    /// The state that is wanted now, and why.
+    pub decision: Decision,
     /// What was seen.
     pub seen: Observation,
 }
@@ -24,11 +24,24 @@ pub struct LaneDecision {
 impl Line for LaneDecision {
     /// Batch that leaves for long, or comes back.
     fn is_event(&self) -> bool {
-        matches!(self.action, Action::Evict | Action::Restore)
+        [self.before, self.decision.state].contains(&LaneState::Evicted)
     }
 
     fn fields(&self) -> Map<String, Value> {
-        decision(("lane", self.cpu), self.action, self.why, values(&self.seen))
+        decision(("lane", self.cpu), format_args!("{}", self.action()), self.decision.why, values(&self.seen))
+    }
+}
+
+impl LaneDecision {
+    /// The name of the change.
+    fn action(&self) -> &'static str {
+        match (self.before, self.decision.state) {
+            (_, LaneState::Held) => "hold",
+            (_, LaneState::Evicted) => "evict",
+            (LaneState::Evicted, LaneState::Released | LaneState::Lent) => "restore",
+            (_, LaneState::Released) => "release",
+            (_, LaneState::Lent) => "lend",
+        }
     }
 }
 
@@ -54,7 +67,7 @@ fn values(seen: &Observation) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::borrow::{Requests, Running};
+    use sidelane_policy::borrow::{Reason, Requests, Running};
 
     use super::*;
 
@@ -73,5 +86,22 @@ mod tests {
         let told = ["queue_len", "request", "arrived_ns", "started_ns"].map(|name| values[name].as_u64());
         assert_eq!(told, [Some(4), Some(3), Some(1), Some(2)]);
         assert_eq!(values["waited"], true);
+    }
+
+    #[test]
+    fn only_a_change_to_or_from_an_eviction_is_an_event() {
+        use LaneState::{Evicted, Held, Lent, Released};
+        for (before, state, action, is_event) in [
+            (Released, Held, "hold", false),
+            (Held, Released, "release", false),
+            (Released, Lent, "lend", false),
+            (Held, Evicted, "evict", true),
+            (Evicted, Released, "restore", true),
+            (Evicted, Lent, "restore", true),
+        ] {
+            let decision = Decision { state, why: Reason::Start };
+            let line = LaneDecision { cpu: 1, before, decision, seen: Observation::default() };
+            assert_eq!((line.fields()["action"].as_str(), line.is_event()), (Some(action), is_event));
+        }
     }
 }

@@ -295,7 +295,7 @@ impl Body {
 /// For how long batch has run on a lane that it has to leave beside a busy service, on which lane, and which thread.
 pub fn stayed(memory: &LaneMemory, lane: &BatchLane) -> Option<(Nanos, u32, u32)> {
     let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
-    let leaves = matches!(hold.state(), Ok(HoldState::Summoned | HoldState::Held | HoldState::Evicted));
+    let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
     let began_ns = memory.batch_since_ns(lane.cpu);
     let tid = word.pid.load(Ordering::Acquire);
     if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || memory.promises().given_by(tid) {

@@ -69,7 +69,7 @@ pub trait Reason: Copy + Eq + fmt::Debug + fmt::Display {}
 
 /// The actions of one observation, in order. Room for `MAX`, which is all that one observation can cause.
 #[derive(Clone, Copy, Debug)]
-pub struct Actions<A, const MAX: usize = 2> {
+pub struct Actions<A, const MAX: usize> {
     list: [Option<A>; MAX],
     len: usize,
 }

@@ -13,10 +13,10 @@ use common::process::{cpu_ticks, kill, wants_cpu};
 use common::{
     Finished, Footprint, Job, Random, Run, Running, SPIN, Service, Words, lanes_to_ourselves, process, wait_until,
 };
-use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
+use sidelane_policy::borrow::LaneState;
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
@@ -85,7 +85,7 @@ fn batch_in_sched_deadline_is_held_and_given_back() {
         let mut run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{pid}")]).start_as_is();
         let lane = Words::of(&mut run);
         run.wait_until("batch was in its lane", |_| is_held(pid, BATCH_LANE));
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
         service.work();
         run.wait_until("batch had left", |_| lane.is_kept() && !lane.batch_is_on());
         service.rest();
@@ -239,7 +239,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
     let mut run = start_and_hold(adopting(&job, &service.target()), &job);
     let lane = Words::of(&mut run);
     for _ in 0..TURNS {
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
         let summons = lane.summons();
         service.work();
         assert!(lane.busy(), "{:?}", lane.state());
@@ -248,7 +248,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
         lane.must_stay_empty();
         service.rest();
     }
-    run.wait_until("batch had the lane at last", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane at last", |_| lane.is_batchs(LaneState::Released));
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(0);
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());

@@ -12,10 +12,10 @@ use common::agent::{SIDELANE, batch_processes};
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{allowed_cpus, is_alive, marked, threads_named, wants_cpu};
 use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until};
-use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::family;
+use sidelane_policy::borrow::LaneState;
 
 /// Of `sidelane run`, where it was not batch that failed.
 const EXIT_OWN_FAILURE: i32 = 125;
@@ -120,9 +120,9 @@ fn batch_that_is_sent_away_is_away_though_it_had_left_its_group() {
     let batch = run.batch_pid();
     let lane = Words::of(&mut run);
     service.work();
-    run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+    run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     run.signal(libc::SIGTERM);
     run.wait_for_end().must_exit(128 + libc::SIGTERM);
 }

@@ -9,9 +9,8 @@ use common::c_program::compile;
 use common::lanes::Turn;
 use common::process::cpu_ticks;
 use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
-use sidelane_formats::HoldState;
 use sidelane_host::procfs::family;
-use sidelane_policy::borrow::Harm;
+use sidelane_policy::borrow::{Harm, LaneState};
 use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
@@ -71,7 +70,7 @@ impl Turns {
     #[track_caller]
     fn begin(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane, lent", |_| lane.is_batchs(HoldState::Lent));
+        self.run.wait_until("batch had the lane, lent", |_| lane.is_batchs(LaneState::Lent));
         self.service.work();
     }
 

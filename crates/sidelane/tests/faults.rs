@@ -12,8 +12,8 @@ use common::process::{allowed_cpus, cpu_ticks, is_alive, kill, wants_cpu};
 use common::{
     Finished, Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until,
 };
-use sidelane_formats::HoldState;
 use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::LaneState;
 
 /// Unmounts all control groups.
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
@@ -300,14 +300,14 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
 fn a_long_hold_does_not_leak() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let run = held_for_long(
-        HoldState::Evicted,
+        LaneState::Evicted,
         |run| run,
         |lane, batch| {
             // A summons from before it was away may be answered later.
             wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept());
             let away_at_ticks = cpu_ticks(batch);
             // Held again for a moment if the whole group did not stand still within a millisecond.
-            let is_off = || matches!(lane.state(), HoldState::Evicted | HoldState::Held) && !lane.batch_is_on();
+            let is_off = || matches!(lane.state(), Some(LaneState::Evicted | LaneState::Held)) && !lane.batch_is_on();
             (0..LOOKS).for_each(|_| assert!(is_off(), "{:?}", lane.state()));
             assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
         },
@@ -321,10 +321,10 @@ fn a_long_hold_does_not_leak() {
 fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let without_groups = |run: Run| run.through(&without_mounts(ALL_GROUPS));
-    let run = held_for_long(HoldState::Held, without_groups, |lane, _| {
+    let run = held_for_long(LaneState::Held, without_groups, |lane, _| {
         let held_long_at_ns = lane.busy_since_ns() + 1_000_000_000;
         wait_until("the hold was a long one", || now_ns() > held_long_at_ns);
-        (0..LOOKS).for_each(|_| assert_eq!(lane.state(), HoldState::Held));
+        (0..LOOKS).for_each(|_| assert_eq!(lane.state(), Some(LaneState::Held)));
     });
     run.must_say(&["no cgroup freezer", "could not be sent away"]);
 }
@@ -335,17 +335,17 @@ const LOOKS: usize = 5_000;
 /// Runs batch beside a service that works without a pause. The service stops when the lane is in
 /// this state and `seen` has checked it; then the test waits until batch goes on.
 #[track_caller]
-fn held_for_long(state: HoldState, how: impl Fn(Run) -> Run, seen: impl Fn(&Words, u32)) -> Finished {
+fn held_for_long(state: LaneState, how: impl Fn(Run) -> Run, seen: impl Fn(&Words, u32)) -> Finished {
     let mut service = Service::on_command();
     let mut run = how(Run::beside(service.target())).start_script(&spin_script());
     let batch = run.batch_pid();
     let lane = Words::of(&mut run);
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     service.work();
-    run.wait_until("the lane was kept", |_| lane.state() == state);
+    run.wait_until("the lane was kept", |_| lane.state() == Some(state));
     seen(&lane, batch);
     service.rest();
-    run.wait_until("batch had the lane again", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane again", |_| lane.is_batchs(LaneState::Released));
     let released_at_ticks = cpu_ticks(batch);
     wait_until("batch went on", || cpu_ticks(batch) > released_at_ticks);
     run.signal(libc::SIGTERM);

@@ -10,9 +10,9 @@ use common::c_program::compile_text;
 use common::lanes::BATCH_LANE;
 use common::process::{allowed_cpus, wants_cpu};
 use common::{Footprint, Job, Run, Running, SPIN, Service, Words, lanes_to_ourselves, wait_until};
-use sidelane_formats::HoldState;
 use sidelane_host::cgroup::{Hierarchy, Leaf, threads_in};
 use sidelane_host::procfs::thread_cpus;
+use sidelane_policy::borrow::LaneState;
 
 /// Hides the groups of version 2.
 const WITHOUT_V2: [&str; 4] = ["unshare", "--mount", "sh", "-c"];
@@ -107,7 +107,7 @@ fn make_threaded(leaf: &Leaf) -> bool {
 fn evict(run: &mut Running, service: &mut common::ServiceOnCommand, lane: &Words, threads: &[u32]) {
     service.work();
     run.wait_until("batch was away", |_| {
-        lane.state() == HoldState::Evicted && !lane.batch_is_on() && threads.iter().all(|tid| !wants_cpu(*tid))
+        lane.state() == Some(LaneState::Evicted) && !lane.batch_is_on() && threads.iter().all(|tid| !wants_cpu(*tid))
     });
 }
 
@@ -129,7 +129,7 @@ fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
     assert_eq!(allowed_cpus(tid).as_deref(), Some(BATCH_LANE));
     evict(&mut run, &mut service, &lane, &[pid, tid]);
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     let run = end(run);
     assert!(!run.stderr.contains("left the group"), "it did not leave: {run}");
     before.must_come_back();
@@ -156,7 +156,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     run.wait_until("the thread was back in its group", |_| are_home());
     evict(&mut run, &mut service, &lane, &[pid, tid]);
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     end(run).must_say(&["batch left the group"]);
     before.must_come_back();
 }
@@ -184,7 +184,7 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     let mut run = run.start(&words);
     let lane = Words::of(&mut run);
     let (pid, tid) = told(&mut run);
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     let cage = format!("sidelane-{}", run.pid());
     let is_home = |line: &str| line.contains("freezer") && line.ends_with(&cage);
     let groups = || fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap();
@@ -192,7 +192,7 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     evict(&mut run, &mut service, &lane, &[pid, tid]);
     lane.must_stay_empty();
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     // It is put back when batch is sent away, which is no news, by the watchdog, or by the regular look.
     end(run);
     before.must_come_back();

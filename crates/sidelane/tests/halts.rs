@@ -20,11 +20,11 @@ use common::{
     Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves,
     process, wait_until,
 };
-use sidelane_formats::HoldState;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::halt::HaltWatch;
+use sidelane_policy::borrow::LaneState;
 use tempfile::TempDir;
 
 /// How many moments, and of which seed; without a seed it is a new one each time.
@@ -137,12 +137,12 @@ impl Scene {
 
     fn wait_for_batch(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     }
 
     fn wait_until_away(&mut self) {
         let (lane, batch) = (self.lane, self.batch);
-        self.run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+        self.run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     }
 
     fn holder(&self) -> u32 {

@@ -15,10 +15,9 @@ use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{
     Footprint, Run, Running, Service, ServiceOnCommand, Words, lab, lanes_to_ourselves, process, requests_can_be_seen,
 };
-use sidelane_formats::HoldState;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_lab::programs::Lab;
-use sidelane_policy::borrow::Harm;
+use sidelane_policy::borrow::{Harm, LaneState};
 use tempfile::TempDir;
 
 /// `runtime/c/examples/kernels.c`, built in one of the ways.
@@ -88,7 +87,7 @@ impl Turns {
     #[track_caller]
     fn turn(&mut self) -> bool {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released) && !lane.naps());
+        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
         let before = lane.summons();
         self.service.work();
         self.run.wait_until("batch was off", |_| lane.naps() || lane.is_kept());
@@ -208,7 +207,7 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
     turns.nap_by_itself(5);
     let cut = |turns: &mut Turns| {
         let lane = turns.lane;
-        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released) && !lane.naps());
+        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
         turns.service.work();
         turns.run.wait_until("batch was off", |_| lane.naps() || lane.is_kept());
         let client = || (0..CUTS).for_each(|_| thread::sleep(Duration::from_micros(1)));
@@ -268,7 +267,7 @@ fn a_program_that_stops_looking_is_held() {
     process::signal(batch, libc::SIGUSR1);
     let lane = turns.lane;
     for _ in 0..10 {
-        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released) && !lane.naps());
+        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
         turns.service.work();
         turns.run.wait_until("the lane was held", |_| lane.is_kept());
         lane.must_stay_empty();

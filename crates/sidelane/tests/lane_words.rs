@@ -10,6 +10,7 @@ use common::{Service, lab, lanes_to_ourselves, wait_until};
 use sidelane_formats::HoldState;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
+use sidelane_policy::borrow::LaneState;
 use sidelane_tracker::tracker::{Features, LaneMemory};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
@@ -44,7 +45,7 @@ fn a_service_that_stops_beside_an_evicted_lane_wakes_nobody() {
         let hold = memory.hold(BATCH_LANE);
         hold.evict();
         wait_for_turns(memory, 500);
-        assert_eq!(hold.state(), Ok(HoldState::Evicted));
+        assert_eq!(hold.state(), Ok(HoldState::Stored(LaneState::Evicted)));
         assert_eq!((hold.summons.load(Ordering::Relaxed), hold.lc_summons.load(Ordering::Relaxed)), (0, 0));
     });
 }

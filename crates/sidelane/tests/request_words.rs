@@ -19,6 +19,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Topology;
+use sidelane_policy::borrow::LaneState;
 use sidelane_requests::{Request, Requests};
 use sidelane_tracker::requests::RequestMemory;
 use sidelane_tracker::tracker::{Features, Tracker};
@@ -187,13 +188,13 @@ fn a_request_that_waited_summons_the_holder_of_a_lane_that_was_lent() {
     on_the_request_lane(|seen, [mut one, mut other]| {
         let memory = seen.tracker.memory();
         let hold = memory.hold(BATCH_LANE);
-        hold.state.store(HoldState::Lent as u32, Ordering::SeqCst);
+        hold.state.store(LaneState::Lent as u32, Ordering::SeqCst);
         one.ask();
         one.receive();
-        assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::Lent as u32);
+        assert_eq!(hold.state.load(Ordering::SeqCst), LaneState::Lent as u32);
         other.ask();
         other.receive();
-        assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::Summoned as u32);
+        assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::SUMMONED);
         assert_eq!((hold.summons.load(Ordering::SeqCst), hold.lc_summons.load(Ordering::SeqCst)), (1, 1));
     });
 }

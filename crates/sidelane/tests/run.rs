@@ -3,6 +3,7 @@
 
 mod common;
 
+use sidelane_policy::borrow::LaneState;
 use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -12,7 +13,6 @@ use common::lanes::BATCH_LANE;
 use common::{
     Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until,
 };
-use sidelane_formats::HoldState;
 
 #[test]
 fn the_exit_code_is_the_batch_commands_own() {
@@ -175,7 +175,7 @@ fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
     let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     let lane = Words::of(&mut run);
-    let batch_has_it = || lane.is_batchs(HoldState::Released);
+    let batch_has_it = || lane.is_batchs(LaneState::Released);
     for _ in 0..TURNS {
         run.wait_until("batch had the lane", |_| batch_has_it());
         let before = lane.summons();
@@ -207,7 +207,7 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
     let batch = run.batch_pid();
     let lane = Words::of(&mut run);
     for _ in 0..10 {
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
         process::signal(batch, libc::SIGSTOP);
         run.wait_until("batch was off", |_| lane.is_left());
         let before = lane.summons();

@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{cpu_ticks, is_alive, signal, wants_cpu};
 use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
-use sidelane_formats::HoldState;
 use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::LaneState;
 
 /// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
@@ -37,7 +37,7 @@ impl Scene {
 
     fn wait_for_batch(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     }
 
     fn send_batch_away(&mut self) {
@@ -165,7 +165,7 @@ impl Scene {
         self.service.work();
         sleep(after);
         let was_away =
-            (self.lane.state() == HoldState::Evicted && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
+            (self.lane.state() == Some(LaneState::Evicted) && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
         match blow {
             Blow::Kill => {
                 self.run.kill();
@@ -200,7 +200,7 @@ impl Scene {
     /// A service that works without a pause has batch sent away in the end, whatever happened.
     fn wait_until_away(&mut self) {
         let (lane, batch) = (self.lane, self.batch);
-        self.run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+        self.run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     }
 }
 

@@ -11,9 +11,9 @@ use common::{
     Footprint, Job, Run, Running, SPIN, Service, TIMEOUT, ThrottledGroup, Words, lanes_to_ourselves, wait_until,
 };
 use serde_json::Value;
-use sidelane_formats::HoldState;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::freezer::Freezer;
+use sidelane_policy::borrow::LaneState;
 
 /// SCHED_IDLE, as /proc says it.
 const IDLE: Option<&str> = Some("5");
@@ -61,7 +61,7 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
         let batch = run.batch_pid();
         let lane = Words::of(&mut run);
-        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
         chrt(class, batch);
         service.work();
         run.wait_until("batch was demoted", |run| run.has_audited("demote", 0) && policy(batch).as_deref() == IDLE);
@@ -85,7 +85,7 @@ fn a_holder_that_was_lowered_is_put_right() {
     let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let lane = Words::of(&mut run);
     run.batch_pid();
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     let [holder, watchdog] = ["holder-1", "watchdog"].map(|name| threads_named(run.pid(), name)[0]);
     [holder, watchdog].iter().for_each(|tid| chrt(["-i", "0"], *tid));
     service.work();
@@ -94,7 +94,7 @@ fn a_holder_that_was_lowered_is_put_right() {
         scheduling(holder)[..2] == HOLDERS_CLASS.map(|word| Some(word.to_owned()))
     });
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     end(run).must_say(&["the holder of batch lane 1 out of its scheduling class", "the thread that watches"]);
     before.must_come_back();
 }
@@ -110,7 +110,7 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     let run = Run::beside(service.target()).through(&["sh", "-c", &group.enter()]);
     let mut run = run.and(&["--adopt", &job.target()]).start_as_is();
     let lane = Words::of(&mut run);
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     for _ in 0..5 {
         group.throttle(true);
         service.work();
@@ -118,7 +118,7 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
         lane.must_stay_empty();
         group.throttle(false);
         service.rest();
-        run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+        run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     }
     run.signal(libc::SIGTERM);
     run.wait_for_end().must_exit(0);
@@ -144,12 +144,12 @@ fn batch_is_off_where_the_holder_is_throttled() {
     let batch = run.batch_pid();
     let holder = threads_named(run.pid(), "holder-1")[0];
     group.keep_thread(holder, true);
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     service.work();
     run.wait_until("batch was sent away", |run| run.has_audited("evict", 0) && !wants_cpu(batch));
     group.keep_thread(holder, false);
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     end(run);
     drop(group);
     before.must_come_back();
@@ -212,10 +212,10 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     let mut run = Run::beside(service.target()).start_script(&leaves);
     let batch = run.batch_pid();
     let lane = Words::of(&mut run);
-    run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
     service.work();
     run.wait_until_audited("put_back", 0);
-    wait_until("batch stood still", || !wants_cpu(batch) || lane.state() == HoldState::Held);
+    wait_until("batch stood still", || !wants_cpu(batch) || lane.state() == Some(LaneState::Held));
     run.wait_until("batch was off the lane", |_| lane.is_kept() && !lane.batch_is_on());
     service.rest();
     let run = end(run).must_say(&[&format!("the batch thread `sh` stayed on lane {BATCH_LANE}, or came back")]);
@@ -266,7 +266,7 @@ fn a_lane_is_held_until_a_long_system_call_is_frozen() {
         let freezer = freezer_of(run.batch_pid()).expect("batch has a group that can be frozen");
         let lane = Words::of(&mut run);
         let deadline = Instant::now() + TIMEOUT;
-        let mut wait = || run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        let mut wait = || run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
         while !{
             wait();
             lane.is_held_again_before_it_is_evicted(&mut service, &freezer)

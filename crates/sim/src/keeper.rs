@@ -1,14 +1,14 @@
 //! The keeper of a batch lane: its policy, where it is, and what it was last told to do.
 
-use sidelane_policy::borrow::{AnyRule, Borrow, Want, Watched};
+use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Watched};
 
 use crate::gate::Gate;
 use crate::model::{Decider, Lending};
 use crate::rule::SimRule;
 
-/// Where a keeper is.
+/// Where a keeper's thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum Presence {
     /// Until summoned or the policy's time.
     Asleep,
     /// Between that and being on the lane.
@@ -25,8 +25,9 @@ pub struct Keeper {
     pub policy: Borrow<SimRule>,
     pub by: Decider,
     pub batch_looks: bool,
-    pub state: State,
-    pub want: Want,
+    pub presence: Presence,
+    /// The state that its policy wants.
+    pub state: LaneState,
     /// What the service did at the last look.
     pub watched: Watched,
 }
@@ -39,19 +40,20 @@ impl Keeper {
         };
         let policy = Borrow::new(lending.config, rule);
         let batch_looks = gate.batch_looks || by == Decider::Oracle;
-        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, watched: Watched::default() }
+        let (presence, state) = (Presence::Asleep, LaneState::Released);
+        Self { policy, by, batch_looks, presence, state, watched: Watched::default() }
     }
 
     /// It is on its lane.
     pub fn naps(&self) -> bool {
-        self.state == State::Awake
+        self.presence == Presence::Awake
     }
 
     /// What batch does now beside a request that waited, or did not, is on leave.
     pub fn lends_to(&self, waited: bool) -> bool {
-        let on_leave = match self.state {
-            State::Waking { summoned } => !summoned,
-            _ => self.want == Want::Lent,
+        let on_leave = match self.presence {
+            Presence::Waking { summoned } => !summoned,
+            _ => self.state == LaneState::Lent,
         };
         on_leave && !self.spares(waited)
     }
@@ -63,6 +65,6 @@ impl Keeper {
 
     /// Returns whether batch would run without permission if the lane were not held.
     pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
-        self.want.needs_keeper(|| busy, || self.spares(waited), || false)
+        self.state.needs_keeper(|| busy, || self.spares(waited), || false)
     }
 }

@@ -346,7 +346,7 @@ impl LaneStats {
         now_ns: u64,
     ) -> impl Iterator<Item = u64> {
         let began_ns = self.batch_since_ns();
-        let leaves = !matches!(hold.state(), Ok(HoldState::Released | HoldState::Lent) | Err(_));
+        let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
         let lasts = began_ns > 0 && leaves && self.turn_is_lent.load(Ordering::Acquire) == 0;
         let since_ns = partners_busy_since_ns.flatten().filter(move |_| lasts);
         let lasting = since_ns.map(move |since_ns| now_ns.saturating_sub(since_ns.max(began_ns)));
@@ -453,6 +453,7 @@ impl LaneBooks {
 mod tests {
     use super::*;
     use crate::layout::assert_layout;
+    use sidelane_policy::borrow::LaneState;
 
     #[test]
     fn a_reaction_that_lasts_counts_while_batch_has_to_leave() {
@@ -460,20 +461,20 @@ mod tests {
         let hold = HoldWord::default();
         // SAFETY: all of it are atomic integers, for which zero is a value.
         let stats: Box<LaneStats> = unsafe { Box::new(std::mem::zeroed()) };
-        let lasting = |state: HoldState, began_ns, partners: &[Option<u64>]| {
-            hold.state.store(state as u32, Ordering::Relaxed);
+        let lasting = |state: u32, began_ns, partners: &[Option<u64>]| {
+            hold.state.store(state, Ordering::Relaxed);
             stats.batch_since_ns.store(began_ns, Ordering::Relaxed);
             stats.lasting_ns(&hold, partners.iter().copied(), 100 * MS).collect::<Vec<_>>()
         };
-        for state in [HoldState::Summoned, HoldState::Held, HoldState::Evicted] {
+        for state in [HoldState::SUMMONED, LaneState::Held as u32, LaneState::Evicted as u32] {
             assert_eq!(lasting(state, 10 * MS, &[Some(40 * MS), None, Some(5 * MS)]), [60 * MS, 90 * MS]);
             assert!(lasting(state, 0, &[Some(40 * MS)]).is_empty());
             assert!(lasting(state, 10 * MS, &[None]).is_empty());
             // Batch is about to leave.
             assert!(lasting(state, 10 * MS, &[Some(99 * MS)]).is_empty());
         }
-        assert!(lasting(HoldState::Released, 10 * MS, &[Some(40 * MS)]).is_empty());
-        assert!(lasting(HoldState::Lent, 10 * MS, &[Some(40 * MS)]).is_empty());
+        assert!(lasting(LaneState::Released as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
+        assert!(lasting(LaneState::Lent as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use libbpf_rs::{Link, MapCore, libbpf_sys};
-use sidelane_formats::HoldState;
+use sidelane_policy::borrow::LaneState;
 
 use crate::mapped::MappedArray;
 use crate::tracker::error::{TrackerError, bpf};
@@ -88,7 +88,7 @@ impl Scheduler {
 
 impl HoldOrders {
     /// Changes the hold word of the batch lane `cpu`, and has the lane look at it at once.
-    pub fn set(&self, cpu: u32, state: HoldState) -> io::Result<()> {
+    pub fn set(&self, cpu: u32, state: LaneState) -> io::Result<()> {
         let mut order = [cpu, state as u32];
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,

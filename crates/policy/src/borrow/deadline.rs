@@ -25,9 +25,9 @@
 //! is no request counts as one that came when the lane became busy.
 
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::{Observation, Requests};
+use crate::borrow::state::Reason;
 
 /// For how many mean server times each request counts that waits behind the one that runs. By simulation
 /// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its

@@ -18,10 +18,10 @@
 //! a mean and one request may fare worse.
 
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::{Harm, Observation};
+use crate::borrow::state::Reason;
 
 /// One new period in this many is kept for reference: a price of 3 % of the co-running. Requests
 /// that batch happened to miss are references, too.

@@ -20,10 +20,10 @@
 //! text has it ("only co-executes with the first request that begins after an idle period").
 
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::elfen::ElfenFixed;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
+use crate::borrow::state::Reason;
 
 /// Elfen's fixed budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]

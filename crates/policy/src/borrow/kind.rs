@@ -4,7 +4,6 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::deadline::Deadline;
 use crate::borrow::dynamic::DynamicRefresh;
 use crate::borrow::elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
@@ -14,6 +13,7 @@ use crate::borrow::lane::{Borrow, BorrowConfig};
 use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
+use crate::borrow::state::Reason;
 
 /// One of the policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,15 +6,14 @@
 //! where a request had to wait: [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a)
 //! to (d)); the last three as they are printed, to compare with ([`elfen`]); and [`Deadline`], by age.
 //!
-//! A [`Lending`] says which of them, and what batch may cost. [`Want`] is what a keeper does with the
-//! actions of a policy, and [`Watched`] what makes it ask again.
+//! A [`Lending`] says which of them, and what batch may cost. To each [`Observation`] a policy answers the [`LaneState`]
+//! that it wants and a [`Reason`]; [`Watched`] is what makes a keeper ask again.
 //!
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
 //! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
 //! a request has lost at most. [`slowdown`] is what batch costs requests however it does, measured in
 //! [`windows`] of time; [`worth`] keeps it under a bound. [`promise`] judges the overlap that a run came to.
 
-mod action;
 pub mod deadline;
 pub mod delay;
 mod dynamic;
@@ -34,16 +33,15 @@ mod refresh;
 mod rule;
 mod seen;
 pub mod slowdown;
+mod state;
 pub mod terms;
 #[cfg(test)]
 mod vectors;
-mod want;
 pub mod watchdog;
 mod window;
 pub mod windows;
 pub mod worth;
 
-pub use action::{Action, Actions, Reason};
 pub use deadline::Deadline;
 pub use dynamic::DynamicRefresh;
 pub use elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
@@ -56,11 +54,6 @@ pub use lending::{Budget, Lending, Objective, Unfit};
 pub use refresh::RefreshBudget;
 pub use rule::Rule;
 pub use seen::{Harm, Observation, Requests, Running, Terms};
+pub use state::{Decision, LaneState, Reason, Watched};
 pub use terms::{Learned, TermsMeter};
-pub use want::{Want, Watched};
 pub use window::LatencyWindow;
-
-/// A policy for one batch lane.
-pub trait LanePolicy: crate::Policy<Observation = Observation, Actions = Actions, Reason = Reason> {}
-
-impl<P: crate::Policy<Observation = Observation, Actions = Actions, Reason = Reason>> LanePolicy for P {}

@@ -10,12 +10,11 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::borrow::action::Actions;
+use crate::Nanos;
 use crate::borrow::kind::{AnyRule, PolicyKind};
 use crate::borrow::lane::{Borrow, BorrowConfig};
 use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
-use crate::borrow::want::Want;
-use crate::{Nanos, Policy};
+use crate::borrow::state::LaneState;
 
 const PPM: u64 = 1_000_000;
 
@@ -43,28 +42,24 @@ struct Fate {
 struct Keeper {
     policy: Borrow<AnyRule>,
     spares_waited: bool,
-    want: Want,
+    state: LaneState,
 }
 
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
         let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX, lend_ahead_min_ns: 0 };
-        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), want: Want::Free }
+        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), state: LaneState::Released }
     }
 
     /// Looks if it is awake or has a reason to wake up.
     fn tick(&mut self, now: Nanos, seen: &Observation, starts: bool) {
         let waited = seen.requests.is_some_and(|requests| requests.waited());
-        let summoned = starts && self.want.needs_keeper(|| true, || waited && self.spares_waited, || false);
+        let summoned = starts && self.state.needs_keeper(|| true, || waited && self.spares_waited, || false);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
-        if self.want.lets_batch_run() && !summoned && !due {
+        if self.state.lets_batch_run() && !summoned && !due {
             return;
         }
-        let mut out = Actions::default();
-        self.policy.observe(now, seen, &mut out);
-        for action in out.iter() {
-            self.want = Want::after(action);
-        }
+        self.state = self.policy.observe(now, seen).state;
     }
 }
 
@@ -110,7 +105,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
             keeper.tick(now, &seen, starts);
         }
         let Some((index, left)) = &mut running else { continue };
-        let beside = keeper.as_ref().is_some_and(|keeper| keeper.want.lets_batch_run());
+        let beside = keeper.as_ref().is_some_and(|keeper| keeper.state.lets_batch_run());
         let fate = &mut fates[*index];
         fate.served += 1;
         fate.co_ran += Nanos::from(beside);

@@ -12,10 +12,10 @@
 
 use super::fixed::spares_waited;
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::elfen::ElfenRefresh;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
+use crate::borrow::state::Reason;
 
 /// Elfen's refresh budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,8 +1,8 @@
 //! What the policies differ in: may batch run beside what the request lanes do now?
 
 use crate::Nanos;
-use crate::borrow::action::Reason;
 use crate::borrow::seen::Observation;
+use crate::borrow::state::Reason;
 
 /// The `check` of Elfen's Fig. 9, for one batch lane.
 ///

@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
+use sidelane_policy::borrow::LaneState;
 
 use super::{Running, ServiceOnCommand, TIMEOUT};
 
@@ -60,9 +61,12 @@ impl Words {
         Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")?, halt_bell })
     }
 
-    /// How the batch lane is held.
-    pub fn state(&self) -> HoldState {
-        self.holds[BATCH_LANE].state().expect("a state of this version")
+    /// The state of the batch lane; `None`: its keeper is summoned.
+    pub fn state(&self) -> Option<LaneState> {
+        match self.holds[BATCH_LANE].state().expect("a state of this version") {
+            HoldState::Stored(state) => Some(state),
+            HoldState::Summoned => None,
+        }
     }
 
     /// Number of summonses so far.
@@ -94,8 +98,8 @@ impl Words {
     }
 
     /// Whether batch has the lane, in this state, and the service is idle.
-    pub fn is_batchs(&self, state: HoldState) -> bool {
-        !self.busy() && self.state() == state && self.batch_is_on()
+    pub fn is_batchs(&self, state: LaneState) -> bool {
+        !self.busy() && self.state() == Some(state) && self.batch_is_on()
     }
 
     /// Whether batch neither runs on the lane nor waits for it.
@@ -105,7 +109,7 @@ impl Words {
 
     /// Whether the lane is kept free: by its holder, or by the eviction of batch in a long hold.
     pub fn is_kept(&self) -> bool {
-        [HoldState::Held, HoldState::Evicted].contains(&self.state())
+        self.state().is_some_and(|state| !state.lets_batch_run())
     }
 
     /// Fails if batch runs on the lane while the holder holds it. The service must stay busy during
@@ -113,9 +117,12 @@ impl Words {
     #[track_caller]
     pub fn must_stay_empty(&self) {
         for _ in 0..LOOKS {
-            let held = self.state() == HoldState::Held;
+            let held = self.state() == Some(LaneState::Held);
             let batch_is_on = self.batch_is_on();
-            assert!(!(held && batch_is_on && self.state() == HoldState::Held), "batch runs on a lane that is held");
+            assert!(
+                !(held && batch_is_on && self.state() == Some(LaneState::Held)),
+                "batch runs on a lane that is held"
+            );
         }
     }
 
@@ -127,11 +134,11 @@ impl Words {
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
         // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
-        while !(self.state() == HoldState::Evicted && freezer.has_taken_effect()) {
+        while !(self.state() == Some(LaneState::Evicted) && freezer.has_taken_effect()) {
             assert!(Instant::now() < deadline, "batch was not evicted");
             match self.state() {
-                HoldState::Evicted => goes_on = !freezer.has_taken_effect(),
-                HoldState::Held => is_held_again |= goes_on,
+                Some(LaneState::Evicted) => goes_on = !freezer.has_taken_effect(),
+                Some(LaneState::Held) => is_held_again |= goes_on,
                 _ => {}
             }
         }

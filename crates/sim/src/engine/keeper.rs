@@ -1,4 +1,4 @@
-//! Keeping a batch lane: as the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
+//! Keeping a batch lane: as the agent's holder (`crates/lanes/src/holder.rs`), event by event.
 //!
 //! It uses the same policies in the same way. It sleeps while batch may run. It wakes at its
 //! policy's time, or when it is summoned: when the service starts beside running batch, when a
@@ -10,12 +10,11 @@
 //! Where batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle),
 //! batch on a lent lane sees each change of the requests too, and leaves only if it has to.
 
-use sidelane_policy::Policy;
-use sidelane_policy::borrow::{Action, Actions, Observation, Want, Watched};
+use sidelane_policy::borrow::{LaneState, Observation, Watched};
 
 use super::Engine;
 use super::watch::Watch;
-use crate::keeper::{Keeper, State};
+use crate::keeper::{Keeper, Presence};
 use crate::model::{Beside, Decider};
 use crate::time::{NEVER, Nanos};
 
@@ -24,7 +23,7 @@ impl<W: Watch> Engine<W> {
     pub(super) fn must_go(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
-        keeper.is_some_and(|keeper| keeper.state == State::Asleep && keeper.is_needed(core.busy(), core.waited()))
+        keeper.is_some_and(|keeper| keeper.presence == Presence::Asleep && keeper.is_needed(core.busy(), core.waited()))
     }
 
     /// What the keeper of `lane` would see, napping there.
@@ -40,9 +39,9 @@ impl<W: Watch> Engine<W> {
         for lane in self.cores[core].lanes() {
             let now = self.watched(lane);
             let Some(keeper) = &self.lanes[lane].keeper else { continue };
-            match (keeper.state, keeper.want) {
-                (State::Awake, _) if keeper.watched != now => self.look(lane),
-                (State::Asleep, Want::Lent) if keeper.batch_looks => self.batch_looks(lane, true),
+            match (keeper.presence, keeper.state) {
+                (Presence::Awake, _) if keeper.watched != now => self.look(lane),
+                (Presence::Asleep, LaneState::Lent) if keeper.batch_looks => self.batch_looks(lane, true),
                 _ if self.lanes[lane].runs && self.must_go(lane) => {
                     self.summon(lane);
                     self.pay_for_summons(core);
@@ -55,10 +54,9 @@ impl<W: Watch> Engine<W> {
     /// The length of the queue has changed.
     pub(super) fn queue_changed(&mut self) {
         for lane in 0..self.lanes.len() {
-            let looks = self.lanes[lane]
-                .keeper
-                .as_ref()
-                .is_some_and(|keeper| keeper.batch_looks && (keeper.state, keeper.want) == (State::Asleep, Want::Lent));
+            let looks = self.lanes[lane].keeper.as_ref().is_some_and(|keeper| {
+                keeper.batch_looks && (keeper.presence, keeper.state) == (Presence::Asleep, LaneState::Lent)
+            });
             let core = self.lanes[lane].core;
             if looks && self.cores[core].busy() {
                 self.settle(core);
@@ -74,13 +72,13 @@ impl<W: Watch> Engine<W> {
     fn batch_looks(&mut self, lane: usize, changed: bool) {
         self.ask(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
-        match keeper.want {
-            Want::Held | Want::Evicted if self.lanes[lane].runs => self.wake(lane, changed),
-            Want::Held | Want::Evicted => {
+        match keeper.state {
+            LaneState::Held | LaneState::Evicted if self.lanes[lane].runs => self.wake(lane, changed),
+            LaneState::Held | LaneState::Evicted => {
                 self.take_lane(lane);
                 self.look(lane);
             }
-            Want::Free | Want::Lent => {
+            LaneState::Released | LaneState::Lent => {
                 let due = keeper.policy.next_wakeup().unwrap_or(NEVER);
                 self.slots.set(self.keeper_slot(lane), due);
             }
@@ -106,13 +104,13 @@ impl<W: Watch> Engine<W> {
 
     fn wake(&mut self, lane: usize, summoned: bool) {
         let off_ns = self.model.setting.gate.off.draw(&mut self.gate_latency) + self.faults.wakes_late();
-        self.set_state(lane, State::Waking { summoned });
+        self.set_presence(lane, Presence::Waking { summoned });
         self.slots.set(self.keeper_slot(lane), self.now + off_ns);
     }
 
-    fn set_state(&mut self, lane: usize, state: State) {
+    fn set_presence(&mut self, lane: usize, presence: Presence) {
         if let Some(keeper) = &mut self.lanes[lane].keeper {
-            keeper.state = state;
+            keeper.presence = presence;
         }
     }
 
@@ -121,15 +119,15 @@ impl<W: Watch> Engine<W> {
         let core = self.lanes[lane].core;
         self.settle(core);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
-        match keeper.state {
-            State::Asleep if keeper.batch_looks && keeper.want == Want::Lent => self.batch_looks(lane, false),
-            State::Asleep => self.wake(lane, false),
-            State::Waking { .. } => {
+        match keeper.presence {
+            Presence::Asleep if keeper.batch_looks && keeper.state == LaneState::Lent => self.batch_looks(lane, false),
+            Presence::Asleep => self.wake(lane, false),
+            Presence::Waking { .. } => {
                 self.take_lane(lane);
                 self.look(lane);
             }
-            State::Awake => self.look(lane),
-            State::Dead => self.begin_again(lane),
+            Presence::Awake => self.look(lane),
+            Presence::Dead => self.begin_again(lane),
         }
         self.resume(core);
     }
@@ -144,19 +142,15 @@ impl<W: Watch> Engine<W> {
     fn ask(&mut self, lane: usize) -> bool {
         let (seen, watched) = (self.see(lane), self.watched(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
-        let mut actions = Actions::default();
-        keeper.policy.observe(self.now, &seen, &mut actions);
+        let decision = keeper.policy.observe(self.now, &seen);
+        let before = std::mem::replace(&mut keeper.state, decision.state);
         keeper.watched = watched;
-        let mut restored = false;
+        let (evicted, changed) = (LaneState::Evicted, decision.state != before);
         self.books.looks += 1;
-        for action in actions.iter() {
-            self.books.actions += 1;
-            self.books.holds += u64::from(action == Action::Hold);
-            self.books.evictions += u64::from(action == Action::Evict);
-            restored |= action == Action::Restore;
-            keeper.want = Want::after(action);
-        }
-        restored
+        self.books.actions += u64::from(changed);
+        self.books.holds += u64::from(decision.begins_hold(before));
+        self.books.evictions += u64::from(changed && decision.state == evicted);
+        changed && before == evicted
     }
 
     /// Asks the policy from the lane, and leaves the lane if the policy says so.
@@ -167,8 +161,8 @@ impl<W: Watch> Engine<W> {
         let (busy, waited) = (core.busy(), core.waited());
         let Some(keeper) = &mut self.lanes[lane].keeper else { return };
         let sleeps = !keeper.is_needed(busy, waited);
-        keeper.state = if sleeps { State::Asleep } else { State::Awake };
-        let (due, back) = (keeper.policy.next_wakeup(), sleeps && keeper.want != Want::Evicted);
+        keeper.presence = if sleeps { Presence::Asleep } else { Presence::Awake };
+        let (due, back) = (keeper.policy.next_wakeup(), sleeps && keeper.state != LaneState::Evicted);
         debug_assert!(due.is_none_or(|at| at > self.now), "a wake-up that is over: {due:?} at {}", self.now);
         self.slots.set(self.keeper_slot(lane), due.unwrap_or(NEVER));
         if back {
@@ -222,7 +216,7 @@ impl<W: Watch> Engine<W> {
         self.churn(lane, gone_ns);
         let core = self.lanes[lane].core;
         self.take_lane(lane);
-        self.set_state(lane, State::Dead);
+        self.set_presence(lane, Presence::Dead);
         self.slots.set(self.keeper_slot(lane), self.now + gone_ns);
         self.resume(core);
     }

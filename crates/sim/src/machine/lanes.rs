@@ -4,14 +4,13 @@
 //!
 //! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
 
-use sidelane_policy::Policy;
-use sidelane_policy::borrow::{Actions, BorrowConfig, Observation, PolicyKind, Terms, Want, Watched};
+use sidelane_policy::borrow::{BorrowConfig, LaneState, Observation, PolicyKind, Terms, Watched};
 
 use super::Engine;
 use super::setting::Beside;
 use super::sources::{Source, when};
 use crate::gate::Gate;
-use crate::keeper::{Keeper, State};
+use crate::keeper::{Keeper, Presence};
 use crate::model::{Budget, Lending};
 use crate::time::{NEVER, Work};
 
@@ -42,15 +41,15 @@ impl Engine {
             if keeper.watched == watched(busy) {
                 continue;
             }
-            let (state, evicted) = (keeper.state, keeper.want == Want::Evicted);
+            let (presence, evicted) = (keeper.presence, keeper.state == LaneState::Evicted);
             self.note(lane, busy);
-            match (state, busy) {
-                (State::Awake, _) => self.look_at_lane(lane),
-                (State::Asleep, true) if self.cpus[lane].container().is_some() => {
+            match (presence, busy) {
+                (Presence::Awake, _) => self.look_at_lane(lane),
+                (Presence::Asleep, true) if self.cpus[lane].container().is_some() => {
                     self.summon(lane);
                     self.pay_for_summons(cpu);
                 }
-                (State::Asleep, false) if evicted => self.summon(lane),
+                (Presence::Asleep, false) if evicted => self.summon(lane),
                 _ => {}
             }
         }
@@ -58,7 +57,7 @@ impl Engine {
 
     /// A container runs on a CPU on which none did. If a service runs beside it, the keeper is summoned.
     pub(super) fn container_came(&mut self, lane: usize) {
-        let asleep = self.cpus[lane].keeper.as_ref().is_some_and(|keeper| keeper.state == State::Asleep);
+        let asleep = self.cpus[lane].keeper.as_ref().is_some_and(|keeper| keeper.presence == Presence::Asleep);
         if asleep && self.beside_service(lane) {
             self.summon(lane);
         }
@@ -84,7 +83,7 @@ impl Engine {
         let Some(off) = self.gate().map(|gate| gate.off.clone()) else { return };
         let off_ns = off.draw(&mut self.gate_latency);
         if let Some(keeper) = &mut self.cpus[lane].keeper {
-            keeper.state = State::Waking { summoned: true };
+            keeper.presence = Presence::Waking { summoned: true };
         }
         self.set(Source::Keeper(lane), self.now + off_ns);
     }
@@ -101,9 +100,9 @@ impl Engine {
 
     /// The keeper's time has come.
     pub(super) fn keeper_due(&mut self, lane: usize) {
-        match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.state) {
-            Some(State::Asleep) => self.wake_keeper(lane),
-            Some(State::Waking { .. }) => {
+        match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.presence) {
+            Some(Presence::Asleep) => self.wake_keeper(lane),
+            Some(Presence::Waking { .. }) => {
                 self.hold(lane, true);
                 self.look_at_lane(lane);
                 self.onset_is_over(lane);
@@ -131,12 +130,10 @@ impl Engine {
         };
         self.settle_around(lane);
         let Some(keeper) = &mut self.cpus[lane].keeper else { return };
-        let mut actions = Actions::default();
-        keeper.policy.observe(self.now, &seen, &mut actions);
-        keeper.want = actions.iter().fold(keeper.want, |_, action| Want::after(action));
-        keeper.state = if keeper.is_needed(busy, false) { State::Awake } else { State::Asleep };
+        keeper.state = keeper.policy.observe(self.now, &seen).state;
+        keeper.presence = if keeper.is_needed(busy, false) { Presence::Awake } else { Presence::Asleep };
         let due = when(keeper.policy.next_wakeup());
-        let leaves = keeper.state == State::Asleep && keeper.want != Want::Evicted;
+        let leaves = keeper.presence == Presence::Asleep && keeper.state != LaneState::Evicted;
         self.resume_around(lane);
         self.set(Source::Keeper(lane), due);
         if leaves {

@@ -18,9 +18,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use sidelane_formats::HoldState;
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{BorrowConfig, LanePolicy, Observation, Want};
+use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneState, Observation};
 
 use super::super::super::decider::{Decider, HolderBooks, Means, Shared};
 use super::super::super::holder::Holder;
@@ -59,7 +58,7 @@ impl ExtKeeper {
         means: Means,
         ring: SummonsRing,
         orders: HoldOrders,
-        policy: impl LanePolicy + Send + 'static,
+        policy: Borrow<AnyRule>,
         succeed: Successor,
     ) -> io::Result<Self> {
         let memory = Arc::clone(&means.memory);
@@ -133,13 +132,13 @@ enum End {
 }
 
 /// The keeper's thread.
-struct Body<P> {
-    decider: Decider<P>,
+struct Body {
+    decider: Decider,
     ring: SummonsRing,
     orders: HoldOrders,
 }
 
-impl<P: LanePolicy> Body<P> {
+impl Body {
     fn run(mut self) -> End {
         while !self.decider.must_stop() {
             if self.orders.ejection().is_some() {
@@ -153,7 +152,7 @@ impl<P: LanePolicy> Body<P> {
             }
         }
         self.decider.let_back();
-        self.set(HoldState::Released);
+        self.set(LaneState::Released);
         // Who ends the scheduler on purpose has dismissed its keepers before.
         if self.decider.must_stop() { End::Dismissed } else { End::PutOut }
     }
@@ -168,17 +167,12 @@ impl<P: LanePolicy> Body<P> {
     /// [`sidelane_formats::HoldWord`], the state is stored before the other side's words are read.
     fn may_sleep(&self, seen: &Observation) -> bool {
         let decider = &self.decider;
-        self.set(match decider.want {
-            Want::Free => HoldState::Released,
-            Want::Lent => HoldState::Lent,
-            Want::Held => HoldState::Held,
-            Want::Evicted => HoldState::Evicted,
-        });
-        let may_sleep = decider.want.may_be_left_to_orders(|| decider.busy(), || decider.waited_meanwhile());
+        self.set(decider.state);
+        let may_sleep = decider.state.may_be_left_to_orders(|| decider.busy(), || decider.waited_meanwhile());
         may_sleep && decider.visited() == seen.service_on_batch_lane
     }
 
-    fn set(&self, state: HoldState) {
+    fn set(&self, state: LaneState) {
         let cpu = self.decider.cpu;
         if self.orders.set(cpu, state).is_err() {
             // Without a kick the lane looks when batch's present turn is over.

@@ -4,7 +4,7 @@
 //! themselves. Unmodified batch cannot, so somebody has to be woken when the service starts, and
 //! keeps the lane empty until it stops. That is exact but not free, and it must not last.
 //!
-//! Approach. Three states a lane. What is the policies' own, whether batch may run beside a
+//! Approach. A [`LaneState`] for each lane. What is the policies' own, whether batch may run beside a
 //! request, is a [`Rule`]. What they share are two rules of ours:
 //!
 //! 1. *Hysteresis.* A hold costs the service one wake-up (about 2 µs in a VM, under 1 µs on
@@ -35,10 +35,10 @@
 //! small budget the keeper would look at an idle lane thousands of times a second: such a lane is
 //! lent only when a request starts, which wakes the keeper.
 
-use crate::borrow::action::{Action, Actions, Reason};
+use crate::Nanos;
 use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
-use crate::{Nanos, Policy};
+use crate::borrow::state::{Decision, LaneState, Reason};
 
 /// How much debt a nanosecond of release pays back. A service busy for up to
 /// PAYBACK ÷ (PAYBACK + 1) = 75 % of the time never makes batch leave its lane.
@@ -63,14 +63,6 @@ impl Default for BorrowConfig {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Batch may run: if `lent`, also beside requests.
-    Released,
-    Held,
-    Evicted,
-}
-
 /// Looks for an idle moment, while batch is evicted, in the time that a hold may last: every 10 ms by default.
 const LOOKS_A_CREDIT: u64 = 25;
 /// The shortest time between two of them: as long as a freezer takes to let batch go on.
@@ -86,12 +78,14 @@ const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
 /// Keeps a batch lane as `R` allows.
+///
+/// The caller observes at least once at or after each [`Borrow::next_wakeup`], and puts the state that is wanted into
+/// effect before it observes again.
 #[derive(Clone, Debug)]
 pub struct Borrow<R> {
     config: BorrowConfig,
     rule: R,
-    state: State,
-    lent: bool,
+    state: LaneState,
     /// When the lane got into `state`.
     since: Nanos,
     /// Debt at `since`.
@@ -103,23 +97,122 @@ pub struct Borrow<R> {
 impl<R: Rule> Borrow<R> {
     /// A policy for a lane on which batch may run now.
     pub fn new(config: BorrowConfig, rule: R) -> Self {
-        let (state, why) = (State::Released, Reason::Start);
-        Self { config, rule, state, lent: false, since: 0, debt_ns: 0, wakeup: None, why }
+        let (state, why) = (LaneState::Released, Reason::Start);
+        Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why }
+    }
+
+    /// Takes in what was seen at `now`, which never goes back from one call to the next.
+    pub fn observe(&mut self, now: Nanos, seen: &Observation) -> Decision {
+        let until = self.rule.check(now, seen);
+        match self.state {
+            _ if seen.service_on_batch_lane => self.keep_away(Reason::ServiceOnBatchLane, None, now),
+            _ if seen.terms.kept_off => self.keep_away(Reason::KeptOff, Some(self.look_evicted_at(now)), now),
+            LaneState::Released | LaneState::Lent => self.running(now, seen, until),
+            LaneState::Held => self.held(now, seen, until),
+            LaneState::Evicted => self.evicted(now, seen),
+        }
+        Decision { state: self.state, why: self.why }
+    }
+
+    /// When to look again even if nothing changes; `None`: only on a change. Always later than the last `now`. While a
+    /// hold goes on, or batch is on a budget, looking again early never puts it off.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        self.wakeup
+    }
+
+    fn running(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>) {
+        match until {
+            _ if !seen.request_busy => self.beside_idle(now, seen),
+            Some(until) => self.lend(until, now),
+            None => {
+                let why = self.why_hold(seen);
+                self.enter(LaneState::Held, now);
+                self.hold_on(why, now);
+            }
+        }
+    }
+
+    fn held(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>) {
+        let release_at = self.release_at(seen);
+        match until {
+            _ if !seen.request_busy && now >= release_at => self.beside_idle(now, seen),
+            _ if !seen.request_busy => {
+                if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
+                    self.enter(LaneState::Evicted, now);
+                }
+                self.rest(Reason::IdleTooShort, Some(release_at));
+            }
+            Some(_) if now < release_at => self.rest(Reason::RequestBusy, Some(release_at)),
+            Some(until) => self.lend(until, now),
+            None => self.hold_on(self.why_hold(seen), now),
+        }
+    }
+
+    fn evicted(&mut self, now: Nanos, seen: &Observation) {
+        if seen.request_busy {
+            let planned = self.wakeup.filter(|at| *at > now);
+            self.rest(self.why, planned.or(Some(self.look_evicted_at(now))));
+        } else if now >= self.release_at(seen) {
+            self.beside_idle(now, seen);
+        } else {
+            self.rest(Reason::IdleTooShort, Some(self.release_at(seen)));
+        }
+    }
+
+    /// Batch runs on a lane beside an idle service; whether it may go on when the service starts can change.
+    fn beside_idle(&mut self, now: Nanos, seen: &Observation) {
+        let lends = self.rule.lends(seen) && seen.terms.budget_ns >= self.config.lend_ahead_min_ns;
+        self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
+        // A request that starts right now has its budget until then.
+        let look_at = now.saturating_add(seen.terms.budget_ns.clamp(1, LOOK_EVERY_NS));
+        self.rest(Reason::RequestIdle, lends.then_some(look_at));
+    }
+
+    /// Batch runs beside a request `until` its budget is spent.
+    fn lend(&mut self, until: Nanos, now: Nanos) {
+        self.enter(LaneState::Lent, now);
+        self.rest(Reason::CoRunning, Some(until));
+    }
+
+    /// A hold goes on beside a busy request lane, until it has lasted too long.
+    fn hold_on(&mut self, why: Reason, now: Nanos) {
+        match now >= self.evict_at() {
+            true => self.evict(Reason::HeldTooLong, now),
+            false => self.rest(why, Some(self.evict_at())),
+        }
+    }
+
+    fn evict(&mut self, why: Reason, now: Nanos) {
+        self.enter(LaneState::Evicted, now);
+        self.rest(why, Some(self.look_evicted_at(now)));
+    }
+
+    /// Batch is, or stays, sent away whatever the request lanes do. Where it is away, the next look is at `wakeup`.
+    fn keep_away(&mut self, why: Reason, wakeup: Option<Nanos>, now: Nanos) {
+        match self.state {
+            LaneState::Evicted => self.rest(why, wakeup),
+            _ => self.evict(why, now),
+        }
+    }
+
+    fn enter(&mut self, state: LaneState, now: Nanos) {
+        if state != self.state {
+            self.debt_ns = self.debt_at(now);
+            (self.state, self.since) = (state, now);
+        }
+    }
+
+    fn rest(&mut self, why: Reason, wakeup: Option<Nanos>) {
+        (self.why, self.wakeup) = (why, wakeup);
     }
 
     fn debt_at(&self, now: Nanos) -> Nanos {
         let spent_ns = now.saturating_sub(self.since);
         match self.state {
-            State::Held => self.debt_ns.saturating_add(spent_ns),
-            State::Released => self.debt_ns.saturating_sub(spent_ns.saturating_mul(PAYBACK)),
-            State::Evicted => 0,
+            LaneState::Held => self.debt_ns.saturating_add(spent_ns),
+            LaneState::Released | LaneState::Lent => self.debt_ns.saturating_sub(spent_ns.saturating_mul(PAYBACK)),
+            LaneState::Evicted => 0,
         }
-    }
-
-    fn enter(&mut self, state: State, now: Nanos) {
-        self.debt_ns = self.debt_at(now);
-        self.state = state;
-        self.since = now;
     }
 
     fn evict_at(&self) -> Nanos {
@@ -139,149 +232,12 @@ impl<R: Rule> Borrow<R> {
         seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.terms.min_idle_ns))
     }
 
-    fn released(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
-        match until {
-            _ if !seen.request_busy => self.rest_idle(now, seen, out),
-            Some(until) => {
-                self.lend_or_not(true, out);
-                self.rest(Reason::CoRunning, Some(until));
-            }
-            None => {
-                let why = self.why_hold(seen);
-                out.push(Action::Hold);
-                self.enter(State::Held, now);
-                self.held_beside(why, now, out);
-            }
-        }
-    }
-
-    fn held(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
-        match until {
-            _ if !seen.request_busy => self.wait_for_release(now, seen, out),
-            Some(_) if now < self.release_at(seen) => self.rest(Reason::RequestBusy, Some(self.release_at(seen))),
-            Some(until) => {
-                self.let_go(true, now, out);
-                self.rest(Reason::CoRunning, Some(until));
-            }
-            None => self.held_beside(self.why_hold(seen), now, out),
-        }
-    }
-
-    /// A hold that goes on beside a busy request lane, until it has lasted too long.
-    fn held_beside(&mut self, why: Reason, now: Nanos, out: &mut Actions) {
-        match now >= self.evict_at() {
-            true => self.evict(Reason::HeldTooLong, now, out),
-            false => self.rest(why, Some(self.evict_at())),
-        }
-    }
-
-    fn wait_for_release(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let release_at = self.release_at(seen);
-        if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
-            self.evict(Reason::IdleTooShort, now, out);
-        }
-        if now < release_at {
-            return self.rest(Reason::IdleTooShort, Some(release_at));
-        }
-        self.let_go(self.lends_ahead(seen), now, out);
-        self.rest_idle(now, seen, out);
-    }
-
-    /// Whether batch may go on when a service that is idle starts.
-    fn lends_ahead(&self, seen: &Observation) -> bool {
-        self.rule.lends(seen) && seen.terms.budget_ns >= self.config.lend_ahead_min_ns
-    }
-
-    fn let_go(&mut self, lent: bool, now: Nanos, out: &mut Actions) {
-        out.push(if lent { Action::Lend } else { Action::Release });
-        self.lent = lent;
-        self.enter(State::Released, now);
-    }
-
-    /// Batch runs on an idle lane; whether it may go on when the service starts can change.
-    fn rest_idle(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let lends = self.lends_ahead(seen);
-        self.lend_or_not(lends, out);
-        // A request that starts right now has its budget until then.
-        let look_at = now.saturating_add(seen.terms.budget_ns.clamp(1, LOOK_EVERY_NS));
-        self.rest(Reason::RequestIdle, lends.then_some(look_at));
-    }
-
-    fn lend_or_not(&mut self, lends: bool, out: &mut Actions) {
-        if lends != self.lent {
-            out.push(if lends { Action::Lend } else { Action::Release });
-            self.lent = lends;
-        }
-    }
-
-    fn evicted(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        if seen.request_busy {
-            let planned = self.wakeup.filter(|at| *at > now);
-            self.rest(self.why, planned.or(Some(self.look_evicted_at(now))));
-        } else if now >= self.release_at(seen) {
-            out.push(Action::Restore);
-            self.lent = false;
-            self.enter(State::Released, now);
-            self.rest_idle(now, seen, out);
-        } else {
-            self.rest(Reason::IdleTooShort, Some(self.release_at(seen)));
-        }
-    }
-
-    fn evict(&mut self, why: Reason, now: Nanos, out: &mut Actions) {
-        out.push(Action::Evict);
-        self.enter(State::Evicted, now);
-        self.rest(why, Some(self.look_evicted_at(now)));
-    }
-
     fn why_hold(&self, seen: &Observation) -> Reason {
         match (self.rule.refuses(seen), self.why) {
             (Some(why), _) => why,
             (None, Reason::CoRunning | Reason::BudgetSpent) => Reason::BudgetSpent,
             _ => Reason::RequestBusy,
         }
-    }
-
-    fn rest(&mut self, why: Reason, wakeup: Option<Nanos>) {
-        self.why = why;
-        self.wakeup = wakeup;
-    }
-}
-
-impl<R: Rule> Policy for Borrow<R> {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
-
-    fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let until = self.rule.check(now, seen);
-        if seen.service_on_batch_lane {
-            match self.state {
-                State::Evicted => self.rest(Reason::ServiceOnBatchLane, None),
-                _ => self.evict(Reason::ServiceOnBatchLane, now, out),
-            }
-            return;
-        }
-        if seen.terms.kept_off {
-            match self.state {
-                State::Evicted => self.rest(Reason::KeptOff, Some(self.look_evicted_at(now))),
-                _ => self.evict(Reason::KeptOff, now, out),
-            }
-            return;
-        }
-        match self.state {
-            State::Released => self.released(now, seen, until, out),
-            State::Held => self.held(now, seen, until, out),
-            State::Evicted => self.evicted(now, seen, out),
-        }
-    }
-
-    fn next_wakeup(&self) -> Option<Nanos> {
-        self.wakeup
-    }
-
-    fn why(&self) -> Reason {
-        self.why
     }
 }
 

@@ -32,24 +32,24 @@ fn idle(since: Nanos) -> Observation {
     Observation { request_busy: false, ..busy(since) }
 }
 
-fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Vec<Action> {
-    let mut out = Actions::default();
-    policy.observe(now, &seen, &mut out);
-    out.iter().collect()
+/// The state that the policy wants, if it wanted another one before.
+fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Option<LaneState> {
+    let before = policy.state;
+    Some(policy.observe(now, &seen).state).filter(|state| *state != before)
 }
 
 #[test]
 fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    assert_eq!(look(&mut policy, 5, idle(0)), []);
-    assert_eq!(look(&mut policy, 100, busy(99)), [Action::Hold]);
-    assert_eq!(policy.why(), Reason::RequestBusy);
+    assert_eq!(look(&mut policy, 5, idle(0)), None);
+    assert_eq!(look(&mut policy, 100, busy(99)), Some(LaneState::Held));
+    assert_eq!(policy.why, Reason::RequestBusy);
     assert_eq!(policy.next_wakeup(), Some(1_100));
-    assert_eq!(look(&mut policy, 205, idle(200)), []);
-    assert_eq!(policy.why(), Reason::IdleTooShort);
+    assert_eq!(look(&mut policy, 205, idle(200)), None);
+    assert_eq!(policy.why, Reason::IdleTooShort);
     assert_eq!(policy.next_wakeup(), Some(210));
-    assert_eq!(look(&mut policy, 210, idle(200)), [Action::Release]);
-    assert_eq!(policy.why(), Reason::RequestIdle);
+    assert_eq!(look(&mut policy, 210, idle(200)), Some(LaneState::Released));
+    assert_eq!(policy.why, Reason::RequestIdle);
     assert_eq!(policy.next_wakeup(), None);
 }
 
@@ -57,25 +57,25 @@ fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
 fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
     let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 52, idle(50)), []);
-    assert_eq!(look(&mut policy, 58, busy(57)), []);
-    assert_eq!(look(&mut policy, 70, idle(60)), [Action::Release]);
+    assert_eq!(look(&mut policy, 52, idle(50)), None);
+    assert_eq!(look(&mut policy, 58, busy(57)), None);
+    assert_eq!(look(&mut policy, 70, idle(60)), Some(LaneState::Released));
 }
 
 #[test]
 fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 999, busy(0)), []);
-    assert_eq!(look(&mut policy, 1_000, busy(0)), [Action::Evict]);
-    assert_eq!(policy.why(), Reason::HeldTooLong);
+    assert_eq!(look(&mut policy, 999, busy(0)), None);
+    assert_eq!(look(&mut policy, 1_000, busy(0)), Some(LaneState::Evicted));
+    assert_eq!(policy.why, Reason::HeldTooLong);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
-    assert_eq!(look(&mut policy, 5_000, busy(0)), []);
+    assert_eq!(look(&mut policy, 5_000, busy(0)), None);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
-    assert_eq!(look(&mut policy, 6_005, idle(6_000)), []);
-    assert_eq!(look(&mut policy, 6_010, idle(6_000)), [Action::Restore]);
+    assert_eq!(look(&mut policy, 6_005, idle(6_000)), None);
+    assert_eq!(look(&mut policy, 6_010, idle(6_000)), Some(LaneState::Released));
     // The debt is gone with the eviction: a whole credit is there again.
-    assert_eq!(look(&mut policy, 6_020, busy(6_020)), [Action::Hold]);
+    assert_eq!(look(&mut policy, 6_020, busy(6_020)), Some(LaneState::Held));
     assert_eq!(policy.next_wakeup(), Some(7_020));
 }
 
@@ -85,21 +85,21 @@ fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
     let with_budget = |budget_ns| Observation { terms: Terms { budget_ns, ..Terms::default() }, ..idle(0) };
 
-    assert_eq!(look(&mut policy, 100, with_budget(299)), []);
+    assert_eq!(look(&mut policy, 100, with_budget(299)), None);
     assert_eq!(policy.next_wakeup(), None);
-    assert_eq!(look(&mut policy, 200, with_budget(300)), [Action::Lend]);
+    assert_eq!(look(&mut policy, 200, with_budget(300)), Some(LaneState::Lent));
     assert_eq!(policy.next_wakeup(), Some(500));
-    assert_eq!(look(&mut policy, 300, with_budget(299)), [Action::Release]);
+    assert_eq!(look(&mut policy, 300, with_budget(299)), Some(LaneState::Released));
     assert_eq!(policy.next_wakeup(), None);
     let starts = Observation { request_busy: true, request_since: 350, ..with_budget(299) };
-    assert_eq!(look(&mut policy, 360, starts), [Action::Lend]);
+    assert_eq!(look(&mut policy, 360, starts), Some(LaneState::Lent));
 }
 
 #[test]
 fn an_evicted_lane_is_looked_at_a_hundred_times_a_second() {
     let mut policy = Borrow::new(BorrowConfig::default(), Idle);
     look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 250_000_000, busy(0)), [Action::Evict]);
+    assert_eq!(look(&mut policy, 250_000_000, busy(0)), Some(LaneState::Evicted));
     assert_eq!(policy.next_wakeup(), Some(260_000_000));
 }
 
@@ -115,17 +115,17 @@ fn release_pays_debt_back_threefold() {
 #[test]
 fn a_debt_at_its_limit_evicts_at_once() {
     let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0, lend_ahead_min_ns: 0 }, Idle);
-    assert_eq!(look(&mut policy, 7, busy(7)), [Action::Hold, Action::Evict]);
+    assert_eq!(look(&mut policy, 7, busy(7)), Some(LaneState::Evicted));
 }
 
 #[test]
 fn the_service_on_the_batch_lane_sends_batch_away_until_it_has_left() {
     let mut policy = Borrow::new(CONFIG, Idle);
     let visited = Observation { service_on_batch_lane: true, ..idle(0) };
-    assert_eq!(look(&mut policy, 50, visited), [Action::Evict]);
-    assert_eq!(look(&mut policy, 60, visited), []);
-    assert_eq!(policy.why(), Reason::ServiceOnBatchLane);
-    assert_eq!(look(&mut policy, 70, idle(0)), [Action::Restore]);
+    assert_eq!(look(&mut policy, 50, visited), Some(LaneState::Evicted));
+    assert_eq!(look(&mut policy, 60, visited), None);
+    assert_eq!(policy.why, Reason::ServiceOnBatchLane);
+    assert_eq!(look(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
 /// A request lane that flips between busy and idle, and is looked at when it flips, when the
@@ -159,8 +159,8 @@ impl History {
         if flips % 2 == 1 { busy(since) } else { idle(since) }
     }
 
-    /// Every look in order: (time, observation, actions, policy after it).
-    fn play(&self) -> Vec<(Nanos, Observation, Vec<Action>, Borrow<Idle>)> {
+    /// Every look in order: time, observation, the state if it is another one than before, the policy after it.
+    fn play(&self) -> Vec<(Nanos, Observation, Option<LaneState>, Borrow<Idle>)> {
         let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
         planned.sort_unstable();
@@ -169,8 +169,8 @@ impl History {
         let mut now = 0;
         while now < end {
             let seen = self.seen_at(now);
-            let actions = look(&mut policy, now, seen);
-            looks.push((now, seen, actions, policy.clone()));
+            let change = look(&mut policy, now, seen);
+            looks.push((now, seen, change, policy.clone()));
             let next = planned.iter().copied().find(|&at| at > now).unwrap_or(end);
             now = policy.next_wakeup().map_or(next, |at| at.min(next));
         }
@@ -184,14 +184,14 @@ proptest! {
     #[test]
     fn while_the_request_lane_is_busy_batch_never_runs(history in history()) {
         for (_, seen, _, policy) in history.play() {
-            prop_assert!(!seen.request_busy || policy.state != State::Released);
+            prop_assert!(!seen.request_busy || policy.state != LaneState::Released);
         }
     }
 
     #[test]
     fn no_hold_begins_without_a_busy_lane(history in history()) {
-        for (_, seen, actions, _) in history.play() {
-            prop_assert!(!actions.contains(&Action::Hold) || seen.request_busy);
+        for (_, seen, change, _) in history.play() {
+            prop_assert!(change != Some(LaneState::Held) || seen.request_busy);
         }
     }
 
@@ -200,14 +200,14 @@ proptest! {
     fn no_hold_outlasts_min_idle(history in history()) {
         for (now, seen, _, policy) in history.play() {
             let over = !seen.request_busy && now >= seen.request_since + CONFIG.min_idle_ns;
-            prop_assert!(!over || policy.state == State::Released);
+            prop_assert!(!over || policy.state == LaneState::Released);
         }
     }
 
     #[test]
     fn no_hold_outlasts_its_credit(history in history()) {
         for (now, _, _, policy) in history.play().into_iter().filter(|look| look.1.request_busy) {
-            prop_assert!(policy.state != State::Held || policy.debt_at(now) < CONFIG.evict_after_ns);
+            prop_assert!(policy.state != LaneState::Held || policy.debt_at(now) < CONFIG.evict_after_ns);
         }
     }
 
@@ -219,27 +219,27 @@ proptest! {
             prop_assert!(policy.next_wakeup().is_none_or(|at| at > *now));
         }
         for pair in looks.windows(2) {
-            let ((_, seen, _, before), (now, seen_again, actions, after)) = (&pair[0], &pair[1]);
-            if seen == seen_again && actions.is_empty() && before.next_wakeup().is_none_or(|at| at > *now) {
+            let ((_, seen, _, before), (now, seen_again, change, after)) = (&pair[0], &pair[1]);
+            if seen == seen_again && change.is_none() && before.next_wakeup().is_none_or(|at| at > *now) {
                 prop_assert_eq!(before.next_wakeup(), after.next_wakeup());
             }
         }
     }
 
-    /// Hold and release, evict and restore come in turn: the lane is never left in two minds.
+    /// A lane that is evicted was held before, and is released after it.
     #[test]
-    fn actions_alternate(history in history()) {
-        let mut state = State::Released;
-        for (_, _, actions, _) in history.play() {
-            for action in actions {
-                state = match (state, action) {
-                    (State::Released, Action::Hold) => State::Held,
-                    (State::Held, Action::Release) => State::Released,
-                    (State::Held, Action::Evict) => State::Evicted,
-                    (State::Evicted, Action::Restore) => State::Released,
-                    other => return Err(TestCaseError::fail(std::format!("{other:?}"))),
-                };
-            }
+    fn an_eviction_comes_after_a_hold(history in history()) {
+        let mut state = LaneState::Released;
+        for (_, _, change, _) in history.play() {
+            let Some(next) = change else { continue };
+            prop_assert!(next != LaneState::Lent);
+            let is_step = match state {
+                LaneState::Held => next != LaneState::Held,
+                LaneState::Released => next == LaneState::Held,
+                LaneState::Evicted | LaneState::Lent => next == LaneState::Released,
+            };
+            prop_assert!(is_step, "{state:?} -> {next:?}");
+            state = next;
         }
     }
 
@@ -251,10 +251,10 @@ proptest! {
         for end in 0..looks.len() {
             let (from, to) = (looks[end].0.saturating_sub(window_ns), looks[end].0);
             let held_ns: u64 = looks.windows(2).take(end)
-                .filter(|pair| pair[0].3.state == State::Held)
+                .filter(|pair| pair[0].3.state == LaneState::Held)
                 .map(|pair| pair[1].0.min(to).saturating_sub(pair[0].0.max(from)))
                 .sum();
-            let evicted = looks[..=end].iter().any(|l| l.0 >= from && l.3.state == State::Evicted);
+            let evicted = looks[..=end].iter().any(|l| l.0 >= from && l.3.state == LaneState::Evicted);
             prop_assert!(evicted || held_ns * 100 <= window_ns * 82);
         }
     }
@@ -268,10 +268,10 @@ fn kept_off(since: Nanos) -> Observation {
 #[test]
 fn batch_that_is_kept_off_leaves_an_idle_lane_and_is_back_after_it() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    assert_eq!(look(&mut policy, 100, kept_off(0)), [Action::Evict]);
-    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
-    assert_eq!(look(&mut policy, 60_000, kept_off(0)), []);
-    assert_eq!(look(&mut policy, 60_001, idle(0)), [Action::Restore]);
+    assert_eq!(look(&mut policy, 100, kept_off(0)), Some(LaneState::Evicted));
+    assert_eq!((policy.why, policy.next_wakeup()), (Reason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
+    assert_eq!(look(&mut policy, 60_000, kept_off(0)), None);
+    assert_eq!(look(&mut policy, 60_001, idle(0)), Some(LaneState::Released));
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
     let mut policy = Borrow::new(CONFIG, Idle);
     let idle_long = |since| Observation { terms: Terms { min_idle_ns: 500, ..Terms::default() }, ..idle(since) };
     look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 50, idle_long(20)), []);
-    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
-    assert_eq!(look(&mut policy, 520, idle_long(20)), [Action::Release]);
+    assert_eq!(look(&mut policy, 50, idle_long(20)), None);
+    assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
+    assert_eq!(look(&mut policy, 520, idle_long(20)), Some(LaneState::Released));
 }
 
 #[test]
@@ -291,14 +291,14 @@ fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
     let terms = Terms { min_idle_ns: WAIT, ..Terms::default() };
     let [idle, busy] = [idle, busy].map(|seen| move |since| Observation { terms, ..seen(since) });
     look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 60, idle(50)), [Action::Evict]);
-    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::IdleTooShort, Some(50 + WAIT)));
+    assert_eq!(look(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
+    assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(50 + WAIT)));
     // A request in between: the moment begins anew.
-    assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), []);
+    assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), None);
     assert_eq!(policy.next_wakeup(), Some(2_000 + WAIT));
-    assert_eq!(look(&mut policy, 2_000 + WAIT, idle(2_000)), [Action::Restore]);
-    assert_eq!(look(&mut policy, 3 * WAIT, busy(3 * WAIT)), [Action::Hold]);
+    assert_eq!(look(&mut policy, 2_000 + WAIT, idle(2_000)), Some(LaneState::Released));
+    assert_eq!(look(&mut policy, 3 * WAIT, busy(3 * WAIT)), Some(LaneState::Held));
     // Little of the wait is left: to send batch away is not worth it any more.
-    assert_eq!(look(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), []);
-    assert_eq!(look(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), [Action::Release]);
+    assert_eq!(look(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), None);
+    assert_eq!(look(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), Some(LaneState::Released));
 }

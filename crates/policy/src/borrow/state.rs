@@ -1,0 +1,267 @@
+//! The states of a batch lane, which all its parts share: the policy that wants one, the keeper that puts it into
+//! effect, and the hold word in which keeper and kernel program agree on it.
+//!
+//! A keeper is a thread on the lane, batch's scheduler, batch itself, or a model of them. Whether a state needs a
+//! keeper on the lane depends on what the service does meanwhile, and so does when a keeper has to look again.
+
+use core::fmt;
+
+use crate::borrow::seen::Requests;
+
+/// How a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum LaneState {
+    /// Batch runs until the service starts.
+    #[default]
+    Released = 0,
+    /// The lane is kept empty.
+    Held = 2,
+    /// Batch is on other lanes or frozen, and the lane is the kernel's.
+    Evicted = 3,
+    /// Batch runs, and goes on when the service starts; where [`super::PolicyKind::spares_waited`], until a request
+    /// starts that had to wait.
+    Lent = 4,
+}
+
+impl LaneState {
+    /// The state after batch could not be sent away: the lane is held. If the service was put on the batch lane itself, a
+    /// hold would make it wait.
+    pub fn after_failed_eviction(service_on_batch_lane: bool) -> Self {
+        if service_on_batch_lane { Self::Released } else { Self::Held }
+    }
+
+    /// Whether batch may run on the lane now.
+    pub fn lets_batch_run(self) -> bool {
+        matches!(self, Self::Released | Self::Lent)
+    }
+
+    /// Whether a keeper has to keep batch off the lane: while the service is `busy` beside a released lane, while a
+    /// request runs that `must_be_spared` beside a lent one, and in both cases when the service was put on the
+    /// batch lane itself and these `visitors` are not dealt with. Calls only the conditions that matter.
+    pub fn needs_keeper(
+        self,
+        busy: impl FnOnce() -> bool,
+        must_be_spared: impl FnOnce() -> bool,
+        visitors: impl FnOnce() -> bool,
+    ) -> bool {
+        match self {
+            Self::Released => busy() || visitors(),
+            Self::Lent => must_be_spared() || visitors(),
+            Self::Held => true,
+            Self::Evicted => false,
+        }
+    }
+
+    /// Whether a keeper that is not on its lane may sleep, because batch's scheduler has its orders. The scheduler
+    /// refuses a released lane to batch while the service is busy, without the keeper. It calls the keeper of a held
+    /// lane when the service stops, so that keeper may only sleep while the service is `busy`.
+    pub fn may_be_left_to_orders(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Released | Self::Evicted => true,
+            Self::Lent => !must_be_spared(),
+            Self::Held => busy(),
+        }
+    }
+
+    /// Whether the next request may change what is right without a summons, so that a sleeping keeper has to look by
+    /// its timer. Beside a lent lane that is a request to be spared, if the kernel program does not see requests start
+    /// (`unheard`). Beside a held lane it is a request that batch may run beside.
+    pub fn misses_requests(self, spares_waited: bool, unheard: bool) -> bool {
+        match self {
+            Self::Lent => spares_waited && unheard,
+            Self::Held => !spares_waited,
+            Self::Released | Self::Evicted => false,
+        }
+    }
+}
+
+/// What a policy answers to an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The state that it wants from now on.
+    pub state: LaneState,
+    /// Why.
+    pub why: Reason,
+}
+
+impl Decision {
+    /// Whether a hold begins in a lane that was kept as `before`. One that is too long from its
+    /// start is an eviction at once.
+    pub fn begins_hold(&self, before: LaneState) -> bool {
+        before.lets_batch_run() && (self.state == LaneState::Held || self.why == Reason::HeldTooLong)
+    }
+}
+
+/// Why a lane is kept as it is. The audit log displays it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing has been seen yet.
+    #[default]
+    Start,
+    /// The service runs on a request lane.
+    RequestBusy,
+    /// The request lanes are idle, but not yet for as long as a release is worth.
+    IdleTooShort,
+    /// The request lanes have been idle for `min_idle_ns`.
+    RequestIdle,
+    /// The lane was held so long that the kernel would soon give time to batch by itself.
+    HeldTooLong,
+    /// The service has threads on the batch lane.
+    ServiceOnBatchLane,
+    /// Batch runs beside a request, on its budget.
+    CoRunning,
+    /// Batch ran beside a request for as long as its budget allows.
+    BudgetSpent,
+    /// A request runs that had to wait: it has nothing to give away.
+    RequestWaited,
+    /// A request runs that is too old, or has too many behind it.
+    RequestTooOld,
+    /// Batch is kept off the lane, whatever the service does: [`super::Terms::kept_off`].
+    KeptOff,
+    /// The keeper leaves the lane.
+    End,
+}
+
+impl Reason {
+    /// All of them, each at its number.
+    pub const ALL: [Self; 12] = [
+        Self::Start,
+        Self::RequestBusy,
+        Self::IdleTooShort,
+        Self::RequestIdle,
+        Self::HeldTooLong,
+        Self::ServiceOnBatchLane,
+        Self::CoRunning,
+        Self::BudgetSpent,
+        Self::RequestWaited,
+        Self::RequestTooOld,
+        Self::KeptOff,
+        Self::End,
+    ];
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Start => "nothing seen yet",
+            Reason::RequestBusy => "the service runs",
+            Reason::IdleTooShort => "the service stopped a moment ago",
+            Reason::RequestIdle => "the service is idle",
+            Reason::HeldTooLong => "held too long to stay out of the kernel's way",
+            Reason::ServiceOnBatchLane => "the service has threads on the batch lane",
+            Reason::CoRunning => "a request has budget left",
+            Reason::BudgetSpent => "the request's budget is spent",
+            Reason::RequestWaited => "a request that had to wait runs",
+            Reason::RequestTooOld => "a request runs that is too old, or has too many behind it",
+            Reason::End => "the run is over",
+            Reason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
+        })
+    }
+}
+
+/// What a keeper watches while it naps on its lane: when that changes, it looks again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    busy: bool,
+    waited: bool,
+    number: Option<u64>,
+}
+
+impl Watched {
+    /// Whether the service is busy and, where requests that waited are spared ([`super::PolicyKind::spares_waited`]),
+    /// whether one of them runs. Where they are not, batch may be allowed again beside each next request, so which
+    /// one runs.
+    pub fn of(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
+        let running = requests.and_then(|requests| requests.running);
+        Self {
+            busy,
+            waited: spares_waited && running.is_some_and(|running| running.waited),
+            number: running.map(|running| running.number).filter(|_| !spares_waited),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::borrow::seen::Running;
+
+    const ALL: [LaneState; 4] = [LaneState::Released, LaneState::Lent, LaneState::Held, LaneState::Evicted];
+
+    #[test]
+    fn each_reason_is_at_its_number() {
+        Reason::ALL.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
+    }
+
+    #[test]
+    fn batch_runs_on_a_lane_that_is_released_or_lent() {
+        assert_eq!(ALL.map(LaneState::lets_batch_run), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_hold_begins_once_also_if_it_is_too_long_from_its_start() {
+        let begins = |state, why| ALL.map(|before| Decision { state, why }.begins_hold(before));
+        let from_batch = [true, true, false, false];
+        assert_eq!(begins(LaneState::Held, Reason::RequestBusy), from_batch);
+        assert_eq!(begins(LaneState::Evicted, Reason::HeldTooLong), from_batch);
+        for why in [Reason::KeptOff, Reason::ServiceOnBatchLane, Reason::End] {
+            assert_eq!(begins(LaneState::Evicted, why), [false; 4], "{why:?}");
+        }
+        assert_eq!(begins(LaneState::Released, Reason::RequestIdle), [false; 4]);
+    }
+
+    #[test]
+    fn a_keeper_is_needed_where_batch_would_run_without_leave() {
+        for (state, needed) in [
+            (LaneState::Released, [false, true, false, true]),
+            (LaneState::Lent, [false, false, true, true]),
+            (LaneState::Held, [true; 4]),
+            (LaneState::Evicted, [false; 4]),
+        ] {
+            let found = [(false, false), (true, false), (false, true), (true, true)]
+                .map(|(busy, spared)| state.needs_keeper(|| busy, || spared, || false));
+            assert_eq!(found, needed, "{state:?}");
+            let visited = state.needs_keeper(|| false, || false, || true);
+            assert_eq!(visited, state != LaneState::Evicted, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn orders_keep_a_released_lane_but_do_not_tell_of_requests() {
+        let may = |state: LaneState, busy, spared| state.may_be_left_to_orders(|| busy, || spared);
+        assert!(may(LaneState::Released, true, true) && may(LaneState::Evicted, true, true));
+        assert!(may(LaneState::Lent, true, false) && !may(LaneState::Lent, true, true));
+        assert!(may(LaneState::Held, true, true) && !may(LaneState::Held, false, false));
+    }
+
+    #[test]
+    fn a_keeper_looks_by_itself_for_what_it_is_not_told() {
+        let misses = ALL.map(|state| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(spares, unheard)| state.misses_requests(spares, unheard))
+        });
+        let (never, lent, held) = ([false; 4], [true, false, false, false], [false, false, true, true]);
+        assert_eq!(misses, [never, lent, held, never]);
+    }
+
+    #[test]
+    fn batch_that_cannot_be_sent_away_is_held_unless_the_service_would_wait() {
+        assert_eq!(LaneState::after_failed_eviction(false), LaneState::Held);
+        assert_eq!(LaneState::after_failed_eviction(true), LaneState::Released);
+    }
+
+    #[test]
+    fn a_keeper_looks_again_at_what_its_policy_could_answer_otherwise() {
+        let run = |number, waited| {
+            let running = Some(Running { number, arrived: 0, started: 0, waited });
+            Requests { queue_len: 0, running }
+        };
+        let watched = |requests: Requests, spares| Watched::of(true, Some(&requests), spares);
+        assert_eq!(watched(run(1, false), true), watched(run(2, false), true));
+        assert_ne!(watched(run(1, false), true), watched(run(2, true), true));
+        assert_ne!(watched(run(1, false), false), watched(run(2, false), false));
+        assert_ne!(Watched::of(false, None, true), Watched::of(true, None, true));
+        assert_ne!(watched(run(1, false), false), Watched::of(true, Some(&Requests::default()), false));
+    }
+}
