@@ -51,10 +51,10 @@ impl Metric {
 
     /// The same for a tracker that runs already, and was loaded for a policy that does not go by interference.
     pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
-        let features = tracker.features();
+        let purpose = tracker.purpose();
         let is_loaded = match &here.told {
-            ActiveSource::Latency => features.requests,
-            ActiveSource::Counters(_) => features.interference,
+            ActiveSource::Latency => purpose.has_requests(),
+            ActiveSource::Counters(_) => purpose.has_interference(),
             ActiveSource::Replay(_) => true,
         };
         ensure!(

@@ -15,7 +15,7 @@ use sidelane_host::procfs::command_name;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 use sidelane_requests::{Requests, can_track};
-use sidelane_tracker::tracker::{Features, LaneMemory};
+use sidelane_tracker::tracker::{LaneMemory, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// The name of the tag for the running thread.
@@ -56,8 +56,7 @@ impl LaneTracking {
         }
         let lanes = Lanes::only_watched(CpuSet::from_iter([lane]));
         let service = Service { pids: pids.clone(), ..Service::default() };
-        let tracking =
-            ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?;
+        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?;
         let tracked = requests.then(|| Requests::track(&tracking, target, pids)).transpose()?;
         tracking.tracker().attach()?;
         Ok(Self { tracking, _requests: tracked, lane })

@@ -11,7 +11,7 @@ use crate::reaction::pair::TestPair;
 use sidelane_diagnostics::machine;
 use sidelane_host::service::Service;
 use sidelane_lanes::placement::settle;
-use sidelane_tracker::tracker::{Features, TrackerError};
+use sidelane_tracker::tracker::{LaneLending, Purpose, TrackerError};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// Long enough for some context switches even on an idle lane.
@@ -33,7 +33,8 @@ pub fn finding(pair: &TestPair) -> Finding {
 
 fn count_switches(pair: &TestPair) -> Result<u64> {
     let lanes = pair.lanes();
-    let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), Features::default())?;
+    let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
+    let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), purpose)?;
     let tracker = tracking.tracker();
     tracker.attach()?;
     settle(&tracker.memory(), &lanes.request_lanes)?;

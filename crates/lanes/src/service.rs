@@ -195,7 +195,7 @@ fn follow(
     if !emitting.is_empty() {
         return Ok(emitted(Emitters::of(emitting), tracking));
     }
-    if !tracking.tracker().features().requests {
+    if !tracking.tracker().purpose().has_requests() {
         return Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string()));
     }
     if listeners.is_empty() {
@@ -207,7 +207,7 @@ fn follow(
 
 /// What the service emits. If lanes are lent by it, the request words are the service's own.
 pub fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
-    if tracking.tracker().features().turns && !tracking.lanes().batch.is_empty() {
+    if tracking.tracker().purpose().lends(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
         let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);
         tracking.tracker().memory().hear_from(tracking.number(), Box::new(words));
     }

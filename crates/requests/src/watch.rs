@@ -25,7 +25,7 @@ use sidelane_report::Unit;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::watch_progress::WatchProgress;
 use sidelane_rollback::own_threads;
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 pub const DRAIN_EVERY: Duration = Duration::from_millis(50);
@@ -103,12 +103,8 @@ impl Watched {
         }
         can_track()?;
         let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
-        let tracking = ServiceTracking::alone(
-            service,
-            &lanes,
-            LaneUse::default(),
-            Features { requests: true, ..Features::default() },
-        )?;
+        let purpose = Purpose::Watch { requests: true };
+        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), purpose)?;
         let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
         tracking.tracker().attach()?;
         tracking.take_in(&service.pids);

@@ -30,7 +30,7 @@ use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Harm, Lending, PolicyKind};
 use sidelane_requests::{Request, Requests};
 use sidelane_tracker::counters::EventPair;
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 const REQUEST_CPU: u32 = 0;
@@ -52,8 +52,8 @@ fn counting(pair: EventPair) -> LaneUse {
 /// A tracker of the requests of `service`.
 fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
     let service = Service::of_process(service);
-    let features = Features { requests: true, self_checking, ..Features::default() };
-    let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, features).unwrap();
+    let purpose = Purpose::Lend { requests: true, lent: LaneLending { self_checking, ..LaneLending::default() } };
+    let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, purpose).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
     tracking.tracker().attach().unwrap();
     (tracking, requests)

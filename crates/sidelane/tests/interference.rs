@@ -13,7 +13,7 @@ use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Lanes;
 use sidelane_lab::programs::{Lab, Service};
 use sidelane_tracker::interference::{Crossing, Interference, NoCounters, Windows};
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: u32 = 0;
@@ -29,7 +29,8 @@ fn cpus() -> CpuSet {
 }
 
 fn tracker() -> Rc<Tracker> {
-    Rc::new(Tracker::load(Features { interference: true, ..Features::default() }).unwrap())
+    let purpose = Purpose::Share { requests: false, interference: true, lent: None };
+    Rc::new(Tracker::load(purpose, false).unwrap())
 }
 
 fn start(lab: &Lab, idle_us: &str) -> Service {

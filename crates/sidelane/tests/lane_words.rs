@@ -11,7 +11,7 @@ use sidelane_formats::HoldState;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
 use sidelane_policy::borrow::LaneState;
-use sidelane_tracker::tracker::{Features, LaneMemory};
+use sidelane_tracker::tracker::{LaneLending, LaneMemory, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const REQUEST_LANE: u32 = 0;
@@ -21,7 +21,8 @@ const BATCH_LANE: u32 = 1;
 fn beside(service: &Service, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let tracked = Tracked::of_process(service.pid());
-    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), Features::default()).unwrap();
+    let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
+    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), purpose).unwrap();
     let tracker = tracking.tracker();
     tracker.attach().unwrap();
     let memory = tracker.memory();

@@ -20,7 +20,7 @@ use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
 use sidelane_requests::emitted::Emitters;
 use sidelane_requests::{Request, Requests};
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A container whose first process runs this script.
@@ -201,8 +201,8 @@ fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service()
     let service = Target::Pid(std::process::id()).find().unwrap();
     let service = sidelane_host::service::Service { pids: BTreeSet::from([std::process::id()]), ..service };
     let lanes = Topology::read("/sys".as_ref()).unwrap().declared_pairs(LANES).unwrap();
-    let features = Features { requests: true, ..Features::default() };
-    let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), features).unwrap();
+    let purpose = Purpose::Lend { requests: true, lent: LaneLending::default() };
+    let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
     assert!(requests.ports().contains(&port));
     tracking.tracker().attach().unwrap();

@@ -22,7 +22,7 @@ use sidelane_host::topology::Topology;
 use sidelane_policy::borrow::LaneState;
 use sidelane_requests::{Request, Requests};
 use sidelane_tracker::requests::RequestMemory;
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const REQUEST_LANE: u32 = 0;
@@ -67,8 +67,8 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     let connections = [Connection::open(&listener), Connection::open(&listener)];
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let me = std::process::id();
-    let features = Features { requests: true, ..Features::default() };
-    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), features).unwrap();
+    let purpose = Purpose::Lend { requests: true, lent: LaneLending::default() };
+    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), purpose).unwrap();
     let mut requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();

@@ -21,7 +21,7 @@ use sidelane_host::topology::Lanes;
 use sidelane_lab::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use sidelane_lab::programs::Lab;
 use sidelane_requests::{Request, Requests, Window};
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
@@ -186,8 +186,8 @@ fn a_service_that_is_named_by_its_port_is_measured_there_alone() {
     let ports = |target: Target| {
         let service = Service { pids: BTreeSet::from([std::process::id()]), ..target.find().unwrap() };
         let lanes = Lanes::only_watched("0".parse().unwrap());
-        let features = Features { requests: true, ..Features::default() };
-        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), features).unwrap();
+        let purpose = Purpose::Watch { requests: true };
+        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose).unwrap();
         let mut requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
         requests.look_again(&service.pids).unwrap();
         requests.ports()

@@ -22,11 +22,11 @@ use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_requests::{Request, Requests};
 use sidelane_tracker::identities::Identity;
-use sidelane_tracker::tracker::{Features, Tracker, TrackerError};
+use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker, TrackerError};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
-fn tracker(features: Features) -> Rc<Tracker> {
-    Rc::new(Tracker::load(features).unwrap())
+fn tracker(requests: bool, lent: LaneLending) -> Rc<Tracker> {
+    Rc::new(Tracker::load(Purpose::Lend { requests, lent }, true).unwrap())
 }
 
 fn request_lane(cpu: u32) -> Lanes {
@@ -51,7 +51,7 @@ fn requests_of_two_services_are_their_own() {
     if let Some(missing) = [Real::Redis, Real::Memcached].into_iter().find(|kind| !kind.is_installed()) {
         return sidelane_testing::skip(format!("needs {}", missing.program()));
     }
-    let tracker = tracker(Features { requests: true, ..Features::default() });
+    let tracker = tracker(true, LaneLending::default());
     let start = |kind, server_cpu, client_cpu| RealServer::start(kind, Place { server_cpu, client_cpu }).unwrap();
     let servers = [start(Real::Redis, 0, 1), start(Real::Memcached, 1, 0)];
     let services: Vec<(ServiceTracking, Requests)> = servers
@@ -159,7 +159,7 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
 fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at) else { return };
-    let tracker = tracker(Features { single_places: true, ..Features::default() });
+    let tracker = tracker(false, LaneLending { single_places: true, ..LaneLending::default() });
     take_a_turn(&lab, &tracker, "0:1");
     take_a_turn(&lab, &tracker, "1:0");
     take_a_turn(&lab, &tracker, "0:1");
@@ -174,7 +174,7 @@ fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
     if !Real::Redis.is_installed() {
         return sidelane_testing::skip(format!("needs {}", Real::Redis.program()));
     }
-    let (tracker, lanes) = (tracker(Features::default()), pair("0:1"));
+    let (tracker, lanes) = (tracker(false, LaneLending::default()), pair("0:1"));
     let server = RealServer::start(Real::Redis, Place { server_cpu: 0, client_cpu: 1 }).unwrap();
     let service = Target::Pid(server.pid()).find().unwrap();
     let _service = ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default()).unwrap();
@@ -246,7 +246,7 @@ fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves(
     let outside = hierarchy.own_dir().unwrap().join("cgroup.procs");
     let name = own.0.strip_prefix(&hierarchy.mount).unwrap();
     let group = Group::find(&Path::new("/").join(name).display().to_string()).expect("it has a process");
-    let tracker = tracker(Features { groups: true, ..Features::default() });
+    let tracker = tracker(false, LaneLending::default());
     tracker.attach().unwrap();
     let service = Service { pids: group.processes().into_iter().collect(), group: Some(group), ..Service::default() };
     let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
@@ -273,7 +273,7 @@ fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves(
 #[test]
 fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let tracker = tracker(Features::default());
+    let tracker = tracker(false, LaneLending::default());
     let add = || ServiceTracking::start(&tracker, &Service::default(), &request_lane(0), LaneUse::default());
     let mut services: Vec<ServiceTracking> = (0..63).map(|_| add().unwrap()).collect();
     let numbers: BTreeSet<_> = services.iter().map(ServiceTracking::number).collect();
@@ -292,7 +292,7 @@ fn who_was_forked_before_a_process_was_tracked_is_the_services_too() {
     let mut parent = command.spawn().unwrap();
     let family = || sidelane_host::procfs::family(&BTreeSet::from([parent.id()]));
     wait_until("the worker was forked", || family().len() == 2);
-    let tracker = tracker(Features::default());
+    let tracker = tracker(false, LaneLending::default());
     let service = Service::of_process(parent.id());
     let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
     assert_eq!(tracking.processes().into_iter().collect::<BTreeSet<_>>(), family());

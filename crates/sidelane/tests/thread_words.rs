@@ -17,7 +17,7 @@ use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 use sidelane_requests::Requests;
 use sidelane_tracker::threads::ThreadWords;
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: usize = 0;
@@ -72,9 +72,9 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connection = Connection::open(&listener);
     let lanes = Lanes::only_watched([CPU as u32, OTHER_CPU as u32].into_iter().collect());
-    let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
     let me = std::process::id();
-    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), features).unwrap();
+    let tracking =
+        ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), Purpose::Threads).unwrap();
     let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     let words = ThreadWords::map(&tracking).unwrap();
     tracking.tracker().attach().unwrap();

@@ -47,7 +47,7 @@
 //!   (`crates/sidelane/tests/interference.rs`: `no_activity_is_no_value`).
 //! - Interference: a crossing rings once until user space answers (`crates/sidelane/tests/interference.rs`:
 //!   `who_does_not_answer_is_rung_for_once_and_told_how_often`).
-//! - Interference: without `Features::interference` its code is dead: *not guarded*.
+//! - Interference: unless `Purpose::Share` asks for it, its code is dead: *not guarded*.
 //! - Batch's scheduler gives a lane to batch only as the hold word says (`tests/smt/sched_ext.sh`).
 
 pub mod books;

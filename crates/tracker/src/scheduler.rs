@@ -55,7 +55,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Switches batch's scheduler on. The tracker was loaded with [`crate::tracker::Features::scheduler`].
+    /// Switches batch's scheduler on. The tracker was loaded with it ([`crate::tracker::Extension::Scheduler`]).
     ///
     /// # Errors
     /// When the kernel refuses, for instance since another scheduler has come.

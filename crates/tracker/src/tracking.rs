@@ -16,7 +16,7 @@ use sidelane_host::topology::Lanes;
 use crate::counters::{EventPair, LaneCounters, NoCounters};
 use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
-use crate::tracker::{Features, Tracker};
+use crate::tracker::{Purpose, Tracker};
 
 /// A process forks no faster than its children are found; this many rounds have never been needed.
 const ROUNDS_MAX: usize = 1000;
@@ -69,18 +69,19 @@ impl ServiceTracking {
         Ok(new)
     }
 
-    /// Loads a tracker for one service alone, which is not attached yet.
+    /// Loads a tracker for one service alone, which is not attached yet. How its lanes are lent follows from the service
+    /// and `lane_use` in part.
     pub fn alone(
         service: &Service,
         lanes: &Lanes,
         lane_use: LaneUse,
-        features: Features,
+        mut purpose: Purpose,
     ) -> Result<Self, TrackerError> {
-        let single_places = have_one_place_each(&service.pids);
-        let groups = features.groups || service.group.is_some();
-        let counters = matches!(lane_use.counters, Some(Ok(_)));
-        let only_watched = lanes.batch.is_empty();
-        let tracker = Rc::new(Tracker::load(Features { single_places, groups, counters, only_watched, ..features })?);
+        if let Purpose::Lend { lent, .. } = &mut purpose {
+            lent.single_places = have_one_place_each(&service.pids);
+            lent.counters = matches!(lane_use.counters, Some(Ok(_)));
+        }
+        let tracker = Rc::new(Tracker::load(purpose, service.group.is_some())?);
         Self::start(&tracker, service, lanes, lane_use)
     }
 

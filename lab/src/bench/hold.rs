@@ -34,7 +34,7 @@ use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided};
 use sidelane_tracker::books::{Books, reaction_figures};
 use sidelane_tracker::histogram::Histogram;
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// Two context switches, with the wake-ups that go with them.
@@ -162,7 +162,8 @@ impl Bench<'_> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Placement::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let served = Tracked::of_process(bouncer.pid());
-        let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
+        let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
+        let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), purpose);
         let (one, first_of_sixty) = (track()?, track()?);
         let _others = self.others(&first_of_sixty)?;
         let floor = Floor::of_tracking()?;

@@ -14,7 +14,7 @@ use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_requests::truth::{Agreement, compare, read_journal};
 use sidelane_requests::{Request, Requests, Window};
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// Above all other threads on its CPU, so that the echo server reads its clock on time.
@@ -50,7 +50,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
 pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
     let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
-    Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
+    Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?)
 }
 
 /// Runs an echo server under its client's load, and compares the observed requests with the

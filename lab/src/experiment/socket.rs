@@ -14,7 +14,7 @@ use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 use sidelane_requests::at_socket::AtSocket;
 use sidelane_requests::{Requests, can_track};
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A service whose requests are watched.
@@ -64,12 +64,8 @@ impl SocketView {
         }
         let lanes = Lanes::only_watched([place.request].into_iter().collect());
         let service = Service::of_process(pid);
-        let tracking = ServiceTracking::alone(
-            &service,
-            &lanes,
-            LaneUse::default(),
-            Features { requests: true, ..Features::default() },
-        )?;
+        let purpose = Purpose::Watch { requests: true };
+        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose)?;
         let requests = Requests::track(&tracking, "of the experiment", &service.pids)?;
         tracking.tracker().attach().context("cannot watch the service's sockets")?;
         Ok(Some(Self {

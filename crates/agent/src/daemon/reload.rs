@@ -34,7 +34,7 @@ impl Agent {
         if !kept.is_empty() {
             self.note(AgentNote::ReadAtTheStart { tables: kept.join(", ") });
         }
-        if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
+        if asks_for_requests(&config) && !self.tracked.tracker().purpose().has_requests() {
             self.note(AgentNote::RequestsAtTheStart);
         }
         let other_policy = config.policy != self.config.policy;

@@ -13,7 +13,7 @@ use sidelane_host::topology::online_cpus;
 use sidelane_host::turn_limit::TurnLimit;
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
 use super::births::{Births, Gaps};
 use super::lent::LentLanes;
@@ -134,7 +134,7 @@ impl Agent {
 /// Loads the kernel program, with what the policy goes by, and attaches it.
 fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, Metric)> {
     let is_needed = goes_by_interference(&config.policy);
-    let tracker = Rc::new(Tracker::load(features(config, is_needed.then_some(&here.told))?)?);
+    let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.told))?, true)?);
     let metric = Metric::start(here, is_needed, &tracker)?;
     tracker.attach()?;
     Ok((tracker, metric))
@@ -182,17 +182,17 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
 
 /// Requests are tracked only where somebody asks for them: it costs a service 2 µs each. What batch costs them is known
 /// from a few, and can be done without.
-fn features(config: &Config, told: Option<&ActiveSource>) -> Result<Features> {
+fn purpose(config: &Config, told: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, told == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
     if wanted {
         can_track()?;
     }
     let requests = wanted || (bounded && can_track().is_ok());
-    let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
+    let turns = |lanes: &LaneGate| lanes.policy.is_none_or(PolicyKind::needs_requests);
+    let lent = config.lanes.as_ref().map(|lanes| LaneLending { turns: turns(lanes), ..LaneLending::default() });
     let interference = matches!(told, Some(ActiveSource::Counters(_)));
-    let only_watched = config.lanes.is_none();
-    Ok(Features { requests, turns, interference, only_watched, groups: true, shares: true, ..Features::default() })
+    Ok(Purpose::Share { requests, interference, lent })
 }
 
 /// The audit log, with a pen for each kind of decision.

@@ -34,7 +34,7 @@ use sidelane_lanes::placement::settle;
 use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::scheduler::Scheduler;
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 /// A burst: long enough that the holder always comes before its end.
@@ -79,9 +79,10 @@ pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
     let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| work(board, woken_by, &door))?;
-    let features = Features { scheduler: gate == Gate::SchedExt, ..Features::default() };
+    let extension = (gate == Gate::SchedExt).then_some(Extension::Scheduler);
+    let purpose = Purpose::Lend { requests: false, lent: LaneLending { extension, ..LaneLending::default() } };
     let served = Service::of_process(service.pid());
-    let tracking = ServiceTracking::alone(&served, &lanes, LaneUse::default(), features)?;
+    let tracking = ServiceTracking::alone(&served, &lanes, LaneUse::default(), purpose)?;
     let tracker = tracking.tracker();
     let job = BatchTracking::start(tracker, None)?;
     job.take_in(batch.pid());

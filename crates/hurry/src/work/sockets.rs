@@ -14,7 +14,7 @@ use sidelane_host::procfs::{allowed_cpus, is_alive, state};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_tracker::threads::{ThreadWords, WorkingThread};
-use sidelane_tracker::tracker::Features;
+use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 use super::event::{LostWork, RungAt, Work};
@@ -59,8 +59,7 @@ impl Sockets {
     pub fn watch(target: &Target, service: &Service) -> Result<Self> {
         can_track()?;
         let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
-        let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
-        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), features)?;
+        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), Purpose::Threads)?;
         let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
         let words = ThreadWords::map(&tracking)?;
         tracking.tracker().attach()?;

@@ -20,7 +20,7 @@ use sidelane_requests::{RequestSource, Requests, can_track, unseen};
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{Threads, Whose};
 use sidelane_tracker::counters::EventPair;
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// A service that was found, and what the tracker has to be able to do for it.
@@ -72,25 +72,19 @@ impl PendingService {
     pub(super) fn load_tracker(services: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
         let any = |needs: &dyn Fn(&Self) -> bool| services.iter().any(needs);
         let can_track = can_track();
-        let features = Features {
-            requests: any(&Self::is_seen_at_sockets) && can_track.is_ok(),
-            threads: false,
+        let requests = any(&Self::is_seen_at_sockets) && can_track.is_ok();
+        let lent = LaneLending {
             turns: any(&Self::emits_for_the_policy),
             counters: any(&|service| matches!(service.lane_use.counters, Some(Ok(_)))),
-            interference: false,
             self_checking: options.gate.is_instrumented(),
-            groups: any(&|service| service.placement.service.group.is_some()),
-            scheduler,
             single_places: services.iter().all(|service| service.placement.has_one_place_a_thread()),
-            shares: false,
-            only_watched: false,
-            without_lanes: false,
-            trace: None,
+            extension: scheduler.then_some(Extension::Scheduler),
         };
+        let groups = any(&|service| service.placement.service.group.is_some());
         if any(&|service| service.is_seen_at_sockets() && service.requests == Wanted::ForThePolicy) {
             can_track?;
         }
-        Ok(Rc::new(Tracker::load(features)?))
+        Ok(Rc::new(Tracker::load(Purpose::Lend { requests, lent }, groups)?))
     }
 
     /// Begins to track the service.

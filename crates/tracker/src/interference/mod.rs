@@ -107,7 +107,7 @@ pub struct Interference {
 
 impl Interference {
     /// Opens the formula's counters on these CPUs, on all or on none, and hands them to the kernel program of
-    /// `tracker`, which was loaded with [`crate::tracker::Features::interference`]. There is no threshold yet.
+    /// `tracker`, which was loaded for it ([`crate::tracker::Purpose::Share`]). There is no threshold yet.
     ///
     /// # Panics
     /// If the tracker was loaded without it.

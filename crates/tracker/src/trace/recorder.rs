@@ -23,7 +23,7 @@ use crate::mapped::MappedArray;
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
 use crate::tracepoints::Tracepoints;
-use crate::tracker::{Features, Tracker, TrackerError, array, interrupts_are_known};
+use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known};
 use crate::tracking::{LaneUse, ServiceTracking};
 
 /// Why nothing can be recorded.
@@ -66,9 +66,11 @@ impl Recorder {
     /// that were found and those to come. Who is born while it starts belongs to them from [`Recorder::look_again`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
-        let features =
-            Features { requests: true, groups, trace: Some(*options), without_lanes: true, ..Features::default() };
-        let mut new = Self::on(&Rc::new(Self::load(features)?))?;
+        let missing = programs::missing_for_requests(options, &Tracepoints::of_kernel());
+        if !missing.is_empty() {
+            return Err(TraceError::NoRequests(missing));
+        }
+        let mut new = Self::on(&Rc::new(Tracker::load(Purpose::Trace(*options), groups)?))?;
         for service in services {
             let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
             let tracking = ServiceTracking::start(&new.tracker, service, &lanes, LaneUse::default())?;
@@ -78,25 +80,16 @@ impl Recorder {
         Ok(new)
     }
 
-    fn load(features: Features) -> Result<Tracker, TraceError> {
-        let options = features.trace.unwrap_or_default();
-        let missing = programs::missing_for_requests(&options, &Tracepoints::of_kernel());
-        match missing.is_empty() {
-            true => Ok(Tracker::load(features)?),
-            false => Err(TraceError::NoRequests(missing)),
-        }
-    }
-
-    /// Reads the records of a tracker that was loaded with [`Features::trace`]; of no service yet.
+    /// Reads the records of a tracker that was loaded for a trace; of no service yet.
     ///
     /// # Panics
     /// If it was loaded without.
     pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
-        let options = tracker.features().trace.expect("the tracker was loaded for a trace");
+        let options = tracker.purpose().trace().expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
         let places_a_cpu = options.records_a_cpu(cpu_count) as usize;
         let known = Known {
-            lanes: !tracker.features().without_lanes,
+            lanes: tracker.purpose().has_lanes(),
             stolen: tracker.memory().stolen_from() != StolenFrom::Unseen,
             interrupts: interrupts_are_known(),
         };

@@ -16,10 +16,10 @@ use crate::stolen::{StolenFrom, field_offset, offset_from_run_queue};
 use crate::trace::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
-use super::features::Features;
 use super::parts::{
     BELLS, THREAD_WORDS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map,
 };
+use super::purpose::{Extension, LaneLending, Purpose};
 use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
@@ -81,28 +81,26 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(features: Features, stolen_from: StolenFrom, cpu_count: usize) -> Self {
-        let trace = features.trace.unwrap_or_default();
+    fn of(purpose: &Purpose, groups: bool, stolen_from: StolenFrom, cpu_count: usize) -> Self {
+        let (lent, trace) = (purpose.lent(), purpose.trace().unwrap_or_default());
+        let LaneLending { turns, counters, self_checking, .. } = lent.copied().unwrap_or_default();
         Self {
             stolen_offset: stolen_from.offset(),
-            preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
-            interrupts_offset: match features.without_lanes || features.only_watched {
-                true => 0,
-                false => InterruptsFrom::find().offset(),
-            },
-            requests: features.requests.into(),
-            turns: features.turns.into(),
-            self_checking: features.self_checking.into(),
-            counters: features.counters.into(),
-            groups: features.groups.into(),
-            interference: features.interference.into(),
-            shares: features.shares.into(),
-            lanes: (!features.without_lanes).into(),
+            preempt_count_offset: purpose.trace().map_or(0, |_| preempt_count_offset()),
+            interrupts_offset: lent.map_or(0, |_| InterruptsFrom::find().offset()),
+            requests: purpose.has_requests().into(),
+            turns: turns.into(),
+            self_checking: self_checking.into(),
+            counters: counters.into(),
+            groups: groups.into(),
+            interference: purpose.has_interference().into(),
+            shares: purpose.has_shares().into(),
+            lanes: purpose.has_lanes().into(),
             trace_records: trace.records_a_cpu(cpu_count),
             trace_long_ns: trace.long.as_nanos() as u32,
-            threads: features.threads.into(),
-            request_words: (!features.without_lanes || features.trace.is_some()).into(),
-            agent: if features.only_watched || features.without_lanes { 0 } else { std::process::id() },
+            threads: purpose.has_threads().into(),
+            request_words: (purpose.has_lanes() || purpose.trace().is_some()).into(),
+            agent: lent.map_or(0, |_| std::process::id()),
             reserved: 0,
         }
     }
@@ -144,34 +142,36 @@ pub(super) fn lane_count() -> usize {
 
 pub(super) fn open_and_load(
     cpu_count: usize,
-    features: Features,
+    purpose: &Purpose,
+    groups: bool,
     stolen_from: StolenFrom,
 ) -> Result<Object, TrackerError> {
-    let program = match features.trace {
-        _ if features.scheduler => PROGRAM_WITH_SCHEDULER,
-        Some(_) => PROGRAM_WITH_TRACE,
-        None => PROGRAM,
+    let (trace, counters) = (purpose.trace(), purpose.lends(|lent| lent.counters));
+    let program = match purpose.extension() {
+        Some(Extension::Scheduler) => PROGRAM_WITH_SCHEDULER,
+        _ if trace.is_some() => PROGRAM_WITH_TRACE,
+        _ => PROGRAM,
     };
     let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(entries) = entries_of(&name, features, cpu_count) {
+        if let Some(entries) = entries_of(&name, purpose, cpu_count) {
             map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&Settings::of(features, stolen_from, cpu_count).bytes())
+            map.set_initial_value(&Settings::of(purpose, groups, stolen_from, cpu_count).bytes())
                 .map_err(bpf("set what is tracked"))?;
         }
-        prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
-        prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
-        if let Some(trace) = &features.trace {
+        prepare_request_map(&mut map, purpose.has_requests(), cpu_count).map_err(bpf("size the request arrays"))?;
+        prepare_counter_map(&mut map, counters).map_err(bpf("choose the counters' maps"))?;
+        if let Some(trace) = &trace {
             prepare_map(&mut map, trace, cpu_count).map_err(bpf("size the trace's arrays"))?;
         }
-        prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
+        prepare_guard_map(&mut map, purpose.has_interference(), cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
-    choose_programs(&mut open, features.requests);
-    leave_out_programs(&mut open, features, stolen_from);
-    if let Some(trace) = &features.trace {
+    choose_programs(&mut open, purpose.has_requests());
+    leave_out_programs(&mut open, purpose, groups, stolen_from);
+    if let Some(trace) = &trace {
         leave_out(&mut open, trace);
     }
     open.load().map_err(|source| match source.kind() {
@@ -181,31 +181,32 @@ pub(super) fn open_and_load(
 }
 
 /// How many entries an array has, where that is not the one that it is compiled with.
-fn entries_of(name: &str, features: Features, cpu_count: usize) -> Option<usize> {
+fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
-        TURNS => features.turns.then_some(cpu_count),
-        SHARES => features.shares.then_some(cpu_count),
-        SELF_CHECKING => Some(Promises::words(features.self_checking)),
+        TURNS => purpose.lends(|lent| lent.turns).then_some(cpu_count),
+        SHARES => purpose.has_shares().then_some(cpu_count),
+        SELF_CHECKING => Some(Promises::words(purpose.lends(|lent| lent.self_checking))),
         PROCESSES => Some(Identities::words()),
-        WORDS => features.threads.then_some(THREAD_WORDS),
-        BELLS => features.threads.then_some(NUMBERS),
+        WORDS => purpose.has_threads().then_some(THREAD_WORDS),
+        BELLS => purpose.has_threads().then_some(NUMBERS),
         _ => None,
     }
 }
 
 /// Programs that nobody needs are not loaded.
-fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: StolenFrom) {
+fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, stolen_from: StolenFrom) {
+    let lends = purpose.lent().is_some();
     // A thread with one place to run is seen before it is placed, others after.
-    let woken = if features.single_places { "lane_wakeup" } else { "" };
-    let exec = if features.self_checking { "" } else { "lane_exec" };
-    let timer = if stolen_from == StolenFrom::Unseen && features.only_watched { "lane_timer" } else { "" };
-    let groups = if features.groups { "" } else { "lane_regroup" };
-    let guard = if features.interference { "" } else { "guard_timer" };
+    let woken = if purpose.lends(|lent| lent.single_places) { "lane_wakeup" } else { "" };
+    let exec = if purpose.lends(|lent| lent.self_checking) { "" } else { "lane_exec" };
+    let timer = if stolen_from == StolenFrom::Unseen && !lends { "lane_timer" } else { "" };
+    let groups = if groups { "" } else { "lane_regroup" };
+    let guard = if purpose.has_interference() { "" } else { "guard_timer" };
     // A trace sees switches by itself, and so do lanes.
-    let turn = if features.without_lanes && features.trace.is_none() { "" } else { REQUEST_TURN };
-    let of_lanes = if features.without_lanes { &OF_LANES[..] } else { &[] };
-    let of_lending = if features.without_lanes || features.only_watched { &OF_LENDING[..] } else { &[] };
+    let turn = if purpose.has_threads() { "" } else { REQUEST_TURN };
+    let of_lanes = if purpose.has_lanes() { &[] } else { &OF_LANES[..] };
+    let of_lending = if lends { &[] } else { &OF_LENDING[..] };
     let needless = [woken, exec, timer, groups, guard, turn];
     let needless = |name: &OsStr| needless.iter().chain(of_lanes).chain(of_lending).any(|needless| name == *needless);
     for mut program in open.progs_mut().filter(|program| needless(program.name())) {
@@ -267,7 +268,7 @@ mod tests {
             agent,
             reserved
         );
-        let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
+        let settings = Settings::of(&Purpose::Watch { requests: false }, false, StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());
     }
 }

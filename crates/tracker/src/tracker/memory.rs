@@ -15,8 +15,8 @@ use crate::promises::Promises;
 use crate::shares::CpuShares;
 use crate::stolen::{StolenFrom, note_gap};
 use crate::tracker::error::TrackerError;
-use crate::tracker::features::Features;
 use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, array};
+use crate::tracker::purpose::Purpose;
 use crate::turns::LaneTurns;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
@@ -70,10 +70,11 @@ impl LaneMemory {
     pub(super) fn map(
         maps: &BTreeMap<String, MapHandle>,
         cpu_count: usize,
-        features: Features,
+        purpose: &Purpose,
         stolen_from: StolenFrom,
     ) -> Result<Self, TrackerError> {
-        let self_checking = features.self_checking;
+        let self_checking = purpose.lends(|lent| lent.self_checking);
+        let has_turns = purpose.lends(|lent| lent.turns);
         Ok(Self {
             words: array(maps, "lane_words", cpu_count)?,
             holds: array(maps, "hold_words", cpu_count)?,
@@ -85,8 +86,8 @@ impl LaneMemory {
             promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
             work: array(maps, "kernel_work", cpu_count)?,
-            turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
-            shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
+            turns: array(maps, TURNS, if has_turns { cpu_count } else { 1 })?,
+            shares: array(maps, SHARES, if purpose.has_shares() { cpu_count } else { 1 })?,
             stolen_from,
             variables: array(maps, ".bss", 1)?,
             emitted: (0..NUMBERS).map(|_| OnceLock::new()).collect(),

@@ -8,10 +8,10 @@
 //! Services and batch jobs are added and removed while it runs: see [`crate::tracking`].
 
 pub mod error;
-pub mod features;
 mod load;
 mod memory;
 pub(crate) mod parts;
+mod purpose;
 mod roles;
 mod self_check;
 
@@ -34,10 +34,10 @@ use crate::stolen::StolenFrom;
 use crate::summons::SummonsRing;
 pub use error::TrackerError;
 use error::bpf;
-pub use features::Features;
 pub(crate) use load::array;
 use load::{PROCESSES, REQUEST_TURN, lane_count, open_and_load, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
+pub use purpose::{Extension, LaneLending, Purpose};
 use roles::roles;
 
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
@@ -53,25 +53,26 @@ pub struct Tracker {
     rings: RefCell<Vec<(u32, MapHandle)>>,
     memory: Arc<LaneMemory>,
     identities: Arc<Identities>,
-    features: Features,
+    purpose: Purpose,
     services: Numbers,
     jobs: Numbers,
 }
 
 impl Tracker {
-    /// Loads the program; nothing is tracked before [`Tracker::attach`].
-    pub fn load(features: Features) -> Result<Self, TrackerError> {
+    /// Loads the program; nothing is tracked before [`Tracker::attach`]. `groups`: a cgroup can be a service or a batch
+    /// job.
+    pub fn load(purpose: Purpose, groups: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
         }
         silence_libbpf();
         let cpu_count = lane_count();
         let stolen_from = StolenFrom::find();
-        let object = open_and_load(cpu_count, features, stolen_from)?;
+        let object = open_and_load(cpu_count, &purpose, groups, stolen_from)?;
         self_check::check(&object)?;
         let maps = load::handles(&object)?;
         let identities = array(&maps, PROCESSES, Identities::words())?;
-        let memory = LaneMemory::map(&maps, cpu_count, features, stolen_from)?;
+        let memory = LaneMemory::map(&maps, cpu_count, &purpose, stolen_from)?;
         Ok(Self {
             object: RefCell::new(object),
             maps,
@@ -80,7 +81,7 @@ impl Tracker {
             rings: RefCell::default(),
             memory: Arc::new(memory),
             identities: Arc::new(Identities::new(identities)),
-            features,
+            purpose,
             services: Numbers::default(),
             jobs: Numbers::default(),
         })
@@ -101,7 +102,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// Where requests alone are watched ([`Features::without_lanes`]), switches are watched only from when they tell
+    /// If requests and threads alone are watched ([`Purpose::Threads`]), switches are watched only from when they tell
     /// something of requests. Whether that is so is seen here, so this has to be called now and then; mostly it is one
     /// load.
     pub fn watch_switches(&self) -> Result<(), TrackerError> {
@@ -133,8 +134,8 @@ impl Tracker {
     }
 
     /// What it was loaded for.
-    pub fn features(&self) -> Features {
-        self.features
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     pub(crate) fn new_service(&self) -> Result<Number, TrackerError> {
@@ -184,10 +185,9 @@ impl Tracker {
     /// These lanes are lent beside the service `number` from now on.
     ///
     /// # Panics
-    /// When the tracker was loaded for lanes that nobody lends ([`Features::only_watched`]), and there is one to be lent:
-    /// batch there would leave too late.
+    /// When the tracker was not loaded to lend lanes, and there is one to be lent: batch there would leave too late.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
-        assert!(lanes.batch.is_empty() || !self.features.only_watched, "nobody lends lanes of this tracker");
+        assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "nobody lends lanes of this tracker");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
             self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
         }

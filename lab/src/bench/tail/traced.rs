@@ -16,7 +16,7 @@ use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
 use sidelane_trace::pauses::Pauses;
 use sidelane_tracker::trace::{Recorder, TraceOptions};
-use sidelane_tracker::tracker::{Features, Tracker};
+use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 /// A trace that has ended.
@@ -59,8 +59,9 @@ impl Subject {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));
         };
-        let trace = Some(TraceOptions::default());
-        let tracker = Rc::new(Tracker::load(Features { requests: true, trace, ..Features::default() })?);
+        let extension = Some(Extension::Trace(TraceOptions::default()));
+        let purpose = Purpose::Lend { requests: true, lent: LaneLending { extension, ..LaneLending::default() } };
+        let tracker = Rc::new(Tracker::load(purpose, false)?);
         let lanes = Topology::read(Path::new("/sys"))?.declared_pairs(&self.place.lanes())?;
         let batch = BatchTracking::start(&tracker, None)?;
         Target::Comm(name.to_owned()).find()?.pids.into_iter().for_each(|pid| batch.take_in(pid));
