@@ -139,7 +139,7 @@ pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
         _ => false,
     };
     note.is(is_own)
-        || note.is(|note: &LaneNote| note.is_worth_of(of) || note.is_unknown_cost_of(of))
+        || note.is(|note: &LaneNote| note.is_of_idle_threshold(of) || note.is_unknown_cost_of(of))
         || note.is(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == of))
 }
 

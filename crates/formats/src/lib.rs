@@ -39,7 +39,7 @@
 //!   `a_summons_that_races_with_the_end_of_a_sleep_is_not_lost`).
 //! - Batch and service that start together cause one summons (`tests/loom.rs`:
 //!   `of_batch_and_service_starting_together_one_summons`).
-//! - Holder and batch observe the same, by the same code (`src/look.rs`:
+//! - Holder and batch observe the same, by the same code (`src/sample.rs`:
 //!   `of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older`).
 //! - A nap ends at a write or by its time (`src/nap.rs`: `a_nap_ends_though_nobody_writes`).
 //! - Text that a service writes to a pipe is read without a panic (`src/stats.rs`:
@@ -64,10 +64,10 @@ mod hold;
 pub mod kernel;
 mod lane;
 #[cfg(not(loom))]
-pub mod look;
-#[cfg(not(loom))]
 pub mod nap;
 mod request;
+#[cfg(not(loom))]
+pub mod sample;
 mod slot;
 mod stamp;
 #[cfg(not(loom))]

@@ -70,14 +70,14 @@ impl Lane {
 
     /// The policy's observation. The service's use of the batch lane itself is left to the lane
     /// holder, which is summoned for it.
-    pub(crate) fn look(&self) -> Observation {
+    pub(crate) fn sample(&self) -> Observation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        sidelane_formats::look::look(self.requests(), requests, self.arrays.service, self.terms)
+        sidelane_formats::sample::sample(self.requests(), requests, self.arrays.service, self.terms)
     }
 
     /// Since when the service has needed one of its lanes; meaningful while it does.
     pub(crate) fn busy_since_ns(&self) -> Nanos {
-        sidelane_formats::look::busy_since(self.requests())
+        sidelane_formats::sample::busy_since(self.requests())
     }
 
     /// For how long the service has run in the current busy period; 0 if it was woken and does not
@@ -90,7 +90,7 @@ impl Lane {
 
     /// Since when the service has needed none of its lanes; meaningful while it needs none.
     pub(crate) fn idle_since_ns(&self) -> Nanos {
-        sidelane_formats::look::idle_since(self.requests())
+        sidelane_formats::sample::idle_since(self.requests())
     }
 
     /// Whether the policy is borrow-idle: every start of the service then ends batch's turn.

@@ -1,5 +1,5 @@
-//! What every keeper of a batch lane does, however it keeps it: it looks, asks the policy, and has
-//! batch sent away and brought back. It decides nothing itself.
+//! The part that all keepers of a batch lane have in common: sample the lanes, ask the policy, and have batch sent away
+//! and brought back.
 
 use std::io;
 use std::mem;
@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
+use sidelane_formats::sample::{running_requests, sample};
 use sidelane_formats::{LaneWord, hist_record};
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::worth::Worth;
-use sidelane_policy::borrow::{AnyRule, Borrow, Decision, LaneState, Observation, PolicyKind, Reason, Terms, Watched};
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
+use sidelane_policy::borrow::{
+    AnyRule, Borrow, Decision, LaneState, Observation, PolicyKind, Reason, Requests, Terms, Watched,
+};
 
-use super::lateness::Lateness;
+use super::fault_injection::SummonsDelay;
 use super::log::{LaneAudit, LaneDecision};
-use super::look::{look, requests};
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
 use sidelane_tracker::summons::SummonsRing;
@@ -104,7 +106,7 @@ pub(super) struct Shared {
     min_idle_ns: AtomicU64,
     /// Why batch may not run on the lane, as the place of a [`Reason`] among all, and 1; 0: it may.
     kept_by: AtomicU8,
-    lateness: Lateness,
+    summons_delay: SummonsDelay,
     bell: OwnedFd,
 }
 
@@ -123,7 +125,7 @@ impl Shared {
             kept_off: AtomicBool::new(false),
             min_idle_ns: AtomicU64::new(0),
             kept_by: AtomicU8::new(0),
-            lateness: Lateness::of_environment(),
+            summons_delay: SummonsDelay::of_environment(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
@@ -139,10 +141,10 @@ impl Shared {
     }
 
     /// When batch may have the lane from now on.
-    pub(super) fn agree(&self, worth: Worth) {
-        let (kept_off, min_idle_ns) = match worth {
-            Worth::Never => (true, 0),
-            Worth::AfterIdle(ns) => (false, ns),
+    pub(super) fn set_idle_threshold(&self, threshold: IdleThreshold) {
+        let (kept_off, min_idle_ns) = match threshold {
+            IdleThreshold::Never => (true, 0),
+            IdleThreshold::AfterIdle(ns) => (false, ns),
         };
         let changes = self.kept_off.swap(kept_off, Ordering::Relaxed) != kept_off;
         if self.min_idle_ns.swap(min_idle_ns, Ordering::Relaxed) != min_idle_ns || changes {
@@ -195,7 +197,7 @@ impl Shared {
         let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
         let (summoned, rung) = (doors[0].revents().contains(PollFlags::IN), doors[1].revents().contains(PollFlags::IN));
         if summoned {
-            self.lateness.delay();
+            self.summons_delay.sleep();
         }
         if rung {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
@@ -209,7 +211,7 @@ impl Shared {
 /// (And how long one may be held that may be lent beside, where nobody tells of that.)
 /// It costs batch a wake-up a millisecond: 3 % of its lane on a virtual machine where one takes 28 µs,
 /// of which 2 are for looking.
-const HEAR_EVERY_NS: Nanos = 1_000_000;
+const REFRESH_EVERY_NS: Nanos = 1_000_000;
 
 /// Batch that ran for less of the 1 ms that it had to stop did not have its lane: other threads of the machine did.
 const RAN_MIN_NS: Nanos = 300_000;
@@ -230,12 +232,12 @@ pub(super) struct Decider {
     pub(super) spares_waited: bool,
     /// The last eviction has taken effect.
     pub(super) has_left: bool,
-    /// When it last looked.
-    looked_ns: Nanos,
+    /// What the last decision was made on.
+    pub(super) seen: Observation,
+    /// When that was sampled.
+    sampled_ns: Nanos,
     evictor: Arc<dyn Evictor>,
     audit: LaneAudit,
-    /// What the last decision was made on.
-    seen: Observation,
 }
 
 impl Decider {
@@ -253,19 +255,19 @@ impl Decider {
             wanted: LaneState::Released,
             spares_waited: kind.spares_waited(),
             has_left: true,
-            looked_ns: 0,
+            seen: Observation::default(),
+            sampled_ns: 0,
             evictor,
             audit,
-            seen: Observation::default(),
         }
     }
 
-    pub(super) fn ask(&mut self, seen: &Observation) {
-        let now = now_ns();
-        self.seen = *seen;
-        let decision = self.policy.observe(now, seen);
+    /// Samples the lanes, asks the policy, and puts its decision into effect.
+    pub(super) fn decide(&mut self) {
+        self.sample();
+        let decision = self.policy.observe(self.sampled_ns, &self.seen);
         if decision.state != self.wanted {
-            self.change(decision, now);
+            self.change(decision, self.sampled_ns);
         }
         self.shared.tell(self.state, decision.why);
     }
@@ -332,19 +334,28 @@ impl Decider {
         }
     }
 
-    pub(super) fn look(&mut self) -> Observation {
+    fn sample(&mut self) {
         let waited = self.waited();
-        let seen = look(&self.memory, &self.request_lanes, self.cpu);
-        if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.hears(self.cpu) {
+        self.memory.refresh(self.cpu);
+        let words = self.request_lanes.iter().map(|cpu| self.memory.word(*cpu));
+        let requests = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
+        let seen = sample(words, requests, self.memory.service_of(self.cpu), self.memory.terms(self.cpu));
+        if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.needs_refresh(self.cpu) {
             self.note_late(&seen);
         }
-        self.looked_ns = now_ns();
+        self.sampled_ns = now_ns();
         let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
         let terms = Terms { kept_off, min_idle_ns, ..seen.terms };
-        Observation { service_on_batch_lane: self.visited(), terms, ..seen }
+        self.seen = Observation { service_on_batch_lane: self.visited(), terms, ..seen };
     }
 
-    /// Batch has had the lane since the last look. If a request that waited runs, it should not have.
+    /// The requests on the request lanes; if they are emitted, as of the last refresh.
+    fn requests(&self) -> Option<Requests> {
+        let words = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
+        running_requests(words, self.memory.service_of(self.cpu))
+    }
+
+    /// Batch has had the lane since the last sample. If a request that waited runs, it should not have.
     fn note_late(&self, seen: &Observation) {
         let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
             return;
@@ -352,20 +363,20 @@ impl Decider {
         if !seen.request_busy || self.memory.self_checking() {
             return;
         }
-        let began_ns = running.started.max(seen.request_since).max(self.looked_ns);
+        let began_ns = running.started.max(seen.request_since).max(self.sampled_ns);
         let late_ns = self.memory.turns(self.cpu).batch_since_ns(began_ns);
         self.shared.late_ns.fetch_add(late_ns, Ordering::Relaxed);
         hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
     }
 
-    /// When to look again, though nothing is heard.
+    /// When to sample again without a summons.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        if !self.state.misses_requests(self.spares_waited, self.memory.hears(self.cpu)) {
+        if !self.state.misses_requests(self.spares_waited, self.memory.needs_refresh(self.cpu)) {
             return due;
         }
-        let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
-        Some(due.map_or(hear_at, |due| due.min(hear_at)))
+        let refresh_at = now_ns().saturating_add(REFRESH_EVERY_NS);
+        Some(due.map_or(refresh_at, |due| due.min(refresh_at)))
     }
 
     pub(super) fn must_stop(&self) -> bool {
@@ -374,37 +385,36 @@ impl Decider {
 
     /// As [`Decider::waited`], as of now.
     pub(super) fn waited_meanwhile(&self) -> bool {
-        self.memory.hear(self.cpu);
+        self.memory.refresh(self.cpu);
         self.waited()
     }
 
     /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
     /// the last look.
     pub(super) fn waited(&self) -> bool {
-        self.spares_waited
-            && requests(&self.memory, &self.request_lanes, self.cpu).is_some_and(|requests| requests.waited())
+        self.spares_waited && self.requests().is_some_and(|requests| requests.waited())
     }
 
     /// What a keeper that naps watches, as of now.
     pub(super) fn watched(&self) -> Watched {
-        Watched::of(self.busy(), requests(&self.memory, &self.request_lanes, self.cpu).as_ref(), self.spares_waited)
+        Watched::of(self.busy(), self.requests().as_ref(), self.spares_waited)
     }
 
-    /// The same, as it was seen.
-    pub(super) fn watched_in(&self, seen: &Observation) -> Watched {
-        Watched::of(seen.request_busy, seen.requests.as_ref(), self.spares_waited)
+    /// The same, as of the last decision.
+    pub(super) fn watched_before(&self) -> Watched {
+        Watched::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
     }
 
     /// Whether somebody has to be on the lane, by what is true now.
     pub(super) fn needs_keeper(&self) -> bool {
-        // One that was there at the last look is where no hold can help it.
+        // A hold does not help a visitor that was there at the last decision.
         let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
         self.state.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
-    /// How long to nap at most, so as to hear of the next request.
+    /// How long to nap at most, so that the next request is seen.
     pub(super) fn nap_ns_max(&self) -> Nanos {
-        if self.memory.hears(self.cpu) && !self.spares_waited { HEAR_EVERY_NS } else { Nanos::MAX }
+        if self.memory.needs_refresh(self.cpu) && !self.spares_waited { REFRESH_EVERY_NS } else { Nanos::MAX }
     }
 
     pub(super) fn busy(&self) -> bool {

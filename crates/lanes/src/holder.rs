@@ -16,8 +16,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
-use sidelane_policy::borrow::worth::Worth;
-use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Observation, Reason};
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
+use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Reason};
 
 use super::decider::{Decider, Shared};
 pub use super::decider::{Evictor, HolderBooks, Means};
@@ -118,8 +118,8 @@ impl Holder {
     }
 
     /// When batch may have the lane from now on.
-    pub fn agree(&self, worth: Worth) {
-        self.shared.agree(worth);
+    pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
+        self.shared.set_idle_threshold(threshold);
     }
 
     /// What it did so far.
@@ -247,7 +247,7 @@ impl Body {
         self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
         if sleeps_on {
             // Batch that looks for itself reads the request words, too.
-            self.decider.memory.hear(self.decider.cpu);
+            self.decider.memory.refresh(self.decider.cpu);
         }
         sleeps_on
     }
@@ -263,12 +263,11 @@ impl Body {
         }
         let mut look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
         while !self.decider.must_stop() && !self.is_displaced() {
-            let seen = self.decider.look();
-            self.decider.ask(&seen);
+            self.decider.decide();
             if self.may_sleep() {
                 return;
             }
-            self.nap(&seen, look_at_ns);
+            self.nap(look_at_ns);
             if self.decider.state == LaneState::Evicted && now_ns() >= look_at_ns {
                 self.decider.wait_until_left();
                 look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
@@ -295,18 +294,18 @@ impl Body {
     }
 
     /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
-    fn nap(&self, seen: &Observation, look_at_ns: u64) {
+    fn nap(&self, look_at_ns: u64) {
         let decider = &self.decider;
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
         let deadline = if decider.state == LaneState::Evicted { deadline.min(look_at_ns) } else { deadline };
         let watched = &decider.memory.word(decider.request_lanes[0]).busy;
-        let before = decider.watched_in(seen);
+        let before = decider.watched_before();
         let over = || {
             decider.watched() != before
-                || decider.visited() != seen.service_on_batch_lane
-                || decider.shared.kept_off() != seen.terms.kept_off
+                || decider.visited() != decider.seen.service_on_batch_lane
+                || decider.shared.kept_off() != decider.seen.terms.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
                 || self.is_displaced()
         };

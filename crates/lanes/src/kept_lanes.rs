@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::promise::RecentOverlap;
-use sidelane_policy::borrow::worth::Worth;
 use sidelane_tracker::tracker::LaneMemory;
 
 use super::gate::LaneKeeper;
@@ -55,8 +55,8 @@ impl KeptLanes {
     }
 
     /// Sets when batch may have the lanes.
-    pub fn agree(&self, worth: Worth) {
-        self.keepers().for_each(|keeper| keeper.agree(worth));
+    pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
+        self.keepers().for_each(|keeper| keeper.set_idle_threshold(threshold));
     }
 
     /// Lets go of lanes that are not among these.

@@ -3,8 +3,8 @@
 use sidelane_diagnostics::diagnostics;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::service::Target;
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::slowdown::Verdict;
-use sidelane_policy::borrow::worth::Worth;
 
 diagnostics! {
     /// Note of batch on lanes.
@@ -181,18 +181,18 @@ diagnostics! {
 
 impl LaneNote {
     /// Returns what becomes of batch after what was found of its cost to `service`; `None` if a step was taken back.
-    pub fn of_worth(service: String, worth: Worth, found: Verdict) -> Option<Self> {
+    pub fn of_idle_threshold(service: String, threshold: IdleThreshold, found: Verdict) -> Option<Self> {
         let Verdict::Beyond { percentile, ratio } = found else { return None };
         let [_, percent, _] = ratio.percent_longer();
         let (percentile, percent) = (percentile.round() as u64, percent.max(0.0).round() as u64);
-        Some(match worth {
-            Worth::Never => Self::KeptOff { service, percent, percentile },
-            Worth::AfterIdle(ns) => Self::SlowsDown { service, percent, percentile, idle_us: ns / 1_000 },
+        Some(match threshold {
+            IdleThreshold::Never => Self::KeptOff { service, percent, percentile },
+            IdleThreshold::AfterIdle(ns) => Self::SlowsDown { service, percent, percentile, idle_us: ns / 1_000 },
         })
     }
 
     /// Whether it says when batch may have the lanes of the service `of`.
-    pub fn is_worth_of(&self, of: &str) -> bool {
+    pub fn is_of_idle_threshold(&self, of: &str) -> bool {
         matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == of)
     }
 

@@ -1,4 +1,4 @@
-//! Why a run cannot be: all that is in its way at once, and the command that would do.
+//! Preflight errors: all obstacles to a run at once, and the command that would work.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,7 +13,7 @@ pub const GRANT: &str =
 /// A command line begins with the program and its verb.
 const AFTER_VERB: usize = 2;
 
-/// All that is in the way of a run.
+/// All obstacles to a run.
 #[derive(Debug, Default)]
 pub struct PreflightErrors {
     problems: Vec<anyhow::Error>,

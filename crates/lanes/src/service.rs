@@ -209,7 +209,7 @@ fn follow(
 pub fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
     if tracking.tracker().purpose().lends(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
         let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);
-        tracking.tracker().memory().hear_from(tracking.number(), Box::new(words));
+        tracking.tracker().memory().refresh_from(tracking.number(), Box::new(words));
     }
     RequestSource::Emitted(emitters)
 }

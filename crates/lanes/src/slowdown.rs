@@ -1,20 +1,20 @@
 //! What batch costs requests is measured all the time, and kept under a bound.
 //!
-//! The policies' side says how: [`slowdown`], [`windows`] and [`worth`]. Here requests are seen or not, and the lanes'
+//! The policies' side says how: [`slowdown`], [`windows`] and [`idle_threshold`]. Here requests are seen or not, and the lanes'
 //! keepers are told.
 //!
 //! [`slowdown`]: sidelane_policy::borrow::slowdown
 //! [`windows`]: sidelane_policy::borrow::windows
-//! [`worth`]: sidelane_policy::borrow::worth
+//! [`idle_threshold`]: sidelane_policy::borrow::idle_threshold
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use sidelane_policy::Nanos;
+use sidelane_policy::borrow::idle_threshold::{IdleThreshold, IdleThresholdFinder};
 use sidelane_policy::borrow::slowdown::{Side, Slowdown, Verdict};
 use sidelane_policy::borrow::windows::{Phase, Windows};
-use sidelane_policy::borrow::worth::{Worth, WorthFinder};
 
 use sidelane_requests::Request;
 
@@ -50,8 +50,8 @@ impl fmt::Display for MaxSlowdown {
 /// What is known of the requests of one service.
 #[derive(Clone, Debug)]
 struct Measured {
-    worth: WorthFinder,
-    /// Since the last change of `worth`.
+    threshold: IdleThresholdFinder,
+    /// Since the last change of `threshold`.
     recent: Box<Slowdown>,
     whole: Box<Slowdown>,
 }
@@ -62,7 +62,7 @@ pub struct Change {
     /// Which service.
     pub service: u64,
     /// When batch may have its lanes.
-    pub worth: Worth,
+    pub threshold: IdleThreshold,
     /// What was found; [`Verdict::Undecided`] or [`Verdict::Within`] where a step is taken back.
     pub verdict: Verdict,
 }
@@ -90,7 +90,7 @@ impl SlowdownKeeper {
         for service in services {
             if let Entry::Vacant(entry) = self.services.entry(*service) {
                 let (recent, whole) = Default::default();
-                entry.insert(Measured { worth: WorthFinder::new(self.min_idle_ns), recent, whole });
+                entry.insert(Measured { threshold: IdleThresholdFinder::new(self.min_idle_ns), recent, whole });
                 self.windows.look_closely(now);
             }
         }
@@ -111,7 +111,7 @@ impl SlowdownKeeper {
         self.windows.go_on_from(&earlier.windows);
         for (service, of) in &mut self.services {
             let Some(before) = earlier.services.get(service) else { continue };
-            (of.worth, of.recent) = (before.worth, before.recent.clone());
+            (of.threshold, of.recent) = (before.threshold, before.recent.clone());
         }
     }
 
@@ -154,11 +154,11 @@ impl SlowdownKeeper {
     }
 
     /// When batch may have the lanes of a service now.
-    pub fn worth(&self, service: u64) -> Worth {
+    pub fn idle_threshold(&self, service: u64) -> IdleThreshold {
         match (self.windows.phase(), self.services.get(&service)) {
-            (_, None) => Worth::AfterIdle(self.min_idle_ns),
-            (Phase::Seen(Side::Apart), _) => Worth::Never,
-            (_, Some(of)) => of.worth.present(),
+            (_, None) => IdleThreshold::AfterIdle(self.min_idle_ns),
+            (Phase::Seen(Side::Apart), _) => IdleThreshold::Never,
+            (_, Some(of)) => of.threshold.present(),
         }
     }
 
@@ -172,12 +172,12 @@ impl SlowdownKeeper {
         let bound = self.bound;
         let judged = self.services.iter_mut().filter_map(|(service, of)| {
             let verdict = of.recent.verdict(bound);
-            let changes = of.worth.judged(now, verdict);
+            let changes = of.threshold.judged(now, verdict);
             // What is decided is measured anew: the service may change.
             if changes || verdict == Verdict::Within {
                 of.recent.clear();
             }
-            changes.then(|| Change { service: *service, worth: of.worth.present(), verdict })
+            changes.then(|| Change { service: *service, threshold: of.threshold.present(), verdict })
         });
         let changes: Vec<Change> = judged.collect();
         if !changes.is_empty() {
@@ -189,7 +189,7 @@ impl SlowdownKeeper {
     /// What it came to for a service, if it is measured.
     pub fn outcome(&self, service: u64) -> Option<SlowdownOutcome> {
         let of = self.services.get(&service)?;
-        Some(SlowdownOutcome { bound: self.bound, worth: of.worth.present(), whole: of.whole.clone() })
+        Some(SlowdownOutcome { bound: self.bound, threshold: of.threshold.present(), whole: of.whole.clone() })
     }
 }
 
@@ -199,7 +199,7 @@ pub struct SlowdownOutcome {
     /// What was allowed.
     pub bound: f64,
     /// When batch may have the lanes, at the end.
-    pub worth: Worth,
+    pub threshold: IdleThreshold,
     /// Requests of the windows of the whole session.
     pub whole: Box<Slowdown>,
 }
@@ -235,11 +235,14 @@ mod tests {
         keeper.measure(&BTreeSet::from([0, 7]), 20_000_000_000);
         assert_eq!([0, 7, 9].map(|service| keeper.measures(service)), [true, true, false]);
         let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
-        assert!(keeper.services.get_mut(&7).unwrap().worth.judged(0, beyond));
-        assert_eq!([0, 7, 9].map(|service| keeper.worth(service)), [8_000, 32_000, 8_000].map(Worth::AfterIdle));
+        assert!(keeper.services.get_mut(&7).unwrap().threshold.judged(0, beyond));
+        assert_eq!(
+            [0, 7, 9].map(|service| keeper.idle_threshold(service)),
+            [8_000, 32_000, 8_000].map(IdleThreshold::AfterIdle)
+        );
         keeper.measure(&BTreeSet::from([0]), 0);
         keeper.measure(&BTreeSet::from([0, 7]), 0);
-        assert_eq!(keeper.worth(7), Worth::AfterIdle(8_000));
+        assert_eq!(keeper.idle_threshold(7), IdleThreshold::AfterIdle(8_000));
         keeper.finished(9, &Request::default());
         assert!(!keeper.asked, "a request of a stranger is nobody's");
     }
@@ -259,22 +262,22 @@ mod tests {
                 changes.extend(keeper.judge(now));
             }
         }
-        let waits: Vec<Worth> = changes.iter().map(|change| change.worth).collect();
-        let after = |us: u64| Worth::AfterIdle(us * 1_000);
-        assert_eq!(waits, [after(32), after(128), after(512), after(2_048), after(8_192), Worth::Never]);
+        let waits: Vec<IdleThreshold> = changes.iter().map(|change| change.threshold).collect();
+        let after = |us: u64| IdleThreshold::AfterIdle(us * 1_000);
+        assert_eq!(waits, [after(32), after(128), after(512), after(2_048), after(8_192), IdleThreshold::Never]);
         assert!(changes.iter().all(|change| matches!(change.verdict, Verdict::Beyond { percentile: 50.0, .. })));
         let outcome = keeper.outcome(0).unwrap();
-        assert!(outcome.whole.ratio(50.0).unwrap().middle > 1.5 && outcome.worth == Worth::Never);
+        assert!(outcome.whole.ratio(50.0).unwrap().middle > 1.5 && outcome.threshold == IdleThreshold::Never);
     }
 
     #[test]
     fn batch_is_kept_off_in_the_second_window_of_each_pair() {
         let mut keeper = keeper(0);
-        for wanted in [Worth::AfterIdle(8_000), Worth::Never, Worth::AfterIdle(8_000)] {
+        for wanted in [IdleThreshold::AfterIdle(8_000), IdleThreshold::Never, IdleThreshold::AfterIdle(8_000)] {
             let now = keeper.due();
             keeper.finished(0, &Request::default());
             assert!(keeper.step(now) && keeper.judge(now).is_empty());
-            assert_eq!(keeper.worth(0), wanted);
+            assert_eq!(keeper.idle_threshold(0), wanted);
         }
     }
 
@@ -282,10 +285,10 @@ mod tests {
     fn another_session_goes_on_where_one_has_ended() {
         let mut first = keeper(0);
         let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
-        assert!(first.services.get_mut(&0).unwrap().worth.judged(0, beyond));
+        assert!(first.services.get_mut(&0).unwrap().threshold.judged(0, beyond));
         let mut next = keeper(20_000_000_000);
         next.go_on_from(&first);
-        assert_eq!(next.worth(0), Worth::AfterIdle(32_000));
+        assert_eq!(next.idle_threshold(0), IdleThreshold::AfterIdle(32_000));
         assert_eq!(next.due(), 20_900_000_000, "pairs follow each other as they did at the end");
     }
 
@@ -295,7 +298,7 @@ mod tests {
         for _ in 0..20 {
             let now = keeper.due();
             assert!(keeper.step(now) && keeper.judge(now).is_empty());
-            assert_eq!(keeper.worth(0), Worth::AfterIdle(8_000));
+            assert_eq!(keeper.idle_threshold(0), IdleThreshold::AfterIdle(8_000));
         }
     }
 }

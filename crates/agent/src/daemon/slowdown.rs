@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 
 use super::Agent;
 use crate::tracked::{AgentService, Tracked};
@@ -29,7 +29,7 @@ impl Agent {
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.go_on(now_ns) else { return };
         self.agree_on_slowdown();
-        changes.iter().for_each(|change| self.tell_worth(change));
+        changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
     /// Those services are measured whose CPUs have lanes beside them that are kept, and lent in idle moments alone.
@@ -61,8 +61,9 @@ impl Agent {
         }
         for kept in bounded(&self.tracked) {
             let beside = self.tracked.services.iter().filter(|(_, served)| is_on(served, kept));
-            let worth = beside.map(|(_, served)| slowdown.worth(served.found.id.0)).reduce(Worth::and);
-            worth.into_iter().for_each(|worth| kept.agree(worth));
+            let threshold =
+                beside.map(|(_, served)| slowdown.idle_threshold(served.found.id.0)).reduce(IdleThreshold::and);
+            threshold.into_iter().for_each(|threshold| kept.set_idle_threshold(threshold));
         }
     }
 
@@ -72,11 +73,11 @@ impl Agent {
     }
 
     /// Of several changes the last one stays.
-    fn tell_worth(&mut self, change: &Change) {
+    fn tell_idle_threshold(&mut self, change: &Change) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
-        self.diary.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_worth_of(&service)));
-        if let Some(note) = LaneNote::of_worth(service, change.worth, change.verdict) {
+        self.diary.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
+        if let Some(note) = LaneNote::of_idle_threshold(service, change.threshold, change.verdict) {
             self.note(note);
         }
     }

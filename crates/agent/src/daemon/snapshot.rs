@@ -1,9 +1,9 @@
 //! What the agent tells about itself.
 
 use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::promise::BOUND_PPM;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
-use sidelane_policy::borrow::worth::Worth;
 
 use super::Agent;
 use crate::config::Kind;
@@ -127,9 +127,9 @@ fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
         Some(SlowerStatus { percent, low_percent, high_percent })
     };
     let [p50, p99] = PERCENTILES.map(slower);
-    let min_idle_ns = match outcome.worth {
-        Worth::AfterIdle(ns) => Some(ns),
-        Worth::Never => None,
+    let min_idle_ns = match outcome.threshold {
+        IdleThreshold::AfterIdle(ns) => Some(ns),
+        IdleThreshold::Never => None,
     };
     SlowdownStatus { p50, p99, allowed_percent: outcome.bound * 100.0, min_idle_ns }
 }

@@ -3,7 +3,7 @@
 use super::super::holder::{Holder, HolderBooks};
 use super::sched_ext::ExtKeeper;
 use sidelane_policy::borrow::Reason;
-use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 
 /// The keeper of one batch lane. Dropping it leaves the lane to batch.
 pub enum LaneKeeper {
@@ -56,9 +56,9 @@ impl LaneKeeper {
     }
 
     /// When batch may have the lane from now on. Batch's scheduler wakes nobody for a request: nothing is agreed there.
-    pub fn agree(&self, worth: Worth) {
+    pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
         if let Self::Holder(holder) = self {
-            holder.agree(worth);
+            holder.set_idle_threshold(threshold);
         }
     }
 

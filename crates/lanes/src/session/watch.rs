@@ -99,19 +99,19 @@ impl Session {
     fn keep_slowdown(&mut self) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.go_on(now_ns()) else { return };
-        self.agree_worth();
+        self.set_idle_thresholds();
         for change in changes {
-            self.tell_worth(&change);
+            self.tell_idle_threshold(&change);
         }
     }
 
     /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
-    fn agree_worth(&self) {
+    fn set_idle_thresholds(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
         for (index, tracked) in seen.filter(|(_, tracked)| tracked.requests.are_seen()) {
             tracked.requests.look(slowdown.sees_requests());
-            tracked.kept.iter().for_each(|kept| kept.agree(slowdown.worth(index as u64)));
+            tracked.kept.iter().for_each(|kept| kept.set_idle_threshold(slowdown.idle_threshold(index as u64)));
         }
     }
 
@@ -124,7 +124,7 @@ impl Session {
     pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
         if let Some(slowdown) = &mut self.slowdown {
             slowdown.go_on_from(earlier);
-            self.agree_worth();
+            self.set_idle_thresholds();
         }
     }
 
@@ -140,10 +140,10 @@ impl Session {
     }
 
     /// Of several changes the last one stays.
-    fn tell_worth(&mut self, change: &Change) {
+    fn tell_idle_threshold(&mut self, change: &Change) {
         let service = self.services[change.service as usize].tracked.name.clone();
-        self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_worth_of(&service)));
-        if let Some(note) = LaneNote::of_worth(service, change.worth, change.verdict) {
+        self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
+        if let Some(note) = LaneNote::of_idle_threshold(service, change.threshold, change.verdict) {
             self.note(note);
         }
     }

@@ -25,7 +25,7 @@
 //! is no request counts as one that came when the lane became busy.
 
 use crate::Nanos;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Observation, Requests};
 use crate::borrow::state::Reason;
 

@@ -18,8 +18,8 @@
 //! a mean and one request may fare worse.
 
 use crate::Nanos;
+use crate::borrow::lane::Rule;
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::rule::Rule;
 use crate::borrow::seen::{Harm, Observation};
 use crate::borrow::state::Reason;
 

@@ -17,7 +17,7 @@
 //! periods are that profile: the request of each has the core for itself, and never again.
 
 use crate::Nanos;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Harm, Observation, Requests};
 
 /// New periods without batch, before the first with it: twice what [`super::harm`] wants to know, and a

@@ -21,7 +21,7 @@
 
 use crate::Nanos;
 use crate::borrow::elfen::ElfenFixed;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::Observation;
 use crate::borrow::state::Reason;
 

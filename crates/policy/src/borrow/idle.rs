@@ -8,7 +8,7 @@
 //! every service.
 
 use crate::Nanos;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::Observation;
 
 /// Never beside a request.

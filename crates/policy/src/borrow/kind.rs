@@ -9,9 +9,9 @@ use crate::borrow::dynamic::DynamicRefresh;
 use crate::borrow::elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
 use crate::borrow::fixed::FixedBudget;
 use crate::borrow::idle::Idle;
+use crate::borrow::lane::Rule;
 use crate::borrow::lane::{Borrow, BorrowConfig};
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
 use crate::borrow::state::Reason;
 

@@ -12,7 +12,7 @@
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
 //! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
 //! a request has lost at most. [`slowdown`] is what batch costs requests however it does, measured in
-//! [`windows`] of time; [`worth`] keeps it under a bound. [`promise`] judges the overlap that a run came to.
+//! [`windows`] of time; [`idle_threshold`] keeps it under a bound. [`promise`] judges the overlap that a run came to.
 
 pub mod deadline;
 pub mod delay;
@@ -22,6 +22,7 @@ mod fixed;
 pub mod harm;
 pub mod headroom;
 mod idle;
+pub mod idle_threshold;
 mod kind;
 mod lane;
 mod latencies;
@@ -30,7 +31,6 @@ pub mod promise;
 #[cfg(test)]
 mod queue;
 mod refresh;
-mod rule;
 mod seen;
 pub mod slowdown;
 mod state;
@@ -40,7 +40,6 @@ mod vectors;
 pub mod watchdog;
 mod window;
 pub mod windows;
-pub mod worth;
 
 pub use deadline::Deadline;
 pub use dynamic::DynamicRefresh;
@@ -48,11 +47,10 @@ pub use elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
 pub use fixed::FixedBudget;
 pub use idle::Idle;
 pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
-pub use lane::{Borrow, BorrowConfig};
+pub use lane::{Borrow, BorrowConfig, Rule};
 pub use latencies::Latencies;
 pub use lending::{Budget, Lending, Objective, Unfit};
 pub use refresh::RefreshBudget;
-pub use rule::Rule;
 pub use seen::{Harm, Observation, Requests, Running, Terms};
 pub use state::{Decision, LaneState, Reason, Watched};
 pub use terms::{Learned, TermsMeter};

@@ -13,7 +13,7 @@
 use super::fixed::spares_waited;
 use crate::Nanos;
 use crate::borrow::elfen::ElfenRefresh;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::Observation;
 use crate::borrow::state::Reason;
 

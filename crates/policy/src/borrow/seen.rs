@@ -58,7 +58,7 @@ pub struct Terms {
     /// For how much age a request counts that waits; see [`super::deadline`].
     pub queued_ns: Nanos,
     /// Batch is kept off the lane, whatever the service does: to see what requests are like without batch, or
-    /// because batch costs them too much. See [`super::worth`].
+    /// because batch costs them too much. See [`super::idle_threshold`].
     pub kept_off: bool,
     /// How long the request lanes have to be idle before batch gets the lane, where that is longer than the policy's
     /// own [`super::BorrowConfig::min_idle_ns`].

@@ -5,7 +5,7 @@ extern crate std;
 use std::vec::Vec;
 
 use crate::Nanos;
-use crate::borrow::rule::Rule;
+use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
 
 /// What is seen at one look.

@@ -182,24 +182,24 @@ impl LaneMemory {
     }
 
     /// The request words of the service `number` are its own word from now on.
-    pub fn hear_from(&self, number: Number, words: Box<dyn RequestWriter>) {
+    pub fn refresh_from(&self, number: Number, words: Box<dyn RequestWriter>) {
         if self.emitted[number.get() as usize].set(words).is_ok() {
             self.service(number).tracked.store(1, Ordering::Release);
         }
     }
 
-    /// Whether somebody has to [`LaneMemory::hear`] for the request words beside the lane `cpu` to be true.
-    pub fn hears(&self, cpu: u32) -> bool {
+    /// Whether the request words beside the lane `cpu` are out of date without [`LaneMemory::refresh`].
+    pub fn needs_refresh(&self, cpu: u32) -> bool {
         self.emitted[self.number_of(cpu)].get().is_some()
     }
 
     /// Whether it ever was.
-    pub(super) fn was_heard_from(&self, number: Number) -> bool {
+    pub(super) fn was_refreshed(&self, number: Number) -> bool {
         self.emitted[number.get() as usize].get().is_some()
     }
 
-    /// Brings the request words beside the lane `cpu` up to date, where that is not the kernel program's business.
-    pub fn hear(&self, cpu: u32) {
+    /// Brings the request words beside the lane `cpu` up to date, unless the kernel program does.
+    pub fn refresh(&self, cpu: u32) {
         if let Some(words) = self.emitted[self.number_of(cpu)].get() {
             words.write(self);
         }

@@ -145,7 +145,7 @@ impl Tracker {
     /// Nobody has the number of this service any more. One that emitted its requests keeps it: whoever looks may
     /// still hear from it.
     pub(crate) fn free_service(&self, number: Number) {
-        if !self.memory.was_heard_from(number) {
+        if !self.memory.was_refreshed(number) {
             self.services.free(number);
         }
     }

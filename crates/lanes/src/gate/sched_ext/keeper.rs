@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneState, Observation};
+use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneState};
 
 use super::super::super::decider::{Decider, HolderBooks, Means, Shared};
 use super::super::super::holder::Holder;
@@ -144,9 +144,8 @@ impl Body {
             if self.orders.ejection().is_some() {
                 break;
             }
-            let seen = self.decider.look();
-            self.decider.ask(&seen);
-            if self.may_sleep(&seen) {
+            self.decider.decide();
+            if self.may_sleep() {
                 let timeout_ns = self.look_at().saturating_sub(now_ns());
                 self.decider.shared.sleep(&self.ring, Some(timeout_ns));
             }
@@ -165,11 +164,11 @@ impl Body {
 
     /// Leaves the lane as the policy wants it; false: what it has seen has changed meanwhile. As in
     /// [`sidelane_formats::HoldWord`], the state is stored before the other side's words are read.
-    fn may_sleep(&self, seen: &Observation) -> bool {
+    fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         self.set(decider.state);
         let may_sleep = decider.state.may_be_left_to_orders(|| decider.busy(), || decider.waited_meanwhile());
-        may_sleep && decider.visited() == seen.service_on_batch_lane
+        may_sleep && decider.visited() == decider.seen.service_on_batch_lane
     }
 
     fn set(&self, state: LaneState) {

@@ -1,7 +1,7 @@
 //! Keeping one batch lane: when to hold it, to let it go, and to give it up.
 //!
 //! Problem. Elfen's batch threads look at the request lane every few hundred cycles and nap by
-//! themselves. Unmodified batch cannot, so somebody has to be woken when the service starts, and
+//! themselves. Unmodified batch cannot, so a keeper has to be woken when the service starts, and
 //! keeps the lane empty until it stops. That is exact but not free, and it must not last.
 //!
 //! Approach. A [`LaneState`] for each lane. What is the policies' own, whether batch may run beside a
@@ -36,7 +36,6 @@
 //! lent only when a request starts, which wakes the keeper.
 
 use crate::Nanos;
-use crate::borrow::rule::Rule;
 use crate::borrow::seen::Observation;
 use crate::borrow::state::{Decision, LaneState, Reason};
 
@@ -76,6 +75,27 @@ const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 /// [`super::DynamicRefresh`]) and changed terms come into force at such looks, and batch comes back at one
 /// that finds the service idle; 100 of them a second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
+
+/// The part in which policies differ: may batch run beside what the request lanes do now? It is the `check` of Elfen's
+/// Fig. 9, for one batch lane.
+///
+/// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
+/// is up, and may miss changes between two samples. So rules count from the times in an [`Observation`], not from the
+/// time of the sample.
+pub trait Rule {
+    /// Takes in what was seen at `now`, idle or busy. While the request lanes are busy, returns the time
+    /// until which batch may run beside them; `None`: not at all, and not before they were idle.
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos>;
+
+    /// Whether a request that starts after an idle moment like this one may find batch running:
+    /// then its start needs no summons.
+    fn lends(&self, seen: &Observation) -> bool;
+
+    /// The reason of the rule itself why batch may not run beside what is seen.
+    fn refuses(&self, _seen: &Observation) -> Option<Reason> {
+        None
+    }
+}
 
 /// Keeps a batch lane as `R` allows.
 ///

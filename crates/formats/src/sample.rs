@@ -1,7 +1,6 @@
 //! From the words in shared memory to the policy's observation.
 //!
-//! Both the agent's lane holder and batch programs that check their own lane use this code, so that
-//! they see the same.
+//! Keepers and batch programs that check their own lane use this code, so that they see the same.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +11,7 @@ use sidelane_policy::borrow::{Harm, Observation, Requests, Running, Terms};
 
 /// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
 /// Whether the service ran on the batch lane itself has to come from the caller.
-pub fn look<'word>(
+pub fn sample<'word>(
     lanes: impl Iterator<Item = &'word LaneWord> + Clone,
     requests: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
@@ -24,7 +23,7 @@ pub fn look<'word>(
         request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
         service_on_batch_lane: false,
         requests: running_requests(requests, service),
-        terms: agreed(terms),
+        terms: present(terms),
     }
 }
 
@@ -60,7 +59,7 @@ fn running(word: &RequestWord) -> Option<Running> {
     Some(Running { number: request.number, arrived, started, waited: request.waited })
 }
 
-fn agreed(terms: &LaneTerms) -> Terms {
+fn present(terms: &LaneTerms) -> Terms {
     let harm = Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed));
     Terms {
         budget_ns: terms.budget_ns.load(Ordering::Relaxed),
@@ -93,7 +92,7 @@ mod tests {
 
     fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> Observation {
         let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
-        look(lanes.iter(), requests.iter(), &service, &LaneTerms::default())
+        sample(lanes.iter(), requests.iter(), &service, &LaneTerms::default())
     }
 
     #[test]

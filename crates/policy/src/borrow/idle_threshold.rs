@@ -1,4 +1,5 @@
-//! From which idle moment on batch gets a lane, so that requests are not slowed down by more than a bound.
+//! The idle threshold: the shortest idle time of the service after which batch gets a lane. It keeps the slowdown of
+//! requests below a bound.
 //!
 //! Problem. Each release of a lane costs the next request a wake-up and a reaction. What that is to a request depends
 //! on the request: 20 µs are nothing to a search of 5 ms, and a third of an answer of redis. `min_idle` bounds how
@@ -23,15 +24,15 @@ const DOUBLINGS_MAX: u32 = 6;
 
 /// When batch may have a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    /// When the service has been idle for so long.
+pub enum IdleThreshold {
+    /// When the service has been idle for this time.
     AfterIdle(Nanos),
-    /// Not at all.
+    /// Never: batch is kept off.
     Never,
 }
 
-impl Worth {
-    /// Batch may have a lane when both say so.
+impl IdleThreshold {
+    /// The stricter one.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::AfterIdle(one_ns), Self::AfterIdle(other_ns)) => Self::AfterIdle(one_ns.max(other_ns)),
@@ -42,7 +43,7 @@ impl Worth {
 
 /// Finds the idle time that keeps the bound.
 #[derive(Clone, Copy, Debug)]
-pub struct WorthFinder {
+pub struct IdleThresholdFinder {
     min_idle_ns: Nanos,
     level: u32,
     since: Nanos,
@@ -51,18 +52,18 @@ pub struct WorthFinder {
     doublings: u32,
 }
 
-impl WorthFinder {
+impl IdleThresholdFinder {
     /// Begins with the idle time that the policy has.
     pub fn new(min_idle_ns: Nanos) -> Self {
         Self { min_idle_ns: min_idle_ns.max(1), level: 0, since: 0, eased: false, doublings: 0 }
     }
 
     /// When batch may have the lane now.
-    pub fn present(&self) -> Worth {
+    pub fn present(&self) -> IdleThreshold {
         if self.level >= LEVELS {
-            return Worth::Never;
+            return IdleThreshold::Never;
         }
-        Worth::AfterIdle(self.min_idle_ns.saturating_mul(STEP.pow(self.level)))
+        IdleThreshold::AfterIdle(self.min_idle_ns.saturating_mul(STEP.pow(self.level)))
     }
 
     /// Takes in what was found at `now`, of what was measured since the last change. Returns whether [`present`]
@@ -102,40 +103,43 @@ mod tests {
 
     #[test]
     fn of_two_services_the_more_sensitive_one_decides() {
-        let [short, long] = [8_000, 32_000].map(Worth::AfterIdle);
-        assert_eq!([short.and(long), long.and(short), short.and(Worth::Never)], [long, long, Worth::Never]);
+        let [short, long] = [8_000, 32_000].map(IdleThreshold::AfterIdle);
+        assert_eq!(
+            [short.and(long), long.and(short), short.and(IdleThreshold::Never)],
+            [long, long, IdleThreshold::Never]
+        );
     }
 
     #[test]
     fn each_step_asks_for_a_longer_idle_moment_and_the_last_keeps_batch_off() {
-        let mut worth = WorthFinder::new(8_000);
+        let mut finder = IdleThresholdFinder::new(8_000);
         for us in [8, 32, 128, 512, 2_048, 8_192] {
-            assert_eq!(worth.present(), Worth::AfterIdle(us * 1_000));
-            assert!(worth.judged(0, BEYOND));
+            assert_eq!(finder.present(), IdleThreshold::AfterIdle(us * 1_000));
+            assert!(finder.judged(0, BEYOND));
         }
-        assert_eq!(worth.present(), Worth::Never);
-        assert!(!worth.judged(0, BEYOND), "there is no further step");
+        assert_eq!(finder.present(), IdleThreshold::Never);
+        assert!(!finder.judged(0, BEYOND), "there is no further step");
     }
 
     #[test]
     fn what_is_within_or_undecided_stays() {
-        let mut worth = WorthFinder::new(8_000);
-        assert!(!worth.judged(3_600 * SECOND, Verdict::Within) && !worth.judged(7_200 * SECOND, Verdict::Undecided));
-        assert_eq!(worth.present(), Worth::AfterIdle(8_000));
+        let mut finder = IdleThresholdFinder::new(8_000);
+        assert!(!finder.judged(3_600 * SECOND, Verdict::Within) && !finder.judged(7_200 * SECOND, Verdict::Undecided));
+        assert_eq!(finder.present(), IdleThreshold::AfterIdle(8_000));
     }
 
     #[test]
     fn a_step_is_taken_back_after_a_minute_and_then_later_and_later() {
-        let mut worth = WorthFinder::new(8_000);
+        let mut finder = IdleThresholdFinder::new(8_000);
         let mut now = 0;
-        assert!(worth.judged(now, BEYOND));
+        assert!(finder.judged(now, BEYOND));
         for minutes in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
-            assert!(!worth.judged(now + 60 * minutes * SECOND - 1, Verdict::Within), "{minutes}");
+            assert!(!finder.judged(now + 60 * minutes * SECOND - 1, Verdict::Within), "{minutes}");
             now += 60 * minutes * SECOND;
-            assert!(worth.judged(now, Verdict::Undecided), "{minutes}");
-            assert_eq!(worth.present(), Worth::AfterIdle(8_000));
-            assert!(worth.judged(now, BEYOND));
-            assert_eq!(worth.present(), Worth::AfterIdle(32_000));
+            assert!(finder.judged(now, Verdict::Undecided), "{minutes}");
+            assert_eq!(finder.present(), IdleThreshold::AfterIdle(8_000));
+            assert!(finder.judged(now, BEYOND));
+            assert_eq!(finder.present(), IdleThreshold::AfterIdle(32_000));
         }
     }
 }

@@ -1,39 +1,39 @@
-//! Summonses that come late, as on a slow host.
+//! Fault injection: summonses that come late, as on a slow host.
 //!
-//! A test that holds only where keepers are quick is no test of what they do. So a debug build lets each
-//! summons come 50 µs to 2 ms late where `SIDELANE_DELAY_SUMMONS` names a seed; meanwhile the keeper is
-//! off its lane. In a release build there is none of this, and nothing to switch it on with.
+//! A test that passes only with quick keepers does not test what keepers do. So in a debug build each summons comes
+//! 50 µs to 2 ms late if `SIDELANE_DELAY_SUMMONS` is a seed; meanwhile the keeper is off its lane. A release build has
+//! no fault injection.
 
-/// How late the summonses of one keeper come.
-pub(super) struct Lateness {
+/// The delay of the summonses of one keeper.
+pub(super) struct SummonsDelay {
     #[cfg(debug_assertions)]
     random: Option<std::sync::atomic::AtomicU64>,
 }
 
 #[cfg(not(debug_assertions))]
-impl Lateness {
+impl SummonsDelay {
     pub(super) fn of_environment() -> Self {
         Self {}
     }
 
     #[inline]
-    pub(super) fn delay(&self) {}
+    pub(super) fn sleep(&self) {}
 }
 
 #[cfg(debug_assertions)]
-impl Lateness {
-    /// As the environment says; none if it says nothing.
+impl SummonsDelay {
+    /// The delay that the environment asks for.
     ///
     /// # Panics
-    /// When the seed is not a number: whoever sets it wants delays.
+    /// When the seed is not a number.
     pub(super) fn of_environment() -> Self {
         let seed = std::env::var(VARIABLE).ok();
         let seed = seed.map(|seed| seed.parse().unwrap_or_else(|_| panic!("{VARIABLE}={seed} is not a number")));
         Self { random: seed.map(std::sync::atomic::AtomicU64::new) }
     }
 
-    /// The summons has come; now it comes late.
-    pub(super) fn delay(&self) {
+    /// Delays a summons.
+    pub(super) fn sleep(&self) {
         if let Some(random) = &self.random {
             std::thread::sleep(next(random));
         }
