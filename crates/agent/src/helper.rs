@@ -105,7 +105,7 @@ impl Helper {
     }
 
     /// Becomes readable when it has found something.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 

@@ -64,25 +64,25 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod act;
-mod away;
+mod actuator;
 mod choice;
 pub mod config;
-mod cost;
+mod counter_contention;
 mod daemon;
 pub mod discover;
 mod helper;
+mod self_usage;
 
+mod interference;
 mod lanes;
 mod log;
-mod metric;
 mod modules;
 mod note;
+mod observation;
 mod owners;
 mod places;
 mod replay;
 mod requests;
-mod seen;
 pub mod show;
 pub mod status;
 mod tracked;

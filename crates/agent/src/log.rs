@@ -22,12 +22,12 @@ pub struct CpuLine {
     /// Why.
     pub why: Reason,
     /// On what.
-    pub seen: Seen,
+    pub seen: LoggedObservation,
 }
 
 /// The values that were seen, of the whole machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct LoggedObservation {
     /// The most interference on any CPU, and on which.
     pub interference: Option<(f64, u32)>,
     /// From which on it counts.
@@ -40,7 +40,7 @@ pub struct Seen {
     pub cpus: usize,
 }
 
-impl Seen {
+impl LoggedObservation {
     /// The values of an observation.
     pub fn of(seen: &Observation, threshold: Option<f64>) -> Self {
         let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
@@ -124,7 +124,7 @@ mod tests {
         seen.cpus[3] = CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
         let cpus: CpuMask = [1, 2].into_iter().collect();
         let action = Action::Confine { container: 7, cpus };
-        let seen = Seen::of(&seen, Some(40.0));
+        let seen = LoggedObservation::of(&seen, Some(40.0));
         let line = CpuLine { action, name: "/batch/a".into(), why: Reason::Interference, seen };
         let told = Value::Object(line.fields());
         let expected = json!({

@@ -172,9 +172,8 @@ struct Body {
 #[derive(Default)]
 struct Look {
     situation: Situation,
-    outranking: Vec<(u32, ThreadClass)>,
-    /// The lane on which batch has stayed longest, and the thread there.
-    stays: Option<(u32, u32)>,
+    outranking: Vec<Outranking>,
+    stays: Option<Stay>,
 }
 
 impl Body {
@@ -224,23 +223,21 @@ impl Body {
     }
 
     fn look(&self, came_back: bool) -> Look {
-        let all = self.confinement.processes().into_iter().flat_map(threads);
-        let classes = all.filter_map(|tid| Some((tid, ThreadClass::of(tid)?)));
-        let outranking: Vec<_> = classes.filter(|(_, class)| class.outranks(HOLDER_PRIORITY)).collect();
-        let longest = self.lanes.batch.iter().filter_map(|lane| stayed(&self.memory, lane)).max();
+        let outranking: Vec<Outranking> = outranking(self.confinement.processes()).collect();
         // Where other programs have the lane, a frozen thread may take many turns until it sleeps.
-        let is_out = |(_, tid): &(u32, u32)| !self.confinement.has_frozen(*tid);
+        let is_out = |stay: &Stay| !self.confinement.has_frozen(stay.tid);
         let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
-        let stays = longest.map(|(_, lane, tid)| (lane, tid)).or_else(|| if came_back { back() } else { None });
-        let stayed_ns = longest.map(|(stayed_ns, ..)| stayed_ns).or(stays.map(|_| PATIENCE_NS));
-        let situation = Situation { outranks: !outranking.is_empty(), stayed_ns };
+        let longest = longest_stay(&self.memory, self.lanes.batch.iter());
+        let stays = longest.or_else(|| if came_back { back() } else { None });
+        let situation = situation(&outranking, stays);
         Look { situation, outranking, stays }
     }
 
     /// The batch thread that waits for its turn on the lane, as one that a holder has preempted.
-    fn waits(&self, cpu: u32) -> Option<(u32, u32)> {
-        let hold = self.memory.hold(cpu);
-        (hold.batch_waits.load(Ordering::Acquire) == 1).then(|| (cpu, hold.waiting_pid.load(Ordering::Acquire)))
+    fn waits(&self, lane: u32) -> Option<Stay> {
+        let hold = self.memory.hold(lane);
+        let tid = hold.waiting_pid.load(Ordering::Acquire);
+        (hold.batch_waits.load(Ordering::Acquire) == 1).then_some(Stay { stayed_ns: PATIENCE_NS, lane, tid })
     }
 
     fn carry_out(&mut self, step: Step, look: &Look, now: Nanos) {
@@ -270,16 +267,16 @@ impl Body {
     }
 
     fn demote(&self, look: &Look) -> io::Result<()> {
-        let demote = |(tid, _): &(u32, ThreadClass)| ThreadClass::IDLE.give(*tid);
+        let demote = |thread: &Outranking| ThreadClass::IDLE.give(thread.tid);
         let failed = look.outranking.iter().filter_map(|thread| demote(thread).err());
         // A thread that has ended is no error.
         failed.filter(|error| error.raw_os_error() != Some(libc::ESRCH)).map(Err).next().unwrap_or(Ok(()))
     }
 
     fn finding(&self, step: Step, look: &Look, at_ns: Nanos) -> Finding {
-        let first = look.outranking.first().map(|(tid, _)| *tid);
-        let (lane, tid) = look.stays.unwrap_or((self.lanes.batch[0].cpu, first.unwrap_or(0)));
-        let tid = first.unwrap_or(tid);
+        let first = look.outranking.first().map(|thread| thread.tid);
+        let lane = look.stays.map_or(self.lanes.batch[0].cpu, |stay| stay.lane);
+        let tid = first.or(look.stays.map(|stay| stay.tid)).unwrap_or(0);
         Finding {
             at_ns,
             step,
@@ -292,8 +289,46 @@ impl Body {
     }
 }
 
-/// For how long batch has run on a lane that it has to leave beside a busy service, on which lane, and which thread.
-pub fn stayed(memory: &LaneMemory, lane: &BatchLane) -> Option<(Nanos, u32, u32)> {
+/// A thread of batch that runs before the holder of its lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Outranking {
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its class.
+    pub class: ThreadClass,
+}
+
+/// The threads of these processes that run before a holder.
+pub fn outranking(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = Outranking> {
+    let all = pids.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
+    let classes = all.filter_map(|(pid, tid)| Some(Outranking { pid, tid, class: ThreadClass::of(tid)? }));
+    classes.filter(|thread| thread.class.outranks(HOLDER_PRIORITY))
+}
+
+/// What the watchdog is told.
+pub fn situation(outranking: &[Outranking], stays: Option<Stay>) -> Situation {
+    Situation { outranks: !outranking.is_empty(), stayed_ns: stays.map(|stay| stay.stayed_ns) }
+}
+
+/// Batch on a lane that it has to leave beside a busy service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stay {
+    /// How long it has stayed.
+    pub stayed_ns: Nanos,
+    /// The lane.
+    pub lane: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+/// The longest stay on these lanes.
+pub fn longest_stay<'a>(memory: &LaneMemory, lanes: impl Iterator<Item = &'a BatchLane>) -> Option<Stay> {
+    lanes.filter_map(|lane| stay_on(memory, lane)).max()
+}
+
+fn stay_on(memory: &LaneMemory, lane: &BatchLane) -> Option<Stay> {
     let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
     let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
     let began_ns = memory.batch_since_ns(lane.cpu);
@@ -303,5 +338,5 @@ pub fn stayed(memory: &LaneMemory, lane: &BatchLane) -> Option<(Nanos, u32, u32)
     }
     let requests = lane.request_lanes.iter().map(|cpu| memory.word(cpu));
     let since_ns = requests.filter_map(|request| request.busy_since_ns()).min()?;
-    Some((now_ns().saturating_sub(since_ns.max(began_ns)), lane.cpu, tid))
+    Some(Stay { stayed_ns: now_ns().saturating_sub(since_ns.max(began_ns)), lane: lane.cpu, tid })
 }

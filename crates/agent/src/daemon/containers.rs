@@ -4,11 +4,12 @@ use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
+use sidelane_policy::Nanos;
+use sidelane_tracker::histogram::Histogram;
 
-use super::births::Births;
 use super::waiting::Waiting;
 use super::{Agent, MAKING_NS};
-use crate::act::TakeError;
+use crate::actuator::TakeError;
 use crate::choice::moves_containers;
 use crate::config::Kind;
 use crate::discover::{Birthplace, Container, ContainerId};
@@ -16,6 +17,32 @@ use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
 use crate::tracked::Given;
 use sidelane_rollback::cpu_mask::mask;
+
+/// Where new batch starts, and on which CPUs.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Births {
+    pub(super) places: Vec<Birthplace>,
+    pub(super) cpus: Option<CpuSet>,
+}
+
+impl Births {
+    /// Whether containers in this tree start on the CPUs that batch may have.
+    pub(super) fn are_confined(&self, tree: &str, unconfined: &[String]) -> bool {
+        let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
+        self.cpus.is_some()
+            && self.places.iter().any(|place| is_it(&place))
+            && !unconfined.iter().any(|path| path == tree)
+    }
+}
+
+/// How long containers ran before they were looked after, of those that did not start on CPUs of batch.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// Trees of which new batch cannot be confined.
+    pub(super) unconfined: Vec<String>,
+    pub(super) times: Histogram,
+    pub(super) sum_ns: Nanos,
+}
 
 impl Agent {
     /// Containers come and go. Those that a new one has below it are part of it, and never let go of.
@@ -68,12 +95,12 @@ impl Agent {
         self.owners.take(Thing::Group(container.id.path.clone()), Owner::Policy).map_err(anyhow::Error::from)?;
         let place = self.tracked.add_container(container.clone())?;
         let services = self.tracked.pids_of_grouped_services();
-        let allowed = match &mut self.hands {
-            Some(hands) => hands.take_over(place, container, parts, &services),
+        let allowed = match &mut self.actuator {
+            Some(actuator) => actuator.take_over(place, container, parts, &services),
             None => Ok(self.usable.clone()),
         };
         let allowed = allowed.inspect_err(|_| {
-            let _ = self.hands.as_mut().map(|hands| hands.let_go(place));
+            let _ = self.actuator.as_mut().map(|actuator| actuator.let_go(place));
             self.tracked.remove_container(place);
             self.owners.free(&Thing::Group(container.id.path.clone()));
         })?;
@@ -131,9 +158,9 @@ impl Agent {
     /// Has new batch start on CPUs that batch may have, where its groups have lists.
     pub(super) fn keep_births(&mut self) {
         let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
-        let Some(hands) = self.hands.as_mut().filter(|_| births != self.births) else { return };
-        let failed = hands.keep_births(&births.places, births.cpus.as_ref());
-        self.diary.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::NotBornConfined { .. })));
+        let Some(actuator) = self.actuator.as_mut().filter(|_| births != self.births) else { return };
+        let failed = actuator.keep_births(&births.places, births.cpus.as_ref());
+        self.stats.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::NotBornConfined { .. })));
         self.gaps.unconfined = failed.iter().map(|(group, _)| group.clone()).collect();
         if births.cpus.is_some() {
             let notes = failed.into_iter().map(|(group, why)| AgentNote::NotBornConfined { group, why });

@@ -56,7 +56,7 @@ impl Agent {
             }
         }
         for (place, found) in moved {
-            self.diary.notes.retain(|note, _| !is_of(note, &found.name));
+            self.stats.notes.retain(|note, _| !is_of(note, &found.name));
             let Some((lanes, lending)) = self.lanes_beside(&found) else { continue };
             match self.tracked.lend(place, &lanes, lending) {
                 Ok(()) => self.keep_lanes(place, lanes, lending),
@@ -130,7 +130,7 @@ impl Agent {
         let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.tracked.kept.as_mut());
         let drop_them = || services.for_each(|lanes| lanes.retain(&kept));
         match &self.gates {
-            Some(gates) => gates.book().forsaking(&dropped, drop_them),
+            Some(gates) => gates.evictions().forsaking(&dropped, drop_them),
             None => drop_them(),
         }
         self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);

@@ -69,7 +69,7 @@ impl LentLanes {
     }
 
     /// Becomes readable at an alarm.
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+    pub(super) fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 }

@@ -6,7 +6,7 @@ use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
-use crate::cost::resident_bytes;
+use crate::self_usage::resident_bytes;
 use crate::tracked::{AgentService, Given};
 use sidelane_lanes::holder::HolderBooks;
 use sidelane_lanes::kept_lanes::KeptLanes;
@@ -81,7 +81,7 @@ impl Agent {
         let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
         let disturbed = |served: &AgentService| {
             let cpus = span.ran_on(served.tracked.tracking.identity());
-            cpus.iter().filter_map(|cpu| self.metric.read(cpu as u32)).reduce(f64::max)
+            cpus.iter().filter_map(|cpu| self.interference.read(cpu as u32)).reduce(f64::max)
         };
         let length_ns = span.length_ns.max(1) as f64;
         let uses = |served: &AgentService| Some(span.ran_ns(served.tracked.tracking.identity()) as f64 / length_ns);
@@ -120,7 +120,7 @@ impl Agent {
         let service = ("cpu_service", SECONDS, Kind::Counter, "Time in which the CPU ran a service");
         let batch = ("cpu_batch", SECONDS, Kind::Counter, "Time in which the CPU ran batch");
         let interference = ("cpu_interference", None, Kind::Gauge, "How much whoever runs on the CPU is disturbed");
-        let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.metric.read(cpu)));
+        let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.interference.read(cpu)));
         vec![
             Family::of(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
             Family::of(service, total(|shares| shares.services_ns())),
@@ -186,7 +186,7 @@ impl Agent {
         };
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
-        let counted = self.diary.decisions.iter().map(|((action, why), count)| {
+        let counted = self.stats.decisions.iter().map(|((action, why), count)| {
             (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
         });
         vec![gaps, Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
@@ -201,7 +201,7 @@ impl Agent {
             unit: SECONDS,
             help: "Time from an onset of interference until batch had been taken away",
             kind: Kind::Histogram,
-            values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
+            values: vec![(Labels::new(), latency(&self.stats.reaction, self.stats.reaction_sum_ns))],
         };
         let lost = ("audit_lost_lines", None, Kind::Counter, "Lines of the audit log that could not be written");
         let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
@@ -210,11 +210,11 @@ impl Agent {
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
         vec![
             reaction,
-            Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
+            Family::of(cpu, one(Some(seconds(self.usage.cpu_ns())))),
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
-            Family::of(repaired, one(Some(self.diary.repaired as f64))),
+            Family::of(repaired, one(Some(self.stats.repaired as f64))),
             Family::of(lost, one(lost_lines)),
-            Family::of(notes, one(Some(self.diary.notes.len() as f64))),
+            Family::of(notes, one(Some(self.stats.notes.len() as f64))),
             Family::of(left_out, one(Some(self.left_out().len() as f64))),
         ]
     }

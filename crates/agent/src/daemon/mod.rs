@@ -8,10 +8,9 @@
 //! Order is everything here. What can fail without touching the machine comes first; the guardian knows of each change
 //! before it is made. At the end, and at a signal, everything is as it was found.
 
-mod acts;
-mod births;
+mod apply;
 mod containers;
-mod doors;
+mod endpoints;
 mod lanes;
 mod lent;
 mod metrics;
@@ -41,22 +40,23 @@ use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Actions, CpuMask, Observation, Reason};
 use sidelane_tracker::histogram::Histogram;
 
-use super::act::Hands;
+use super::actuator::Actuator;
 use super::choice::AnyPolicy;
 use super::config::{Config, OnMachine};
-use super::cost::Cost;
 use super::discover::{Birthplace, Container, FoundService, Lack};
 use super::helper::Helper;
-use super::lanes::{Asked, Book, LaneGates};
-use super::log::{CpuAudit, Seen};
-use super::metric::Metric;
+use super::interference::InterferenceSource;
+use super::lanes::{Asked, Evictions, LaneGates};
+use super::log::{CpuAudit, LoggedObservation};
 use super::modules::{Flights, Hurries, Proxies};
+use super::observation::{Sampler, fill};
 use super::owners::Owners;
-use super::seen::{Looker, fill};
+use super::self_usage::SelfUsage;
 use super::tracked::Tracked;
-use births::{Births, Gaps, Lacking};
-use doors::{Bells, Doors, Woken};
+use containers::{Births, Gaps};
+use endpoints::{Endpoints, EventFds, Woken};
 use lent::LentLanes;
+use notes::Lacking;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;
@@ -109,7 +109,7 @@ pub struct Agent {
     usable: CpuSet,
     tracked: Tracked,
     /// `None`: nothing is done, only said.
-    hands: Option<Hands>,
+    actuator: Option<Actuator>,
     owners: Owners,
     claim: Option<Claim>,
     /// Containers that have no process yet, are still being put into their groups, or could not be taken.
@@ -120,16 +120,16 @@ pub struct Agent {
     births: Births,
     gaps: Gaps,
     policy: AnyPolicy,
-    metric: Metric,
-    looker: Looker,
-    slow: Looker,
+    interference: InterferenceSource,
+    sampler: Sampler,
+    slow: Sampler,
     seen: Box<Observation>,
     actions: Box<Actions>,
     /// The CPUs of the cores that batch may use, as the kernel program was told; `None`: it is to be told anew.
     beside_batch: Option<CpuMask>,
     log: Option<AuditLog>,
     pen: CpuAudit,
-    doors: Doors,
+    endpoints: Endpoints,
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
     /// Watches those lanes.
@@ -142,8 +142,8 @@ pub struct Agent {
     promises: Promises,
     times: Times,
     demoted: Demoted,
-    diary: Diary,
-    cost: Cost,
+    stats: DecisionStats,
+    usage: SelfUsage,
 }
 
 /// What is tried again at each look until it can be done: no failure of it ends the agent.
@@ -190,13 +190,13 @@ impl Times {
 
 /// What is told about decisions.
 #[derive(Debug, Default)]
-struct Diary {
+struct DecisionStats {
     /// Each action, by its word and reason.
     decisions: BTreeMap<(&'static str, Reason), u64>,
     /// Why things are as they are.
     why: Reason,
     /// What was seen at the last decision.
-    seen: Seen,
+    seen: LoggedObservation,
     /// What went wrong or is degraded, and how often.
     notes: BTreeMap<Note, u64>,
     /// Those of them that are about a service or container, by its name.
@@ -231,7 +231,7 @@ impl Agent {
             self.begin_turn();
             let caught =
                 if woken.signal { signals.wait(Duration::ZERO).context("cannot read a signal")? } else { None };
-            if caught.is_some_and(|caught| !self.hear(caught)) {
+            if caught.is_some_and(|caught| !self.handle_signal(caught)) {
                 return Ok(());
             }
             if woken.crossing {
@@ -262,17 +262,17 @@ impl Agent {
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
         let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
         let due_ns = due_ns.min(self.watch_due_ns());
-        let bells = Bells {
-            lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
-            crossing: self.metric.bell(),
-            alarm: self.lent.as_ref().map(LentLanes::bell),
-            found: self.helper.bell(),
+        let eventfds = EventFds {
+            lanes: self.gates.as_ref().map(|gates| gates.evictions().eventfd()),
+            crossing: self.interference.eventfd(),
+            alarm: self.lent.as_ref().map(LentLanes::eventfd),
+            found: self.helper.eventfd(),
         };
-        self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
+        self.endpoints.wait(signals, eventfds, due_ns.saturating_sub(now_ns()))
     }
 
     /// Whether to go on.
-    fn hear(&mut self, caught: Caught) -> bool {
+    fn handle_signal(&mut self, caught: Caught) -> bool {
         if caught.signal == libc::SIGCONT {
             // At once: containers stand still.
             self.times.slow_ns = 0;
@@ -286,18 +286,18 @@ impl Agent {
 
     /// Interference has crossed its threshold.
     fn react(&mut self) -> Result<()> {
-        self.diary.onset_ns = self.metric.answer();
+        self.stats.onset_ns = self.interference.answer();
         self.look()
     }
 
     /// Reacts if there is something to react to: called between the steps of whatever takes longer.
-    fn heed(&mut self) -> Result<()> {
+    fn handle_urgent(&mut self) -> Result<()> {
         self.begin_turn();
-        if self.metric.has_rung() {
+        if self.interference.has_rung() {
             return self.react();
         }
         // A keeper that asks holds its lane no more, and batch is there still.
-        if self.gates.as_ref().is_some_and(|gates| gates.book().is_asked()) { self.look() } else { Ok(()) }
+        if self.gates.as_ref().is_some_and(|gates| gates.evictions().is_asked()) { self.look() } else { Ok(()) }
     }
 
     /// Each step between two reactions is a turn of its own.
@@ -311,23 +311,23 @@ impl Agent {
     /// Looks at the machine, asks the policy, and does what it says.
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
-        self.metric.follow(now_ns);
+        self.interference.follow(now_ns);
         let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld());
-        let span = self.looker.look(&memory, now_ns);
+        let span = self.sampler.look(&memory, now_ns);
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
-        let asked = self.gates.as_ref().map(|gates| gates.book().asked());
+        let asked = self.gates.as_ref().map(|gates| gates.evictions().asked());
         // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
         let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
         let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
-        fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
+        fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.interference.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
         self.tracked.services.were_seen();
         self.tracked.containers.were_seen();
         self.times.look_ns = now_ns + self.look_every_ns();
-        let failed = self.act(now_ns)?;
-        self.diary.onset_ns = None;
+        let failed = self.apply(now_ns)?;
+        self.stats.onset_ns = None;
         self.watch_beside_batch();
         self.answer_keepers(asked, failed, now_ns);
         Ok(())
@@ -337,18 +337,18 @@ impl Agent {
     /// freeze has not taken effect may be: until it stands still, the keeper holds the lane but for moments, and the
     /// reaction goes on.
     fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
-        let book = self.gates.as_ref().map(LaneGates::book);
-        let is_asked = book.is_some_and(Book::is_asked);
-        if !is_asked && !book.is_some_and(Book::is_leaving) && self.diary.reacting_since_ns.is_none() {
+        let evictions = self.gates.as_ref().map(LaneGates::evictions);
+        let is_asked = evictions.is_some_and(Evictions::is_asked);
+        if !is_asked && !evictions.is_some_and(Evictions::is_leaving) && self.stats.reacting_since_ns.is_none() {
             return;
         }
-        let leaving = !self.hands.as_ref().is_none_or(Hands::stand_still);
-        match (book, asked) {
-            (Some(book), Some(asked)) if is_asked => {
+        let leaving = !self.actuator.as_ref().is_none_or(Actuator::stand_still);
+        match (evictions, asked) {
+            (Some(evictions), Some(asked)) if is_asked => {
                 let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
-                book.has_acted(&asked, failed || is_there, leaving);
+                evictions.has_acted(&asked, failed || is_there, leaving);
             }
-            (book, _) => book.iter().for_each(|book| book.note_leaving(leaving)),
+            (evictions, _) => evictions.iter().for_each(|evictions| evictions.note_leaving(leaving)),
         }
         match leaving {
             true => self.times.look_ns = now_ns + FREEZE_LOOK_NS,
@@ -360,7 +360,7 @@ impl Agent {
     fn watch_beside_batch(&mut self) {
         let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
-            self.metric.watch_closely(
+            self.interference.watch_closely(
                 &self.here.online,
                 &cpus,
                 self.config.intervals.tick,
@@ -375,7 +375,7 @@ impl Agent {
     }
 
     fn look_due_ns(&self) -> Nanos {
-        self.metric.due_ns().map_or(self.times.look_ns, |due_ns| due_ns.min(self.times.look_ns))
+        self.interference.due_ns().map_or(self.times.look_ns, |due_ns| due_ns.min(self.times.look_ns))
     }
 
     fn look_every_ns(&self) -> Nanos {
@@ -383,29 +383,29 @@ impl Agent {
         if self.times.is_active { nanos(every) } else { nanos(every).max(IDLE_LOOK_NS) }
     }
 
-    /// Answers whoever is at a door.
+    /// Answers clients of the status socket and of metrics.
     fn answer(&mut self, woken: Woken) {
         if woken.status || woken.metrics {
             self.look_at_modules();
         }
         if woken.status {
             let snapshot = self.snapshot();
-            self.doors.tell_status(&snapshot);
+            self.endpoints.tell_status(&snapshot);
         }
         if woken.metrics {
-            self.doors.tell_metrics(|| self.exposition());
+            self.endpoints.tell_metrics(|| self.exposition());
         }
     }
 
     /// Gives everything back.
     fn end(mut self, signals: &PosixSignals) -> Result<()> {
-        self.gates.iter().for_each(|gates| gates.book().close());
+        self.gates.iter().for_each(|gates| gates.evictions().close());
         // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
         // needs another.
         self.tracked.services.iter_mut().for_each(|(_, served)| served.tracked.kept = None);
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
-        let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
+        let given_back = self.actuator.as_mut().map_or(Ok(()), Actuator::give_all_back);
         let finished = given_back.and(self.close_doors()).and(self.end_modules(signals));
         self.tracked.tracker().detach();
         if let Some(log) = &mut self.log {
@@ -415,16 +415,16 @@ impl Agent {
         }
         // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
         drop((self.owners, self.claim));
-        finished.and(self.hands.map_or(Ok(()), Hands::finish))
+        finished.and(self.actuator.map_or(Ok(()), Actuator::finish))
     }
 
-    /// Nobody else has doors as long as the claim stands. After that they may be another agent's.
+    /// Closes the endpoints while the claim stands: after that they may be another agent's.
     fn close_doors(&mut self) -> Result<()> {
-        self.doors.close();
-        let Some(hands) = &mut self.hands else { return Ok(()) };
-        let doors = hands.guardian().list().iter().filter(|(_, undo)| **undo == Doors::undo());
-        let doors: Vec<Ticket> = doors.map(|(ticket, _)| ticket).collect();
-        Ok(hands.guardian().withdraw(doors)?)
+        self.endpoints.close();
+        let Some(actuator) = &mut self.actuator else { return Ok(()) };
+        let endpoints = actuator.guardian().list().iter().filter(|(_, undo)| **undo == Endpoints::undo());
+        let endpoints: Vec<Ticket> = endpoints.map(|(ticket, _)| ticket).collect();
+        Ok(actuator.guardian().withdraw(endpoints)?)
     }
 }
 

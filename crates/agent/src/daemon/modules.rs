@@ -4,7 +4,7 @@ use anyhow::Result;
 use sidelane_host::posix_signals::PosixSignals;
 
 use super::Agent;
-use crate::modules::{News, flight_of, hurry_of};
+use crate::modules::{ModuleEvent, flight_of, hurry_of};
 use sidelane_proxy::note::ProxyNote;
 use sidelane_report::terminal::eprint_fitted;
 
@@ -16,7 +16,7 @@ impl Agent {
             let (ProxyNote::HazardsUnwatched { server, .. } | ProxyNote::HazardUnseen { server, .. }) = note;
             !self.proxies.ask(server)
         };
-        self.diary.notes.retain(|note, _| !note.is(is_left));
+        self.stats.notes.retain(|note, _| !note.is(is_left));
         told.notes.into_iter().for_each(|note| self.note(note));
         told.changes.iter().for_each(|change| self.say("proxy", change));
         Ok(())
@@ -25,7 +25,7 @@ impl Agent {
     /// Has those services recorded, and the threads of those mapped, that are there and that the file names, and of no
     /// others.
     pub(super) fn follow_services(&mut self) {
-        if self.hands.is_none() {
+        if self.actuator.is_none() {
             return;
         }
         let Self { tracked, config, here, .. } = self;
@@ -44,8 +44,8 @@ impl Agent {
         let hurries = self.hurries.look().into_iter().map(|news| ("hurry", news));
         for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
             match news {
-                News::Said(what) => self.say(action, &format!("{service}: {what}")),
-                News::Noted(note) => self.note(note),
+                ModuleEvent::Said(what) => self.say(action, &format!("{service}: {what}")),
+                ModuleEvent::Noted(note) => self.note(note),
             }
         }
     }

@@ -8,7 +8,6 @@ use sidelane_policy::Nanos;
 use sidelane_policy::cpus::MAX_SERVICES;
 use sidelane_report::terminal::eprint_fitted;
 
-use super::births::Lacking;
 use super::{Agent, MAKING_NS};
 use crate::discover::Lack;
 use crate::note::AgentNote;
@@ -19,12 +18,20 @@ const NOTES_MAX: usize = 500;
 /// As many services that are left out are named.
 const NAMES_MAX: usize = 5;
 
+/// Something that the finder lacks.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    pub(super) since_ns: Nanos,
+    /// As it was noted, if it has lasted for long enough.
+    pub(super) noted: Option<Note>,
+}
+
 impl Agent {
     /// Notes something; it is printed the first time.
     pub(super) fn note(&mut self, note: impl Into<Note>) {
         let note = note.into();
         self.promises.noted(&note, now_ns());
-        let notes = &mut self.diary.notes;
+        let notes = &mut self.stats.notes;
         let is_kept = notes.contains_key(&note) || notes.len() < NOTES_MAX;
         let what = note.to_string();
         let times = notes.entry(if is_kept { note } else { AgentNote::NotesLeftOut.into() }).or_default();
@@ -48,32 +55,32 @@ impl Agent {
     /// Notes something about a service or container; see [`Agent::forget_about`].
     pub(super) fn note_about(&mut self, name: &str, note: impl Into<Note>) {
         let note = note.into();
-        self.diary.about.entry(name.to_owned()).or_default().insert(note.clone());
+        self.stats.about.entry(name.to_owned()).or_default().insert(note.clone());
         self.note(note);
     }
 
     /// Whether anything was noted about a service or container.
     pub(super) fn is_noted(&self, name: &str) -> bool {
-        self.diary.about.contains_key(name)
+        self.stats.about.contains_key(name)
     }
 
     /// A service or container has gone, or is as it should be: what was noted about it is over.
     pub(super) fn forget_about(&mut self, name: &str) {
-        let over: BTreeSet<Note> = self.diary.about.remove(name).unwrap_or_default();
-        self.diary.notes.retain(|note, _| !over.contains(note));
+        let over: BTreeSet<Note> = self.stats.about.remove(name).unwrap_or_default();
+        self.stats.notes.retain(|note, _| !over.contains(note));
     }
 
     /// Notes what the file names and the machine lacks, once it has lasted for a moment, until it is there.
     pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
         let now: BTreeSet<Lack> = self.lacks.iter().map(Lack::constant).collect();
-        let over: Vec<Lack> = self.diary.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
-        for note in over.iter().filter_map(|lack| self.diary.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
+        let over: Vec<Lack> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
+        for note in over.iter().filter_map(|lack| self.stats.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
             self.log_note("over", &note.to_string());
-            self.diary.notes.remove(&note);
+            self.stats.notes.remove(&note);
         }
         for lack in self.lacks.clone() {
             let lacking = Lacking { since_ns: now_ns, noted: None };
-            let lacking = self.diary.lacks.entry(lack.constant()).or_insert(lacking);
+            let lacking = self.stats.lacks.entry(lack.constant()).or_insert(lacking);
             if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
                 let note = Note::from(AgentNote::Lacking { what: lack.to_string() });
                 lacking.noted = Some(note.clone());
@@ -100,8 +107,8 @@ impl Agent {
         let note =
             (count > 0).then_some(AgentNote::ServicesLeftOut { count, most: MAX_SERVICES, services }).map(Note::from);
         let is_such = |other: &Note| other.is(|other| matches!(other, AgentNote::ServicesLeftOut { .. }));
-        self.diary.notes.retain(|other, _| !is_such(other) || Some(other) == note.as_ref());
-        if let Some(note) = note.filter(|note| !self.diary.notes.contains_key(note)) {
+        self.stats.notes.retain(|other, _| !is_such(other) || Some(other) == note.as_ref());
+        if let Some(note) = note.filter(|note| !self.stats.notes.contains_key(note)) {
             self.note(note);
         }
     }

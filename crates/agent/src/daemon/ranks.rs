@@ -6,7 +6,7 @@ use std::mem::discriminant;
 
 use anyhow::{Context, Result};
 use sidelane_host::cgroup::Group;
-use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs::{self, threads};
 use sidelane_host::thread::Thread;
 use sidelane_policy::Nanos;
@@ -14,6 +14,7 @@ use sidelane_policy::Nanos;
 use super::Agent;
 use crate::tracked::Contained;
 use sidelane_lanes::note::LaneNote;
+use sidelane_lanes::watchdog::{Outranking, outranking};
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{Ticket, Undo};
@@ -22,13 +23,6 @@ use sidelane_rollback::{Ticket, Undo};
 const LOOK_EVERY_NS: Nanos = 500_000_000;
 /// Batch chooses the names of its threads, so notes that have one are bounded.
 const NAMES_MAX: usize = 8;
-
-/// A thread of batch on a lent lane that would run before the lane's holder.
-pub(super) struct Outranking {
-    pid: u32,
-    pub(super) tid: u32,
-    class: ThreadClass,
-}
 
 /// Threads of batch that would run before the holder of a lane.
 #[derive(Default)]
@@ -92,16 +86,16 @@ impl Agent {
             return;
         }
         let (_, batch) = self.batch_on_lanes();
-        let Some(hands) = &mut self.hands else { return };
-        if let Err(error) = self.demoted.give_back(&batch, hands.guardian()) {
+        let Some(actuator) = &mut self.actuator else { return };
+        if let Err(error) = self.demoted.give_back(&batch, actuator.guardian()) {
             self.failed(error);
         }
     }
 
     /// Demotes threads of batch on lent lanes that outrank a holder.
     pub(super) fn put_down_ranks(&mut self, outranking: &[Outranking]) {
-        let Some(hands) = &mut self.hands else { return };
-        let put_down = self.demoted.put_down(outranking, hands.guardian());
+        let Some(actuator) = &mut self.actuator else { return };
+        let put_down = self.demoted.put_down(outranking, actuator.guardian());
         for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
             self.note_rank(LaneNote::BatchRaised { thread });
         }
@@ -110,7 +104,7 @@ impl Agent {
     /// Notes a thread that outranks a holder, unless many names were noted so.
     pub(super) fn note_rank(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
-        if self.diary.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
+        if self.stats.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
             self.note(note);
         }
     }
@@ -133,11 +127,11 @@ impl Agent {
     pub(super) fn outranking_batch(&self) -> OutrankingBatch {
         let (on_lanes, batch) = self.batch_on_lanes();
         let mut found = OutrankingBatch::default();
-        for (pid, tid) in batch.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
-            match ThreadClass::of(tid).filter(|class| class.outranks(HOLDER_PRIORITY)) {
-                Some(class) if class.is_deadline() => found.deadline = found.deadline.or(Some((pid, tid))),
-                Some(class) if on_lanes.contains(&pid) => found.demotable.push(Outranking { pid, tid, class }),
-                _ => {}
+        for thread in outranking(batch) {
+            if thread.class.is_deadline() {
+                found.deadline = found.deadline.or(Some((thread.pid, thread.tid)));
+            } else if on_lanes.contains(&thread.pid) {
+                found.demotable.push(thread);
             }
         }
         found

@@ -10,7 +10,7 @@ use super::start::{asks_for_requests, fit};
 use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
 use crate::config::{ActiveSource, Config, OnMachine};
 use crate::helper::{Looked, Reloaded, Report};
-use crate::metric::Metric;
+use crate::interference::InterferenceSource;
 use crate::note::AgentNote;
 use crate::tracked::Given;
 use sidelane_diagnostics::audit::AuditLog;
@@ -30,7 +30,7 @@ impl Agent {
         };
         let is_over =
             |note: &AgentNote| matches!(note, AgentNote::ReadAtTheStart { .. } | AgentNote::RequestsAtTheStart);
-        self.diary.notes.retain(|note, _| !note.is(is_over));
+        self.stats.notes.retain(|note, _| !note.is(is_over));
         if !kept.is_empty() {
             self.note(AgentNote::ReadAtTheStart { tables: kept.join(", ") });
         }
@@ -41,7 +41,7 @@ impl Agent {
         let other_cores = here.cores != self.here.cores;
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
-        self.diary.notes.retain(|note, _| !note.is(|note: &AgentNote| before.contains(note)));
+        self.stats.notes.retain(|note, _| !note.is(|note: &AgentNote| before.contains(note)));
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
         if other_policy {
@@ -50,7 +50,7 @@ impl Agent {
         if other_cores {
             self.have_cores();
         }
-        if self.hands.is_some()
+        if self.actuator.is_some()
             && let Err(error) = self.follow_proxies()
         {
             self.failed(error.context("proxies were not taken over, and go on as before"));
@@ -70,8 +70,8 @@ impl Agent {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_tables(&mut config);
         let here = fit(&config, self.running_told())?;
-        if goes_by_interference(&config.policy) && matches!(self.metric, Metric::None) {
-            self.metric = Metric::start_late(&here, self.tracked.tracker())?;
+        if goes_by_interference(&config.policy) && matches!(self.interference, InterferenceSource::None) {
+            self.interference = InterferenceSource::start_late(&here, self.tracked.tracker())?;
         }
         Ok((config, here, kept))
     }
@@ -89,12 +89,12 @@ impl Agent {
 
     /// From what interference is told, if it is.
     pub(super) fn running_told(&self) -> Option<&ActiveSource> {
-        (!matches!(self.metric, Metric::None)).then_some(&self.here.told)
+        (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.told)
     }
 
     /// The cores are others now: a rise in latency is told by them, and lanes are kept beside services by them.
     pub(super) fn have_cores(&mut self) {
-        self.metric.has_cores(&self.here.cores);
+        self.interference.has_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
@@ -111,7 +111,8 @@ impl Agent {
     fn leave_containers_alone(&mut self) {
         self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
-        let given_back = places.iter().map(|place| self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(*place)));
+        let given_back =
+            places.iter().map(|place| self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(*place)));
         let given_back: Vec<Result<()>> = given_back.collect();
         given_back.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
         for place in places {
@@ -135,7 +136,7 @@ impl Agent {
             left.push(place);
         }
         for place in left {
-            if let Some(Err(error)) = self.hands.as_mut().map(|hands| hands.let_service_go(place)) {
+            if let Some(Err(error)) = self.actuator.as_mut().map(|actuator| actuator.let_service_go(place)) {
                 self.failed(error);
             }
         }
@@ -153,7 +154,7 @@ impl Agent {
                 Some(report) => self.take_report(report),
                 None => {}
             }
-            self.heed()?;
+            self.handle_urgent()?;
         }
     }
 
@@ -183,7 +184,7 @@ impl Agent {
         self.flights.forget_ended();
         self.hurries.forget_ended();
         let is_over = |note: &AgentNote| matches!(note, AgentNote::NotRecorded { .. } | AgentNote::NotMapped { .. });
-        self.diary.notes.retain(|note, _| !note.is(is_over));
+        self.stats.notes.retain(|note, _| !note.is(is_over));
         self.follow_services();
         self.times.requests_ns = 0;
     }

@@ -12,11 +12,11 @@ use sidelane_policy::cpus::CpuMask;
 use super::start::fit;
 use super::waiting::Waiting;
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, Tried, nanos};
-use crate::act::{Found, Hands, TakeError};
+use crate::actuator::{Actuator, Found, TakeError};
 use crate::config::OnMachine;
 use crate::discover::{Changes, Container, FoundService, ServiceId};
 use crate::helper::{Looked, Report};
-use crate::metric::Metric;
+use crate::interference::InterferenceSource;
 use crate::note::{AgentNote, is_of_service, is_of_unseen_requests};
 use crate::owners::{Owner, Owners, Thing};
 use crate::tracked::AgentService;
@@ -32,7 +32,7 @@ use sidelane_rollback::own_threads;
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
         self.look_at_cpus();
-        self.heed()?;
+        self.handle_urgent()?;
         self.helper.look()?;
         self.look_for_requests(now_ns);
         self.take_reports()?;
@@ -42,17 +42,17 @@ impl Agent {
         self.follow_services();
         self.take_waiting();
         self.tell_lacks(now_ns);
-        self.heed()?;
+        self.handle_urgent()?;
         self.check();
         self.follow_placed();
         self.place_awaited();
         self.look_after_guardian();
-        self.heed()?;
+        self.handle_urgent()?;
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
         self.look_at_requests();
         self.look_at_modules();
-        self.heed()?;
+        self.handle_urgent()?;
         self.look_after_lanes();
         self.look_at_ranks(now_ns);
         self.judge_overlap(now_ns);
@@ -60,7 +60,7 @@ impl Agent {
         self.find_measured(now_ns);
         self.keep_off_services();
         self.look_at_counters(now_ns);
-        self.cost.note();
+        self.usage.note();
         self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Agent {
     pub(super) fn take_reports(&mut self) -> Result<()> {
         for report in self.helper.reports() {
             self.take_report(report);
-            self.heed()?;
+            self.handle_urgent()?;
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Agent {
         if learned == Sight::Same {
             return;
         }
-        self.diary.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
+        self.stats.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
         self.note_requests(place, &name);
         if learned == Sight::Seen {
             self.agree_on_slowdown();
@@ -126,7 +126,7 @@ impl Agent {
     /// CPUs are used once the guardian knows of their claims: until then the next look tries again.
     fn use_online(&mut self, online: &CpuSet) -> Result<()> {
         self.look_at_cores(online);
-        let Some(hands) = &mut self.hands else {
+        let Some(actuator) = &mut self.actuator else {
             self.usable = online.clone();
             return Ok(());
         };
@@ -138,8 +138,8 @@ impl Agent {
         let new: CpuSet = self.owners.cpus().iter().filter(is_new).collect();
         if !new.is_empty() {
             // The new claims' locks are held by a new guardian, too.
-            hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
-            hands.guardian().add(self.owners.undo_of(&new))?;
+            actuator.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
+            actuator.guardian().add(self.owners.undo_of(&new))?;
             self.guarded = self.guarded.union(&new);
             self.owners.announce()?;
         }
@@ -162,7 +162,7 @@ impl Agent {
         if came.is_empty() {
             return;
         }
-        let counted = self.metric.count_on(&came);
+        let counted = self.interference.count_on(&came);
         counted.unwrap_or_else(|error| self.failed(error));
         self.beside_batch = None;
         match fit(&self.config, self.running_told()) {
@@ -240,7 +240,7 @@ impl Agent {
     /// What of its requests cannot be known.
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
-        let why_not = served.without_figures().filter(|_| self.metric.needs_requests());
+        let why_not = served.without_figures().filter(|_| self.interference.needs_requests());
         let unknown = why_not.map(|why| AgentNote::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
         let elsewhere = served.tracked.requests.elsewhere().cloned();
         unknown.into_iter().for_each(|note| self.note(note));
@@ -255,10 +255,10 @@ impl Agent {
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
         let name = &served.found.name;
         self.owners.free(&Thing::Service(name.clone()));
-        self.diary.notes.retain(|note, _| !is_of_service(note, name));
+        self.stats.notes.retain(|note, _| !is_of_service(note, name));
         self.forget_about(name);
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
-        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
+        let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_service_go(place));
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
@@ -319,13 +319,13 @@ impl Agent {
     /// Finds what is needed to get hold of a container; nothing where the agent only says what it would do.
     pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<Found>, TakeError> {
         let services = self.tracked.pids_of_grouped_services();
-        self.hands.as_mut().map(|hands| hands.find(container, &services, has_waited)).transpose()
+        self.actuator.as_mut().map(|actuator| actuator.find(container, &services, has_waited)).transpose()
     }
 
     /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
     pub(super) fn take(&mut self, place: usize, found: Option<Found>) -> Result<CpuSet, TakeError> {
-        let allowed = match self.hands.as_mut().zip(found) {
-            Some((hands, found)) => hands.take(place, found)?,
+        let allowed = match self.actuator.as_mut().zip(found) {
+            Some((actuator, found)) => actuator.take(place, found)?,
             None => self.usable.clone(),
         };
         if let Some(contained) = self.tracked.containers.get_mut(place) {
@@ -336,9 +336,9 @@ impl Agent {
 
     /// Says what cannot be done to a container.
     pub(super) fn note_means(&mut self, place: usize, name: &str) {
-        let Some(hands) = &self.hands else { return };
-        let has_list = hands.has_list(place);
-        if !hands.lives(place) {
+        let Some(actuator) = &self.actuator else { return };
+        let has_list = actuator.has_list(place);
+        if !actuator.lives(place) {
             return;
         }
         if !has_list {
@@ -352,15 +352,15 @@ impl Agent {
         self.owners.free(&Thing::Group(container.id.path));
         self.forget_about(&container.name);
         self.log_note("went", &format!("container {} is looked after no more", container.name));
-        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place));
+        let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(place));
         // What its owner has narrowed since cannot be given back: others are looked after all the same.
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
     /// Puts right what somebody else has changed.
     pub(super) fn check(&mut self) {
-        let (changes, failed) = self.hands.as_mut().map_or_else(Default::default, Hands::check);
-        self.diary.repaired += changes as u64;
+        let (changes, failed) = self.actuator.as_mut().map_or_else(Default::default, Actuator::check);
+        self.stats.repaired += changes as u64;
         failed.into_iter().for_each(|error| self.failed(error));
         self.have_other_bounds();
         self.agree_on_pauses();
@@ -369,7 +369,8 @@ impl Agent {
     /// Who has come to a service that is placed is placed, too.
     pub(super) fn follow_placed(&mut self) {
         let tracked = &self.tracked;
-        let followed = self.hands.as_mut().map_or(Ok(()), |hands| hands.follow_placed(&|place| tracked.whose(place)));
+        let followed =
+            self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.follow_placed(&|place| tracked.whose(place)));
         if let Err(error) = followed {
             self.failed(error);
         }
@@ -378,8 +379,10 @@ impl Agent {
     /// Services whose threads somebody else has moved are placed once nobody does.
     fn place_awaited(&mut self) {
         let tracked = &self.tracked;
-        let placed =
-            self.hands.as_mut().map_or(Ok(Vec::new()), |hands| hands.place_awaited(&|place| tracked.whose(place)));
+        let placed = self
+            .actuator
+            .as_mut()
+            .map_or(Ok(Vec::new()), |actuator| actuator.place_awaited(&|place| tracked.whose(place)));
         for place in placed.unwrap_or_else(|error| {
             self.failed(error);
             Vec::new()
@@ -388,26 +391,26 @@ impl Agent {
             served.has_moved = true;
             let name = served.found.name.clone();
             let is_over = |note: &AgentNote| matches!(note, AgentNote::NotPlaced { service, .. } if *service == name);
-            self.diary.notes.retain(|note, _| !note.is(is_over));
+            self.stats.notes.retain(|note, _| !note.is(is_over));
             self.log_note("placed", &format!("service {name} is placed: nobody else moves its threads any more"));
         }
     }
 
     /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) {
-        let Some(hands) = &mut self.hands else { return };
-        let has_ended = !hands.guardian().is_alive();
-        if hands.need_a_guardian() {
+        let Some(actuator) = &mut self.actuator else { return };
+        let has_ended = !actuator.guardian().is_alive();
+        if actuator.need_a_guardian() {
             let locks = locks(&self.owners, self.claim.as_ref());
-            let replaced = locks.and_then(|locks| hands.replace_guardian(locks));
+            let replaced = locks.and_then(|locks| actuator.replace_guardian(locks));
             if let Err(error) = replaced {
                 // Such as no memory for a process. What the agent has changed it still gives back itself.
                 return self.try_again(Tried::Guardian, error);
             }
             self.tried_again.retain(|tried| *tried != Tried::Guardian);
         }
-        let Some(hands) = &mut self.hands else { return };
-        let goes_on = hands.go_on();
+        let Some(actuator) = &mut self.actuator else { return };
+        let goes_on = actuator.go_on();
         match goes_on {
             Ok(false) => {}
             Ok(true) => self.promises.was_stopped(now_ns()),
@@ -447,7 +450,7 @@ impl Agent {
     fn look_at_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.look());
-        if let Metric::Latency(rise) = &mut self.metric {
+        if let InterferenceSource::Latency(rise) = &mut self.interference {
             rise.note(self.slow.span(), &self.tracked);
         }
         self.note_silence();
@@ -455,22 +458,22 @@ impl Agent {
 
     /// Of which services the rise in latency has not been known for many requests, and why.
     fn note_silence(&mut self) {
-        let Metric::Latency(rise) = &self.metric else { return };
+        let InterferenceSource::Latency(rise) = &self.interference else { return };
         let silence = |served: &AgentService| {
             Some((rise.silence(served.tracked.tracking.number().get())?, served.found.name.clone()))
         };
         let services = self.tracked.services.iter().filter_map(|(_, served)| silence(served));
         let silent: Vec<Note> =
             services.map(|(silence, service)| AgentNote::of_silence(silence, service).into()).collect();
-        self.diary.notes.retain(|note, _| !note.is(AgentNote::is_of_silence) || silent.contains(note));
-        let new: Vec<Note> = silent.into_iter().filter(|note| !self.diary.notes.contains_key(note)).collect();
+        self.stats.notes.retain(|note, _| !note.is(AgentNote::is_of_silence) || silent.contains(note));
+        let new: Vec<Note> = silent.into_iter().filter(|note| !self.stats.notes.contains_key(note)).collect();
         new.into_iter().for_each(|note| self.note(note));
     }
 
     /// Counters that other programs use, too, see a part of the interference.
     fn look_at_counters(&mut self, now_ns: Nanos) {
-        if let Some((cpu, percent)) = self.metric.shared(now_ns) {
-            self.diary.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::CountersShared { .. })));
+        if let Some((cpu, percent)) = self.interference.shared(now_ns) {
+            self.stats.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::CountersShared { .. })));
             self.note(AgentNote::CountersShared { cpu, percent });
         }
     }
@@ -495,8 +498,8 @@ impl Agent {
         log.drain();
         // The first says that it fails, if it does: then status and metrics have the count of lost lines.
         let now = LogNote::of_audit(log.path(), &log.state()).next().map(Note::from);
-        self.diary.notes.retain(|note, _| !note.is(LogNote::is_of_audit) || Some(note) == now.as_ref());
-        if let Some(new) = now.filter(|note| !self.diary.notes.contains_key(note)) {
+        self.stats.notes.retain(|note, _| !note.is(LogNote::is_of_audit) || Some(note) == now.as_ref());
+        if let Some(new) = now.filter(|note| !self.stats.notes.contains_key(note)) {
             self.note(new);
         }
     }

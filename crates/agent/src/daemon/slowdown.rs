@@ -49,7 +49,7 @@ impl Agent {
         }
         slowdown.measure(&measured, now_ns);
         self.agree_on_slowdown();
-        unseen.retain(|note| !self.diary.notes.contains_key(note));
+        unseen.retain(|note| !self.stats.notes.contains_key(note));
         unseen.into_iter().for_each(|note| self.note(note));
     }
 
@@ -76,7 +76,7 @@ impl Agent {
     fn tell_idle_threshold(&mut self, change: &Change) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
-        self.diary.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
+        self.stats.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
         if let Some(note) = LaneNote::of_idle_threshold(service, change.threshold, change.verdict) {
             self.note(note);
         }

@@ -7,8 +7,8 @@ use sidelane_policy::borrow::slowdown::PERCENTILES;
 
 use super::Agent;
 use crate::config::Kind;
-use crate::cost::resident_bytes;
 use crate::owners::{Owner, Thing};
+use crate::self_usage::resident_bytes;
 use crate::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
     SlowdownStatus, SlowerStatus, Snapshot,
@@ -22,13 +22,13 @@ use sidelane_rollback::cpu_mask::set;
 
 impl Agent {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let decisions = self.diary.decisions.iter();
+        let decisions = self.stats.decisions.iter();
         let decisions = decisions.map(|((action, why), count)| DecisionCount {
             action: (*action).to_owned(),
             why: why.to_string(),
             count: *count,
         });
-        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
+        let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {
             agent: self.own_status(),
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
@@ -56,15 +56,15 @@ impl Agent {
             config: self.options.config.display().to_string(),
             uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
             policy: policy.to_owned(),
-            metric: self.metric.words(),
+            metric: self.interference.words(),
             threshold: self.threshold(),
-            why: self.diary.why.to_string(),
-            repaired: self.diary.repaired,
-            reactions_count: self.diary.reaction.count(),
-            reaction_p50_ns: self.diary.reaction.percentile_ns(50.0),
-            reaction_p99_ns: self.diary.reaction.percentile_ns(99.0),
-            cpu_percent: self.cost.recent().map(|share| share * 100.0),
-            cpu_s: self.cost.cpu_ns() as f64 / 1e9,
+            why: self.stats.why.to_string(),
+            repaired: self.stats.repaired,
+            reactions_count: self.stats.reaction.count(),
+            reaction_p50_ns: self.stats.reaction.percentile_ns(50.0),
+            reaction_p99_ns: self.stats.reaction.percentile_ns(99.0),
+            cpu_percent: self.usage.recent().map(|share| share * 100.0),
+            cpu_s: self.usage.cpu_ns() as f64 / 1e9,
             resident_bytes: resident_bytes(),
             audit_lost_lines: audit.as_ref().map(|audit| audit.lost_lines),
             audit_error: audit.and_then(|audit| audit.error),
@@ -92,15 +92,15 @@ impl Agent {
             busy_percent: percent(shares.all_ns() - shares.idle_ns),
             service_percent: percent(shares.services_ns()),
             batch_percent: percent(shares.batch_ns()),
-            interference: self.metric.read(cpu),
+            interference: self.interference.read(cpu),
         }
     }
 
     fn service_status(&self, place: usize, served: &AgentService) -> ServiceStatus {
-        let is_placed = self.hands.as_ref().is_none_or(|hands| hands.is_placed(place));
+        let is_placed = self.actuator.as_ref().is_none_or(|actuator| actuator.is_placed(place));
         let (span, identity) = (self.slow.span(), served.tracked.tracking.identity());
         let ran_on = span.ran_on(identity);
-        let values = ran_on.iter().filter_map(|cpu| self.metric.read(cpu as u32));
+        let values = ran_on.iter().filter_map(|cpu| self.interference.read(cpu as u32));
         let ran_ns = span.ran_ns(identity);
         ServiceStatus {
             name: served.found.name.clone(),

@@ -15,23 +15,23 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
-use super::births::{Births, Gaps};
+use super::containers::{Births, Gaps};
 use super::lent::LentLanes;
-use super::{Agent, AgentOptions, Demoted, Diary, Times};
-use crate::act::Hands;
+use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
+use crate::actuator::Actuator;
 use crate::choice::{choose, goes_by_interference};
 use crate::config::{ActiveSource, Config, LaneGate, OnMachine};
-use crate::cost::Cost;
-use crate::daemon::doors::Doors;
+use crate::daemon::endpoints::Endpoints;
 use crate::discover::Finder;
 use crate::helper::Helper;
+use crate::interference::InterferenceSource;
 use crate::lanes::LaneGates;
 use crate::log::CpuAudit;
-use crate::metric::Metric;
 use crate::modules::{Flights, Hurries, Proxies};
 use crate::note::AgentNote;
+use crate::observation::Sampler;
 use crate::owners::{Owners, be_the_agent};
-use crate::seen::Looker;
+use crate::self_usage::SelfUsage;
 use crate::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_lanes::log::LaneAudit;
@@ -54,15 +54,15 @@ impl Agent {
         let serving = serving_cpus(&config);
         own_threads::direct(&online, &serving, &CpuMask::EMPTY);
         // Before anything is claimed, because its errors name the privileges that are missing.
-        let (tracker, metric) = attach(&config, &here)?;
+        let (tracker, interference) = attach(&config, &here)?;
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
-        let (hands, doors, usable) = charge(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
+        let (actuator, endpoints, usable) = charge(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let policy = choose(&config.policy, &here);
         let mut tracked = Tracked::new(tracker);
-        tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
-        let gates = config.lanes.as_ref().filter(|_| hands.is_some());
+        tracked.ask_for_requests(wants_requests(&config, interference.needs_requests()));
+        let gates = config.lanes.as_ref().filter(|_| actuator.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
@@ -83,13 +83,13 @@ impl Agent {
             here,
             online,
             usable,
-            hands,
+            actuator,
             owners,
             claim,
             policy,
-            metric,
+            interference,
             log,
-            doors,
+            endpoints,
             gates,
             lent,
             slowdown,
@@ -100,24 +100,24 @@ impl Agent {
             left_alone: Vec::new(),
             births: Births::default(),
             gaps: Gaps::default(),
-            looker: Looker::default(),
-            slow: Looker::default(),
+            sampler: Sampler::default(),
+            slow: Sampler::default(),
             seen: Box::default(),
             actions: Box::default(),
             beside_batch: None,
             demoted: Demoted::default(),
             promises: Default::default(),
-            diary: Diary::default(),
-            cost: Cost::new(),
+            stats: DecisionStats::default(),
+            usage: SelfUsage::new(),
         };
         agent.say_at_the_start(not_urgent);
-        agent.hands.is_some().then(|| agent.follow_proxies()).transpose()?;
+        agent.actuator.is_some().then(|| agent.follow_proxies()).transpose()?;
         Ok(agent)
     }
 
     /// Whether figures of requests are wanted.
     pub(super) fn wants_requests(&self) -> bool {
-        wants_requests(&self.config, self.metric.needs_requests())
+        wants_requests(&self.config, self.interference.needs_requests())
     }
 
     /// Says what is not as it should be.
@@ -132,12 +132,12 @@ impl Agent {
 }
 
 /// Loads the kernel program, with what the policy goes by, and attaches it.
-fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, Metric)> {
+fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, InterferenceSource)> {
     let is_needed = goes_by_interference(&config.policy);
     let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.told))?, true)?);
-    let metric = Metric::start(here, is_needed, &tracker)?;
+    let interference = InterferenceSource::start(here, is_needed, &tracker)?;
     tracker.attach()?;
-    Ok((tracker, metric))
+    Ok((tracker, interference))
 }
 
 /// The CPUs on which the services that are there may run. Where they do run is looked at later.
@@ -220,10 +220,10 @@ fn charge(
     online: &CpuSet,
     claim: Option<&Claim>,
     of: (&Config, &Tracker),
-) -> Result<(Option<Hands>, Doors, CpuSet)> {
-    let Some(claim) = claim else { return Ok((None, Doors::none(), online.clone())) };
-    let (hands, doors) = take_charge(owners, online, claim, of)?;
-    Ok((Some(hands), doors, owners.cpus()))
+) -> Result<(Option<Actuator>, Endpoints, CpuSet)> {
+    let Some(claim) = claim else { return Ok((None, Endpoints::none(), online.clone())) };
+    let (actuator, endpoints) = take_charge(owners, online, claim, of)?;
+    Ok((Some(actuator), endpoints, owners.cpus()))
 }
 
 /// Claims the CPUs, and starts the guardian, who holds the claims, too.
@@ -232,17 +232,17 @@ fn take_charge(
     online: &CpuSet,
     claim: &Claim,
     (config, tracker): (&Config, &Tracker),
-) -> Result<(Hands, Doors)> {
+) -> Result<(Actuator, Endpoints)> {
     let claims = owners.claim(online)?;
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.push(claim.share()?);
     let bell = config.lanes.as_ref().map(|_| tracker.halt_bell()).transpose()?;
     let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;
-    guardian.add([claim.undo(), Doors::undo()].into_iter().chain(claims))?;
+    guardian.add([claim.undo(), Endpoints::undo()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce()?;
-    let doors = Doors::open(config.metrics)?;
-    Ok((Hands::new(guardian, config.lanes.is_some()), doors))
+    let endpoints = Endpoints::open(config.metrics)?;
+    Ok((Actuator::new(guardian, config.lanes.is_some()), endpoints))
 }
 
 fn watch_lanes(tracked: &Tracked) -> Result<LentLanes> {

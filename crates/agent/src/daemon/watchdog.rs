@@ -7,25 +7,24 @@
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::{command_name, thread_name};
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::watchdog::{Situation, Step};
+use sidelane_policy::borrow::watchdog::Step;
 
 use super::Agent;
-use super::ranks::{Outranking, OutrankingBatch};
+use super::ranks::OutrankingBatch;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::watchdog::stayed;
+use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 
 impl Agent {
     /// Looks at the lanes after an alarm, or when a step was taken: batch that stays on one is taken off by the next
     /// stronger means.
     pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
-        let _ = rustix::io::read(lent.bell(), &mut [0; 8]);
+        let _ = rustix::io::read(lent.eventfd(), &mut [0; 8]);
         let memory = self.tracked.tracker().memory();
         let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
-        let longest = lanes.filter_map(|lane| stayed(&memory, lane)).max();
+        let longest = longest_stay(&memory, lanes);
         let OutrankingBatch { demotable, deadline } = self.outranking_batch();
-        let situation =
-            Situation { outranks: !demotable.is_empty(), stayed_ns: longest.map(|(stayed_ns, ..)| stayed_ns) };
+        let situation = situation(&demotable, longest);
         let Some(lent) = &mut self.lent else { return };
         let step = lent.watchdog.look(now_ns, situation);
         lent.due_ns = lent.watchdog.next_look(now_ns, situation).unwrap_or(Nanos::MAX);
@@ -57,8 +56,8 @@ impl Agent {
         }
     }
 
-    fn take_step(&mut self, step: Step, longest: Option<(Nanos, u32, u32)>, outranking: &[Outranking], now_ns: Nanos) {
-        let named = |(_, lane, tid): (Nanos, u32, u32)| (command_name(tid).unwrap_or_default(), lane);
+    fn take_step(&mut self, step: Step, longest: Option<Stay>, outranking: &[Outranking], now_ns: Nanos) {
+        let named = |stay: Stay| (command_name(stay.tid).unwrap_or_default(), stay.lane);
         let stays = longest.map(named);
         match step {
             Step::Wait => {}

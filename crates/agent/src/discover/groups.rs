@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cgroup::{Group, Hierarchy, own_processes, processes};
 
 use super::roles::{Role, Roles};
-use super::watch::{News, Watch};
+use super::watch::{DirChanges, Watch};
 
 /// Where groups are looked for, besides version 2: the first is where batch gets its CPUs.
 const LOOKED_AT: [&str; 4] = ["cpuset", "freezer", "cpu", "name=systemd"];
@@ -83,10 +83,10 @@ impl Groups {
 
     /// Takes in what has changed, and says whether anything has. `None` if a hierarchy is gone.
     pub(super) fn follow(&mut self) -> Option<bool> {
-        let dirs = match self.watch.news() {
-            News::Unmounted => return None,
-            News::In(dirs) => dirs.iter().filter_map(|dir| self.watched.get(dir).cloned()).collect(),
-            News::Anywhere => self.open_dirs(),
+        let dirs = match self.watch.changes() {
+            DirChanges::Unmounted => return None,
+            DirChanges::In(dirs) => dirs.iter().filter_map(|dir| self.watched.get(dir).cloned()).collect(),
+            DirChanges::Anywhere => self.open_dirs(),
         };
         let refreshed = dirs.into_iter().map(|(hierarchy, path)| self.refresh(hierarchy, &path));
         Some(refreshed.fold(false, |changed, one| changed | one))

@@ -13,7 +13,7 @@ const BUFFER_LEN: usize = 8 << 10;
 
 /// What has happened since the last question.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum DirChanges {
     /// Something was made or removed in these directories.
     In(Vec<i32>),
     /// Nobody knows: everything has to be read again.
@@ -63,22 +63,22 @@ impl Watch {
     }
 
     /// What has happened since the last time.
-    pub(super) fn news(&self) -> News {
-        let mut news = News::In(Vec::new());
+    pub(super) fn changes(&self) -> DirChanges {
+        let mut changes = DirChanges::In(Vec::new());
         if self.is_blind {
-            news = News::Anywhere;
+            changes = DirChanges::Anywhere;
         }
-        let Some(queue) = &self.queue else { return news };
+        let Some(queue) = &self.queue else { return changes };
         let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
         let mut reader = Reader::new(queue, &mut buffer);
         while let Ok(event) = reader.next() {
-            news = news.and(event.wd(), event.events());
+            changes = changes.and(event.wd(), event.events());
         }
-        news
+        changes
     }
 }
 
-impl News {
+impl DirChanges {
     fn and(self, watched: i32, events: ReadFlags) -> Self {
         match self {
             _ if events.contains(ReadFlags::UNMOUNT) => Self::Unmounted,
@@ -88,7 +88,7 @@ impl News {
                 dirs.push(watched);
                 Self::In(dirs)
             }
-            news => news,
+            changes => changes,
         }
     }
 }
@@ -104,16 +104,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = Watch::new();
         let watched = watch.add(dir.path()).unwrap();
-        assert_eq!(watch.news(), News::In(Vec::new()));
+        assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::remove_dir(dir.path().join("a")).unwrap();
-        assert_eq!(watch.news(), News::In(vec![watched]));
-        assert_eq!(watch.news(), News::In(Vec::new()));
+        assert_eq!(watch.changes(), DirChanges::In(vec![watched]));
+        assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         watch.remove(watched);
         fs::create_dir(dir.path().join("b")).unwrap();
         // The end of a watch is told, too; nobody asks for it any more.
-        watch.news();
-        assert_eq!(watch.news(), News::In(Vec::new()));
+        watch.changes();
+        assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         assert_eq!(watch.add(&dir.path().join("gone")), None);
         assert!(!watch.is_blind());
     }

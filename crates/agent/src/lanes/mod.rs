@@ -2,19 +2,20 @@
 //! runs, within microseconds (Elfen). The policy decides which CPUs batch has; on those beside a service, the gate
 //! decides when.
 
-mod book;
-mod pairs;
+mod evictions;
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
-use sidelane_host::topology::Lanes;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::{BatchLane, Lanes, PairKind};
 use sidelane_policy::borrow::{Lending, Objective};
+use sidelane_policy::cpus::Cores;
+use sidelane_rollback::cpu_mask::{mask, set};
 use sidelane_tracker::tracker::Tracker;
 
-pub use book::{Asked, Book};
-pub use pairs::lanes_of;
+pub use evictions::{Asked, Evictions};
 
 use super::config::LaneGate;
 use sidelane_lanes::gate::{Gate, keepers};
@@ -28,7 +29,7 @@ use sidelane_lanes::terms::{LendingError, TermsKeeper};
 pub struct LaneGates {
     gate: Gate,
     config: LaneGate,
-    book: Arc<Book>,
+    evictions: Arc<Evictions>,
     pen: LaneAudit,
 }
 
@@ -38,14 +39,14 @@ impl LaneGates {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
             config: config.clone(),
-            book: Arc::new(Book::new().context("cannot make a bell for the lanes' keepers")?),
+            evictions: Arc::new(Evictions::new().context("cannot make an eventfd for the lanes' keepers")?),
             pen,
         })
     }
 
     /// Which lanes batch was sent away from.
-    pub fn book(&self) -> &Book {
-        &self.book
+    pub fn evictions(&self) -> &Evictions {
+        &self.evictions
     }
 
     /// How the lanes of a service with this objective are lent.
@@ -69,12 +70,65 @@ impl LaneGates {
     pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
         let terms = TermsKeeper::new(lending, lanes, Arc::clone(&memory));
-        let evictor: Arc<dyn Evictor> = Arc::clone(&self.book) as _;
+        let evictor: Arc<dyn Evictor> = Arc::clone(&self.evictions) as _;
         let means = Means { memory, evictor, audit: self.pen.clone() };
         let keepers = match self.gate {
             Gate::SchedIdle => Vec::new(),
             _ => keepers::hold(lanes, tracker, lending, &means)?,
         };
         Ok(KeptLanes::new(keepers, lanes, terms, &means.memory))
+    }
+}
+
+/// The lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch, and that neither it
+/// nor any `other` service may run on, since a hold would make it wait. `None` if there are none.
+pub fn lanes_of(cores: &Cores, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
+    let spare = usable.difference(own).difference(others);
+    let lane = |cpu| {
+        let requests = set(&cores.whole(&mask(&[cpu].into_iter().collect()))).intersection(own);
+        (!requests.is_empty()).then_some(BatchLane { cpu, request_lanes: requests })
+    };
+    let batch: Vec<BatchLane> = spare.iter().filter_map(lane).collect();
+    let lanes = Lanes { batch, request_lanes: own.clone(), needs_pin: false, kind: PairKind::Declared };
+    (!lanes.batch.is_empty()).then_some(lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn cores<const N: usize>(lists: [&str; N]) -> Cores {
+        Cores::of(lists.map(|list| mask(&cpus(list))))
+    }
+
+    #[test]
+    fn siblings_of_a_service_are_its_lanes() {
+        let cores = cores(["0,4", "1,5", "2,6", "3,7"]);
+        let lanes = lanes_of(&cores, &cpus("0-1"), &cpus("5"), &cpus("0-7")).unwrap();
+        let told: Vec<(u32, String)> =
+            lanes.batch.iter().map(|lane| (lane.cpu, lane.request_lanes.to_string())).collect();
+        assert_eq!(told, [(4, "0".to_owned())]);
+        assert_eq!(lanes.request_lanes, cpus("0-1"));
+        assert_eq!(lanes_of(&cores, &cpus("0,4"), &cpus(""), &cpus("0-7")), None, "a whole core leaves none");
+        assert_eq!(lanes_of(&cores, &cpus("0"), &cpus(""), &cpus("0-3")), None, "nobody else's");
+    }
+
+    proptest! {
+        #[test]
+        fn no_service_may_run_on_a_lane_that_is_held(own in any::<u8>(), others in any::<u8>(), usable in any::<u8>()) {
+            let of = |bits: u8| (0..8).filter(|cpu| bits >> cpu & 1 == 1).collect::<CpuSet>();
+            let cores = cores(["0,4", "1-2,5", "3,6-7"]);
+            let (own, others, usable) = (of(own), of(others), of(usable));
+            for lane in lanes_of(&cores, &own, &others, &usable).iter().flat_map(|lanes| &lanes.batch) {
+                prop_assert!(!own.contains(lane.cpu) && !others.contains(lane.cpu) && usable.contains(lane.cpu));
+                prop_assert!(lane.request_lanes.is_subset(&own) && !lane.request_lanes.is_empty());
+            }
+        }
     }
 }

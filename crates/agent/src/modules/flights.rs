@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::news::News;
-use super::target::target_of;
+use super::{ModuleEvent, target_of};
 use crate::config::Config;
 use crate::discover::FoundService;
 use crate::note::AgentNote;
@@ -62,7 +61,7 @@ impl Flights {
     }
 
     /// Reads what they have told since the last look: each with its service.
-    pub fn look(&mut self) -> Vec<(String, News)> {
+    pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let news = self.running.iter_mut().flat_map(|(service, flight)| {
             flight.look(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
         });
@@ -92,20 +91,20 @@ impl Flights {
 }
 
 impl Flight {
-    fn look(&mut self, service: &str) -> Vec<News> {
+    fn look(&mut self, service: &str) -> Vec<ModuleEvent> {
         let events: Vec<Event> = self.recorder.events().collect();
         events.iter().for_each(|event| self.note(event));
         let as_news = |event: &Event| match event {
-            Event::Unwritten(why) => {
-                News::Noted(AgentNote::RecordingUnwritten { service: service.to_owned(), why: why.clone() }.into())
-            }
-            event => News::Said(event.to_string()),
+            Event::Unwritten(why) => ModuleEvent::Noted(
+                AgentNote::RecordingUnwritten { service: service.to_owned(), why: why.clone() }.into(),
+            ),
+            event => ModuleEvent::Said(event.to_string()),
         };
-        let mut news: Vec<News> = events.iter().map(as_news).collect();
+        let mut news: Vec<ModuleEvent> = events.iter().map(as_news).collect();
         if let Some(error) = self.recorder.why_ended() {
             let why = format!("{error:#}");
             self.state = State::Ended { why: why.clone() };
-            news.push(News::Noted(AgentNote::NotRecorded { service: service.to_owned(), why }.into()));
+            news.push(ModuleEvent::Noted(AgentNote::NotRecorded { service: service.to_owned(), why }.into()));
         }
         news
     }
@@ -184,7 +183,7 @@ mod tests {
             news = flights.look();
         }
         let why = "cannot write recordings: there is no directory /nonexistent".to_owned();
-        let lost = News::Noted(AgentNote::NotRecorded { service: "a".to_owned(), why: why.clone() }.into());
+        let lost = ModuleEvent::Noted(AgentNote::NotRecorded { service: "a".to_owned(), why: why.clone() }.into());
         assert_eq!(news, [("a".to_owned(), lost)]);
         flights.follow(vec![options]).unwrap();
         assert_eq!(flights.look(), [], "it is not tried again");

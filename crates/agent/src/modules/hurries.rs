@@ -6,8 +6,7 @@ use anyhow::Result;
 use prometheus_client::registry::Unit;
 use sidelane_policy::hurryup::Threshold;
 
-use super::news::News;
-use super::target::target_of;
+use super::{ModuleEvent, target_of};
 use crate::config::{Config, OnMachine};
 use crate::discover::{FoundService, ServiceId};
 use crate::note::AgentNote;
@@ -31,7 +30,7 @@ pub struct Hurries {
     /// Those that were asked to end, and give threads their CPUs back.
     ending: Vec<Hurry>,
     /// What the last ones said when the agent ended.
-    last_words: Vec<(String, News)>,
+    last_words: Vec<(String, ModuleEvent)>,
 }
 
 /// One of them, and what it has told.
@@ -78,7 +77,7 @@ impl Hurries {
     }
 
     /// Reads what they have told since the last look: each with its service.
-    pub fn look(&mut self) -> Vec<(String, News)> {
+    pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = std::mem::take(&mut self.last_words);
         let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
         for Hurry { service, mapper, .. } in ended {
@@ -137,13 +136,13 @@ impl Hurry {
         self.service == wanted.service && *self.mapper.settings() == wanted.settings
     }
 
-    fn look(&mut self) -> Vec<(String, News)> {
+    fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = Vec::new();
         if let Some(figures) = self.mapper.figures()
             && self.figures.replace(figures).is_none()
         {
             let what = format!("its threads are mapped to {}", self.mapper.settings().sizes);
-            news.push((self.service.clone(), News::Said(what)));
+            news.push((self.service.clone(), ModuleEvent::Said(what)));
         }
         if let Some(error) = self.mapper.why_ended() {
             let why = format!("{error:#}");
@@ -178,17 +177,17 @@ impl Hurry {
     }
 }
 
-fn not_mapped(service: &str, why: String) -> (String, News) {
-    (service.to_owned(), News::Noted(AgentNote::NotMapped { service: service.to_owned(), why }.into()))
+fn not_mapped(service: &str, why: String) -> (String, ModuleEvent) {
+    (service.to_owned(), ModuleEvent::Noted(AgentNote::NotMapped { service: service.to_owned(), why }.into()))
 }
 
 /// Of one that was ended. One that had not begun has nothing to say.
-fn last_words(service: &str, summary: Summary) -> Vec<(String, News)> {
+fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
     let Summary { figures, notes, .. } = summary;
     let (moved, requests) = (figures.moved, figures.requests());
     let what = format!("its threads have their CPUs back; {moved} of {requests} requests moved to big cores");
-    let said = (figures.wall_ns > 0).then_some(News::Said(what));
-    let news = said.into_iter().chain(notes.into_iter().map(News::Noted));
+    let said = (figures.wall_ns > 0).then_some(ModuleEvent::Said(what));
+    let news = said.into_iter().chain(notes.into_iter().map(ModuleEvent::Noted));
     news.map(|news| (service.to_owned(), news)).collect()
 }
 
@@ -233,7 +232,7 @@ mod tests {
         WantedHurry { id: ServiceId(1), service: "a".to_owned(), settings }
     }
 
-    fn news_of(hurries: &mut Hurries) -> Vec<(String, News)> {
+    fn news_of(hurries: &mut Hurries) -> Vec<(String, ModuleEvent)> {
         loop {
             let news = hurries.look();
             if !news.is_empty() {

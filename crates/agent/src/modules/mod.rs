@@ -4,11 +4,32 @@
 
 mod flights;
 mod hurries;
-mod news;
 mod proxies;
-mod target;
 
 pub use flights::{Flights, flight_of};
 pub use hurries::{Hurries, hurry_of};
-pub use news::News;
 pub use proxies::Proxies;
+
+use crate::config::{Match, ServiceRule};
+use crate::discover::FoundService;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::service::Target;
+
+/// What a module beside a service has to tell.
+#[derive(Debug, PartialEq)]
+pub enum ModuleEvent {
+    /// What it said.
+    Said(String),
+    /// What is degraded: it could not go on, for example.
+    Noted(Note),
+}
+
+/// How a module names a service that was found by this rule; `None` if its group is not known.
+fn target_of(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
+    match (&found.group, &rule.matches) {
+        (Some(group), _) => Some(Target::Cgroup(group.path.clone())),
+        (None, Match::Port(port)) => Some(Target::Port(*port)),
+        (None, Match::Comm(comm)) => Some(Target::Comm(comm.clone())),
+        (None, Match::Cgroup(_) | Match::Unit(_) | Match::Pod(_)) => None,
+    }
+}

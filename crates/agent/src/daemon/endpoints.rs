@@ -38,8 +38,8 @@ pub struct Woken {
     pub(super) found: bool,
 }
 
-/// What rings within the agent.
-pub struct Bells<'a> {
+/// The eventfds by which other threads wake the daemon.
+pub struct EventFds<'a> {
     /// A keeper asks for batch to leave its lane, or lets it back.
     pub(super) lanes: Option<BorrowedFd<'a>>,
     /// Interference has crossed its threshold.
@@ -50,8 +50,8 @@ pub struct Bells<'a> {
     pub(super) found: BorrowedFd<'a>,
 }
 
-/// The doors.
-pub struct Doors {
+/// The sockets at which the agent answers.
+pub struct Endpoints {
     status: Option<UnixListener>,
     metrics: Option<Listener>,
 }
@@ -68,7 +68,7 @@ fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-impl Doors {
+impl Endpoints {
     /// Nobody can ask: nothing is left on the machine.
     pub(super) fn none() -> Self {
         Self { status: None, metrics: None }
@@ -89,13 +89,13 @@ impl Doors {
     }
 
     /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
-    pub(super) fn wait(&self, signals: &PosixSignals, bells: Bells<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
-        let Bells { lanes, crossing, alarm, found } = bells;
+    pub(super) fn wait(&self, signals: &PosixSignals, eventfds: EventFds<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
+        let EventFds { lanes, crossing, alarm, found } = eventfds;
         let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
         let fds = [Some(signals.as_fd()), lanes, crossing, alarm, Some(found), status, metrics];
-        let mut doors: Vec<PollFd<'_>> =
+        let mut endpoints: Vec<PollFd<'_>> =
             fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        match poll(&mut doors, Some(&timespec(timeout_ns))) {
+        match poll(&mut endpoints, Some(&timespec(timeout_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             // No memory for the wait itself: what is due is done, and the next wait may have it.
             Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
@@ -104,7 +104,7 @@ impl Doors {
             }
             Err(error) => return Err(error.into()),
         }
-        let mut ready = doors.iter().map(|door| !door.revents().is_empty());
+        let mut ready = endpoints.iter().map(|endpoint| !endpoint.revents().is_empty());
         let mut is_ready = |is_open: bool| is_open && ready.next().unwrap_or(false);
         Ok(Woken {
             signal: is_ready(true),

@@ -13,9 +13,9 @@ const WORTH_A_NOTE: u64 = 1;
 /// Nor is it worth another one, in percent, until it is so much more.
 const WORTH_ANOTHER: u64 = 10;
 
-/// The CPUs with counters.
+/// The share of time in which other programs have the counters, by CPU.
 #[derive(Debug, Default)]
-pub struct Away {
+pub struct CounterContention {
     cpus: BTreeMap<u32, Before>,
     /// The most that was told, in percent.
     told: Option<u64>,
@@ -28,7 +28,7 @@ struct Before {
     counted: Counted,
 }
 
-impl Away {
+impl CounterContention {
     /// Takes in what was counted on each CPU so far. A CPU and the share of the time, in percent, in which its counters
     /// were others', if that is news.
     pub fn look(&mut self, now_ns: Nanos, cpus: impl Iterator<Item = (u32, Counted)>) -> Option<(u32, u64)> {
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn the_share_of_the_time_is_told_once_and_again_when_it_is_much_more() {
-        let mut away = Away::default();
-        let mut look = |now_ns, away_ns| away.look(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
+        let mut contention = CounterContention::default();
+        let mut look = |now_ns, away_ns| contention.look(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
         assert_eq!(look(1_000, 0), None, "the first look only begins");
         assert_eq!(look(2_000, 9), None, "under 1 %");
         assert_eq!(look(3_000, 409), Some((3, 40)));
@@ -75,16 +75,16 @@ mod tests {
 
     #[test]
     fn what_was_not_read_meanwhile_is_of_the_whole_time_since() {
-        let mut away = Away::default();
-        assert_eq!(away.look(1_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(away.look(9_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(away.look(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
+        let mut contention = CounterContention::default();
+        assert_eq!(contention.look(1_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(contention.look(9_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(contention.look(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
     }
 
     #[test]
     fn of_several_cpus_the_one_with_the_most_is_told() {
-        let mut away = Away::default();
-        away.look(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
-        assert_eq!(away.look(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()), Some((1, 30)));
+        let mut contention = CounterContention::default();
+        contention.look(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
+        assert_eq!(contention.look(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()), Some((1, 30)));
     }
 }

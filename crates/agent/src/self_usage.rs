@@ -19,13 +19,13 @@ impl Used {
 
 /// The agent's own use of the machine.
 #[derive(Debug)]
-pub struct Cost {
+pub struct SelfUsage {
     began: Used,
     period: Used,
     recent: Option<f64>,
 }
 
-impl Cost {
+impl SelfUsage {
     /// From now on.
     pub fn new() -> Self {
         let began = Used::now();

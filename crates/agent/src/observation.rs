@@ -55,13 +55,13 @@ impl Span {
 
 /// Looks at all CPUs again and again.
 #[derive(Debug, Default)]
-pub struct Looker {
+pub struct Sampler {
     looked_ns: Nanos,
     before: Vec<Option<Shares>>,
     span: Span,
 }
 
-impl Looker {
+impl Sampler {
     /// Looks, and returns what there was since the last look.
     pub fn look(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
         let count = memory.cpu_count();

@@ -21,7 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The lanes, shared with their keepers.
-pub struct Book {
+pub struct Evictions {
     state: Mutex<State>,
     acted: Condvar,
     bell: OwnedFd,
@@ -50,7 +50,7 @@ pub struct Asked {
     number: u64,
 }
 
-impl Book {
+impl Evictions {
     /// Nobody asks for anything.
     pub fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -58,7 +58,7 @@ impl Book {
     }
 
     /// Becomes readable when a keeper asks.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
@@ -69,7 +69,7 @@ impl Book {
         Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// The agent has acted by that. `leaving`: see [`Book::note_leaving`].
+    /// The agent has acted by that. `leaving`: see [`Evictions::note_leaving`].
     pub fn has_acted(&self, asked: &Asked, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
@@ -120,7 +120,7 @@ impl Book {
     }
 }
 
-impl Evictor for Book {
+impl Evictor for Evictions {
     fn evict(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state();
         state.evicted.insert(cpu);
@@ -150,7 +150,7 @@ impl Evictor for Book {
     }
 
     fn is_leaving(&self, _cpu: u32) -> bool {
-        Book::is_leaving(self)
+        Evictions::is_leaving(self)
     }
 }
 
@@ -164,50 +164,50 @@ mod tests {
 
     #[test]
     fn a_keeper_waits_until_batch_has_left() {
-        let book = Arc::new(Book::new().unwrap());
+        let evictions = Arc::new(Evictions::new().unwrap());
         let keeper = {
             thread::spawn({
-                let book = Arc::clone(&book);
-                move || book.evict(3)
+                let evictions = Arc::clone(&evictions);
+                move || evictions.evict(3)
             })
         };
         let asked = loop {
-            let asked = book.asked();
+            let asked = evictions.asked();
             if asked.lanes.contains(3) {
                 break asked;
             }
             thread::yield_now();
         };
-        book.has_acted(&asked, false, true);
+        evictions.has_acted(&asked, false, true);
         assert!(keeper.join().unwrap().is_ok());
-        assert!(!book.has_left(3), "a task is in a long system call");
-        book.note_leaving(false);
-        assert!(book.has_left(3));
-        book.restore(3).unwrap();
-        assert!(book.asked().lanes.is_empty());
+        assert!(!evictions.has_left(3), "a task is in a long system call");
+        evictions.note_leaving(false);
+        assert!(evictions.has_left(3));
+        evictions.restore(3).unwrap();
+        assert!(evictions.asked().lanes.is_empty());
     }
 
     #[test]
     fn a_keeper_that_is_to_end_waits_for_nobody() {
-        let book = Arc::new(Book::new().unwrap());
+        let evictions = Arc::new(Evictions::new().unwrap());
         let keeper = thread::spawn({
-            let book = Arc::clone(&book);
-            move || book.evict(3)
+            let evictions = Arc::clone(&evictions);
+            move || evictions.evict(3)
         });
-        while !book.is_asked() {
+        while !evictions.is_asked() {
             thread::yield_now();
         }
         let began = Instant::now();
-        book.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
+        evictions.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
         assert!(began.elapsed() < ANSWER_TIMEOUT, "nobody waited for an answer");
-        assert!(book.asked().lanes.is_empty());
+        assert!(evictions.asked().lanes.is_empty());
     }
 
     #[test]
     fn a_keeper_whom_nobody_answers_holds_on() {
-        let book = Book::new().unwrap();
-        book.close();
-        assert!(book.evict(3).is_err());
-        assert!(book.asked().lanes.is_empty());
+        let evictions = Evictions::new().unwrap();
+        evictions.close();
+        assert!(evictions.evict(3).is_err());
+        assert!(evictions.asked().lanes.is_empty());
     }
 }

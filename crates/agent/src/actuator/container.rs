@@ -32,7 +32,7 @@ pub(super) enum Means {
 }
 
 /// A container that is held.
-pub(super) struct Grip {
+pub(super) struct ContainerHandle {
     /// Its group.
     pub(super) dir: PathBuf,
     inode: Option<u64>,
@@ -101,7 +101,7 @@ pub(super) fn members(dir: &Path) -> Whose {
     Whose { pids, group: Some(dir.to_owned()) }
 }
 
-impl Grip {
+impl ContainerHandle {
     pub(super) fn new(found: Found, means: Means, allowed: CpuSet) -> Self {
         let Found { dir, freezer, path, .. } = found;
         Self {

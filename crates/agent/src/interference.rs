@@ -12,9 +12,9 @@ use sidelane_policy::cpus::{BatchShares, Cores, CpuMask, Inflation, MAX_CPUS, Si
 use sidelane_tracker::interference::Interference;
 use sidelane_tracker::tracker::Tracker;
 
-use super::away::Away;
 use super::config::{ActiveSource, OnMachine};
-use super::seen::Span;
+use super::counter_contention::CounterContention;
+use super::observation::Span;
 use super::tracked::Tracked;
 use crate::replay::Replay;
 
@@ -22,7 +22,7 @@ use crate::replay::Replay;
 const VALUE_LASTS_NS: Nanos = 10_000_000;
 
 /// From what interference is told.
-pub enum Metric {
+pub enum InterferenceSource {
     /// It is not: the policy does not go by it.
     None,
     /// By counters, which the kernel program reads.
@@ -33,7 +33,7 @@ pub enum Metric {
     Replay(Replayed),
 }
 
-impl Metric {
+impl InterferenceSource {
     /// What the file comes to here. The tracker was loaded for it.
     pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
@@ -42,7 +42,8 @@ impl Metric {
             ActiveSource::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
                 let opened = opened.context("cannot count interference; write [metric] source = \"latency\"")?;
-                let counters = Counters { open: opened, cpus: here.online.clone(), away: Away::default() };
+                let counters =
+                    Counters { open: opened, cpus: here.online.clone(), contention: CounterContention::default() };
                 Ok(Self::Counters(Box::new(counters)))
             }
             ActiveSource::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -65,7 +66,7 @@ impl Metric {
     }
 
     /// On the CPUs beside batch, counters are read each `tick` while a service runs on, and a value that reaches
-    /// `threshold` rings. On all others there is no batch to take away: the next look reads the peak.
+    /// `threshold` rings. On all others there is no batch to take contention: the next look reads the peak.
     pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
         for cpu in all {
@@ -139,7 +140,7 @@ impl Metric {
     }
 
     /// Becomes readable when a value has crossed the threshold beside batch.
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Counters(counters) => Some(counters.open.bell()),
             _ => None,
@@ -166,8 +167,8 @@ impl Metric {
     /// On which CPU other programs have the counters, and for how much of the time in percent, if that is news.
     pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
-        let Counters { open, cpus, away } = &mut **counters;
-        away.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
+        let Counters { open, cpus, contention } = &mut **counters;
+        contention.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
     }
 
     /// Whether requests have to be known for it.
@@ -181,7 +182,7 @@ pub struct Counters {
     open: Interference,
     cpus: CpuSet,
     /// When they count for others.
-    away: Away,
+    contention: CounterContention,
 }
 
 /// A recording that is told again since the agent started.

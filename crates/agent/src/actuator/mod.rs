@@ -4,7 +4,7 @@
 //! paused by its freezer. A service is moved only where its owner's file says so, thread by thread; it is never
 //! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
 
-mod grip;
+mod container;
 mod pinned;
 mod tree;
 
@@ -19,8 +19,8 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
 
 use super::discover::{Birthplace, Container};
-pub use grip::Found;
-use grip::{Grip, Means, members};
+pub use container::Found;
+use container::{ContainerHandle, Means, members};
 use pinned::chosen_in;
 use sidelane_lanes::adopt::AdoptError;
 use sidelane_rollback::claim::{ClaimError, Claimant, ThreadClaims};
@@ -53,10 +53,10 @@ impl From<AdoptError> for TakeError {
 }
 
 /// All that is held, by place.
-pub struct Hands {
+pub struct Actuator {
     guardian: Guardian,
     trees: BTreeMap<PathBuf, HeldTree>,
-    containers: BTreeMap<usize, Grip>,
+    containers: BTreeMap<usize, ContainerHandle>,
     services: BTreeMap<usize, Placed>,
     /// The processes of services that are placed: nobody else moves their threads.
     claims: ThreadClaims,
@@ -115,7 +115,7 @@ impl Outcome {
 /// Where the threads of a service are found, by its place.
 pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
 
-impl Hands {
+impl Actuator {
     /// Holds nothing.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
         let (trees, containers, services, awaited, birthplaces) = Default::default();
@@ -162,12 +162,12 @@ impl Hands {
                 (Means::Threads(Box::new(threads)), allowed)
             }
         };
-        let mut grip = Grip::new(found, means, allowed.clone());
-        self.note_pinned(&mut grip)?;
+        let mut handle = ContainerHandle::new(found, means, allowed.clone());
+        self.note_pinned(&mut handle)?;
         if self.lanes_are_held {
-            grip.tell_of_freezer(&mut self.guardian)?;
+            handle.tell_of_freezer(&mut self.guardian)?;
         }
-        self.containers.insert(place, grip);
+        self.containers.insert(place, handle);
         Ok(allowed)
     }
 
@@ -204,7 +204,7 @@ impl Hands {
     ) -> Result<CpuSet, TakeError> {
         let found = self.find(container, services, true)?;
         let allowed = self.take(place, found)?;
-        let parts: Vec<Grip> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
+        let parts: Vec<ContainerHandle> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
         let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
         let guardian = &mut self.guardian;
         // Frozen before any part is thawed.
@@ -273,10 +273,10 @@ impl Hands {
 
     /// Notes the threads of a container that have chosen CPUs of their own, where the kernel would forget that. They get
     /// these back after the lists of their groups, since a thread has no CPU that its group does not have.
-    fn note_pinned(&mut self, grip: &mut Grip) -> Result<()> {
-        let Means::Cpuset { root, .. } = &grip.means else { return Ok(()) };
-        grip.pinned = self.guardian.add(chosen_in(&grip.dir))?;
-        let tree = self.trees.get_mut(root).filter(|_| !grip.pinned.is_empty());
+    fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
+        let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
+        handle.pinned = self.guardian.add(chosen_in(&handle.dir))?;
+        let tree = self.trees.get_mut(root).filter(|_| !handle.pinned.is_empty());
         tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
     }
 
@@ -307,23 +307,23 @@ impl Hands {
         why: Action,
         touched: &mut BTreeMap<PathBuf, Vec<Action>>,
     ) -> Result<()> {
-        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
-        match &mut grip.means {
+        let Some(handle) = self.containers.get_mut(&place) else { return Ok(()) };
+        match &mut handle.means {
             Means::Cpuset { root, dir } => {
                 let mut tree = self.trees.get_mut(root);
                 tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
-                if grip.paused {
+                if handle.paused {
                     // It must not run where it was before for even a moment.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
-                    let has = grip.in_effect().unwrap_or_default();
+                    let has = handle.in_effect().unwrap_or_default();
                     ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
                 } else if tree.is_some() {
                     touched.entry(root.clone()).or_default().push(why);
                 }
             }
-            Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus, &mut self.guardian)?,
+            Means::Threads(threads) => threads.confine(|| members(&handle.dir), cpus, &mut self.guardian)?,
         }
-        grip.pause(false, &mut self.guardian)
+        handle.pause(false, &mut self.guardian)
     }
 
     /// Writes the lists of the trees in which containers were told their CPUs. Version 2 takes any list, and gives a group
@@ -353,12 +353,12 @@ impl Hands {
     /// now: their places, and these CPUs. Each is told once.
     pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
-        for (place, grip) in &mut self.containers {
-            let Means::Cpuset { root, dir } = &grip.means else { continue };
+        for (place, handle) in &mut self.containers {
+            let Means::Cpuset { root, dir } = &handle.means else { continue };
             let Some(tree) = self.trees.get_mut(root).filter(|_| dir.exists()) else { continue };
             let allowed = tree.allowed(dir);
-            if !allowed.is_empty() && allowed != grip.allowed {
-                grip.allowed = allowed.clone();
+            if !allowed.is_empty() && allowed != handle.allowed {
+                handle.allowed = allowed.clone();
                 told.push((*place, allowed));
             }
         }
@@ -366,8 +366,8 @@ impl Hands {
     }
 
     fn pause(&mut self, place: usize) -> Result<()> {
-        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
-        grip.pause(true, &mut self.guardian)
+        let Some(handle) = self.containers.get_mut(&place) else { return Ok(()) };
+        handle.pause(true, &mut self.guardian)
     }
 
     fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
@@ -464,35 +464,35 @@ impl Hands {
             return Ok(false);
         }
         let Self { containers, guardian, .. } = self;
-        containers.values_mut().try_for_each(|grip| grip.note_frozen(&frozen, guardian))?;
+        containers.values_mut().try_for_each(|handle| handle.note_frozen(&frozen, guardian))?;
         guardian.heard()?;
-        containers.values_mut().try_for_each(|grip| grip.settle(guardian).map(drop))?;
+        containers.values_mut().try_for_each(|handle| handle.settle(guardian).map(drop))?;
         Ok(true)
     }
 
     /// Whether the container can be paused at all.
     pub fn can_pause(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(Grip::can_pause)
+        self.containers.get(&place).is_some_and(ContainerHandle::can_pause)
     }
 
     /// Whether all containers that are paused stand still by now.
     pub fn stand_still(&self) -> bool {
-        self.containers.values().all(Grip::is_settled)
+        self.containers.values().all(ContainerHandle::is_settled)
     }
 
     /// Whether it is paused.
     pub fn is_paused(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|grip| grip.paused)
+        self.containers.get(&place).is_some_and(|handle| handle.paused)
     }
 
     /// Whether a process of it lives: of one that is ending, it cannot be said what can be done to it.
     pub fn lives(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|grip| !members(&grip.dir).pids.is_empty())
+        self.containers.get(&place).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
     }
 
     /// Whether its group has a list of CPUs; else its threads are moved one by one.
     pub fn has_list(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|grip| matches!(grip.means, Means::Cpuset { .. }))
+        self.containers.get(&place).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
     }
 
     /// Looks whether all is as it was decided, and puts right what somebody else has changed or could not be done. Returns
@@ -501,26 +501,27 @@ impl Hands {
         let Self { trees, containers, guardian, lanes_are_held, .. } = self;
         let held = trees.values_mut().filter(|tree| !tree.is_idle());
         let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.check(guardian)).collect();
-        let hierarchies = if containers.values().all(Grip::can_pause) { Vec::new() } else { Hierarchy::all() };
-        for grip in containers.values_mut().filter(|grip| !grip.can_pause()) {
-            outcomes.push(grip.find_freezer(&hierarchies, lanes_are_held.then_some(&mut *guardian)).map(|()| 0));
+        let hierarchies =
+            if containers.values().all(ContainerHandle::can_pause) { Vec::new() } else { Hierarchy::all() };
+        for handle in containers.values_mut().filter(|handle| !handle.can_pause()) {
+            outcomes.push(handle.find_freezer(&hierarchies, lanes_are_held.then_some(&mut *guardian)).map(|()| 0));
         }
-        outcomes.extend(containers.values_mut().map(|grip| grip.check(guardian)));
+        outcomes.extend(containers.values_mut().map(|handle| handle.check(guardian)));
         let (done, failed): (Vec<Result<usize>>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
     /// Gives a container back as it was found, as far as it is there still.
     pub fn let_go(&mut self, place: usize) -> Result<()> {
-        let Some(mut grip) = self.containers.remove(&place) else { return Ok(()) };
-        let is_another = grip.is_another();
+        let Some(mut handle) = self.containers.remove(&place) else { return Ok(()) };
+        let is_another = handle.is_another();
         if is_another {
-            self.guardian.withdraw(grip.take_freezer())?;
+            self.guardian.withdraw(handle.take_freezer())?;
         }
-        let tickets = grip.tickets();
+        let tickets = handle.tickets();
         // Whatever else fails, it goes on.
-        let goes_on = grip.pause(false, &mut self.guardian);
-        if let Means::Cpuset { root, dir } = &grip.means {
+        let goes_on = handle.pause(false, &mut self.guardian);
+        if let Means::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
                 true => tree.forget(dir, &mut self.guardian),
                 false => tree.let_go(dir, &mut self.guardian),
@@ -536,7 +537,7 @@ impl Hands {
         let is_used = self
             .containers
             .values()
-            .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root))
+            .any(|handle| matches!(&handle.means, Means::Cpuset { root: other, .. } if other == root))
             || self.birthplaces.contains(root);
         match self.trees.get(root) {
             // One that is not to be seen may be mounted again.

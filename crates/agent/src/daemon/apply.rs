@@ -8,7 +8,7 @@ use sidelane_report::terminal::print;
 
 use super::Agent;
 use crate::choice::goes_by_interference;
-use crate::log::{CpuLine, Seen, in_words, name_of, sentence};
+use crate::log::{CpuLine, LoggedObservation, in_words, name_of, sentence};
 use crate::note::AgentNote;
 use crate::tracked::Given;
 use sidelane_diagnostics::audit::AuditLog;
@@ -18,22 +18,22 @@ use sidelane_rollback::cpu_mask::mask;
 
 impl Agent {
     /// Does what the policy has just asked for, and writes it down. Returns whether any of it failed.
-    pub(super) fn act(&mut self, now_ns: Nanos) -> Result<bool> {
+    pub(super) fn apply(&mut self, now_ns: Nanos) -> Result<bool> {
         if self.actions.iter().next().is_none() {
             return Ok(false);
         }
-        self.diary.why = self.policy.why();
-        self.diary.seen = Seen::of(&self.seen, self.threshold());
+        self.stats.why = self.policy.why();
+        self.stats.seen = LoggedObservation::of(&self.seen, self.threshold());
         let (mut any_failed, mut not_so) = (false, Vec::new());
-        if let Some(hands) = &mut self.hands {
-            let outcome = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
+        if let Some(actuator) = &mut self.actuator {
+            let outcome = actuator.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
             any_failed = !outcome.errors.is_empty() || !outcome.not_so.is_empty();
             not_so = outcome.not_so;
             outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
         }
-        let is_about_it = self.diary.why == Reason::Interference && !any_failed;
-        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
-            self.diary.reacting_since_ns.get_or_insert(onset_ns);
+        let is_about_it = self.stats.why == Reason::Interference && !any_failed;
+        if let Some(onset_ns) = self.stats.onset_ns.filter(|_| is_about_it) {
+            self.stats.reacting_since_ns.get_or_insert(onset_ns);
         }
         let is_so = |action: &Action| matches!(action, Action::Place { .. }) || !not_so.contains(action);
         for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
@@ -52,8 +52,8 @@ impl Agent {
     /// Remembers what a container has that has not got what was decided.
     fn keep_what_is(&mut self, action: Action) {
         let Action::Confine { container, .. } = action else { return };
-        let hands = self.hands.as_ref().filter(|hands| !hands.is_paused(container));
-        let has = hands.and_then(|hands| hands.in_effect(container));
+        let actuator = self.actuator.as_ref().filter(|actuator| !actuator.is_paused(container));
+        let has = actuator.and_then(|actuator| actuator.in_effect(container));
         if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
             contained.given = Given::Cpus(mask(&has));
         }
@@ -62,9 +62,9 @@ impl Agent {
     /// Tells the policy of containers that may be given other CPUs than it knows: a group above theirs was narrowed or
     /// widened since. It decides again at once.
     pub(super) fn have_other_bounds(&mut self) {
-        let Some(hands) = &mut self.hands else { return };
-        for (place, allowed) in hands.have_other_bounds() {
-            let has = self.hands.as_ref().and_then(|hands| hands.in_effect(place));
+        let Some(actuator) = &mut self.actuator else { return };
+        for (place, allowed) in actuator.have_other_bounds() {
+            let has = self.actuator.as_ref().and_then(|actuator| actuator.in_effect(place));
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             let (before, name) = (contained.allowed, contained.container.name.clone());
             contained.allowed = mask(&allowed);
@@ -76,7 +76,7 @@ impl Agent {
             let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
             let is_of_bounds =
                 |note: &AgentNote| matches!(note, AgentNote::BoundsNarrowed { container, .. } if *container == name);
-            self.diary.notes.retain(|note, _| !note.is(is_of_bounds));
+            self.stats.notes.retain(|note, _| !note.is(is_of_bounds));
             if is_narrower {
                 self.note_about(
                     &name,
@@ -88,8 +88,8 @@ impl Agent {
 
     /// Tells the policy which containers can be paused now. It decides again at once where that has changed.
     pub(super) fn agree_on_pauses(&mut self) {
-        let Some(hands) = &self.hands else { return };
-        let can_pause = |place: usize| hands.can_pause(place);
+        let Some(actuator) = &self.actuator else { return };
+        let can_pause = |place: usize| actuator.can_pause(place);
         let all =
             self.tracked.containers.iter().map(|(place, contained)| (place, contained.can_pause, can_pause(place)));
         let changed: Vec<(usize, bool)> =
@@ -101,9 +101,11 @@ impl Agent {
             let note = Note::from(AgentNote::NoPause { container: name.clone() });
             self.times.look_ns = 0;
             match can_pause {
-                true => drop(self.diary.notes.remove(&note)),
+                true => drop(self.stats.notes.remove(&note)),
                 // Of one that is ending, it cannot be said what can be done to it.
-                false if self.hands.as_ref().is_some_and(|hands| hands.lives(place)) => self.note_about(&name, note),
+                false if self.actuator.as_ref().is_some_and(|actuator| actuator.lives(place)) => {
+                    self.note_about(&name, note)
+                }
                 false => {}
             }
         }
@@ -122,10 +124,10 @@ impl Agent {
 
     /// Notes how long it took from the onset of interference until batch had been taken away.
     pub(super) fn note_reaction(&mut self) {
-        if let Some(onset_ns) = self.diary.reacting_since_ns.take() {
+        if let Some(onset_ns) = self.stats.reacting_since_ns.take() {
             let took_ns = now_ns().saturating_sub(onset_ns);
-            self.diary.reaction.record(took_ns);
-            self.diary.reaction_sum_ns += took_ns;
+            self.stats.reaction.record(took_ns);
+            self.stats.reaction_sum_ns += took_ns;
         }
     }
 
@@ -153,10 +155,10 @@ impl Agent {
     }
 
     fn tell(&mut self, action: Action, now_ns: Nanos) -> Result<()> {
-        let (why, seen) = (self.diary.why, self.diary.seen);
+        let (why, seen) = (self.stats.why, self.stats.seen);
         let name = name_of(action, &self.tracked);
-        *self.diary.decisions.entry((in_words(action).1, why)).or_default() += 1;
-        if self.hands.is_none() {
+        *self.stats.decisions.entry((in_words(action).1, why)).or_default() += 1;
+        if self.actuator.is_none() {
             print(&format!("would {}: {why}\n", sentence(action, &name)))?;
         }
         self.pen.record(now_ns, CpuLine { action, name, why, seen });
