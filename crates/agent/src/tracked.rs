@@ -23,7 +23,7 @@ use super::places::Places;
 use super::requests::RequestFigures;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::service::{NOBODY_ASKS, ServiceRequests, TrackedService};
-use sidelane_requests::Request;
+use sidelane_requests::{Request, RequestSource};
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::own_threads::Fixed;
 use sidelane_rollback::threads::Whose;
@@ -63,7 +63,7 @@ impl AgentService {
     /// Why there are no figures of its requests, if so. What a service emits costs nothing to read.
     pub fn without_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
-        if self.figures.asked || requests.are_emitted() { requests.why_not() } else { Some(NOBODY_ASKS) }
+        if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
     }
 
     /// Fetches requests that have finished since the last call, and hands each on.
@@ -77,7 +77,7 @@ impl AgentService {
             each(request);
         };
         tracked.fetch_requests(take).context("cannot read a service's requests")?;
-        figures.lost += tracked.requests.take_lost();
+        figures.lost += tracked.requests.source.as_mut().map_or(0, RequestSource::take_lost);
         Ok(())
     }
 }

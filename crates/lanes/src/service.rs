@@ -44,7 +44,32 @@ impl TrackedService {
 
     /// Follows its requests where they were found.
     pub fn take_answer(&mut self, answer: Answer) -> Sight {
-        self.requests.take_answer(&self.tracking, &self.name, answer)
+        let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
+        let requests = &mut self.requests;
+        match &mut requests.source {
+            Some(RequestSource::Sockets(sockets)) => {
+                // A port that cannot be listened at now can be later.
+                let _ = sockets.listen(listeners);
+                return Sight::Same;
+            }
+            Some(RequestSource::Emitted(emitters)) => {
+                emitters.follow(&pids, emitting);
+                return Sight::Same;
+            }
+            None => {}
+        }
+        let was_looked_for = std::mem::take(&mut requests.is_looked_for);
+        match follow(&self.tracking, &self.name, emitting, listeners) {
+            Ok(source) => {
+                requests.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
+                (requests.source, requests.why_not) = (Some(source), None);
+                Sight::Seen
+            }
+            Err(why) => {
+                requests.why_not = Some(why);
+                if was_looked_for { Sight::Unseen } else { Sight::Same }
+            }
+        }
     }
 
     /// Fetches requests that have finished since the last call. The terms of its lanes learn from them.
@@ -71,64 +96,25 @@ pub enum Sight {
 /// Where the requests of a service are seen.
 #[derive(Default)]
 pub struct ServiceRequests {
-    source: Option<RequestSource>,
+    /// The source, if they are seen.
+    pub source: Option<RequestSource>,
     /// Why they are not seen, if they were looked for.
-    why_not: Option<String>,
+    pub why_not: Option<String>,
     /// No answer has come yet.
-    is_looked_for: bool,
-    /// Where else it may take requests, if its sockets are looked at.
-    elsewhere: Option<RequestNote>,
+    pub is_looked_for: bool,
+    /// Where else the service may take requests, if its sockets are looked at.
+    pub elsewhere: Option<RequestNote>,
 }
 
 impl ServiceRequests {
-    /// Requests that are looked for; [`ServiceRequests::take_answer`] says where they are.
+    /// Requests that are looked for; [`TrackedService::take_answer`] says where they are.
     pub fn looked_for() -> Self {
         Self { why_not: Some(STILL_LOOKED_FOR.to_owned()), is_looked_for: true, ..Self::default() }
-    }
-
-    /// Requests that are seen here.
-    pub fn seen_at(source: RequestSource) -> Self {
-        Self { source: Some(source), ..Self::default() }
-    }
-
-    /// Requests that cannot be seen.
-    pub fn unseen_because(why: &RequestError) -> Self {
-        Self { why_not: Some(why.to_string()), ..Self::default() }
-    }
-
-    /// The source, if they are seen.
-    pub fn source(&self) -> Option<&RequestSource> {
-        self.source.as_ref()
-    }
-
-    /// The source, to read from.
-    pub fn source_mut(&mut self) -> Option<&mut RequestSource> {
-        self.source.as_mut()
-    }
-
-    /// Whether they are seen.
-    pub fn are_seen(&self) -> bool {
-        self.source.is_some()
     }
 
     /// Whether the service emits them.
     pub fn are_emitted(&self) -> bool {
         matches!(self.source, Some(RequestSource::Emitted(_)))
-    }
-
-    /// Whether no answer has come yet.
-    pub fn are_looked_for(&self) -> bool {
-        self.is_looked_for
-    }
-
-    /// Why they are not seen, if they were looked for.
-    pub fn why_not(&self) -> Option<&str> {
-        self.why_not.as_deref()
-    }
-
-    /// Where else the service may take requests, which are not seen.
-    pub fn elsewhere(&self) -> Option<&RequestNote> {
-        self.elsewhere.as_ref()
     }
 
     /// Looks at them, or looks away where looking costs the service anything.
@@ -137,45 +123,11 @@ impl ServiceRequests {
         if wanted { source.resume() } else { source.pause() }
     }
 
-    /// Requests whose records were lost since the last call.
-    pub fn take_lost(&mut self) -> u64 {
-        self.source.as_mut().map_or(0, RequestSource::take_lost)
-    }
-
     fn known(&self) -> Known {
         match &self.source {
             None => Known::Nothing,
             Some(RequestSource::Sockets(_)) => Known::Sockets,
             Some(RequestSource::Emitted(emitters)) => Known::Emitted(emitters.emitting()),
-        }
-    }
-
-    fn take_answer(&mut self, tracking: &ServiceTracking, name: &str, answer: Answer) -> Sight {
-        let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
-        match &mut self.source {
-            Some(RequestSource::Sockets(requests)) => {
-                // A port that cannot be listened at now can be later.
-                let _ = requests.listen(listeners);
-                Sight::Same
-            }
-            Some(RequestSource::Emitted(emitters)) => {
-                emitters.follow(&pids, emitting);
-                Sight::Same
-            }
-            None => {
-                let was_looked_for = std::mem::take(&mut self.is_looked_for);
-                match follow(tracking, name, emitting, listeners) {
-                    Ok(source) => {
-                        self.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
-                        (self.source, self.why_not) = (Some(source), None);
-                        Sight::Seen
-                    }
-                    Err(why) => {
-                        self.why_not = Some(why);
-                        if was_looked_for { Sight::Unseen } else { Sight::Same }
-                    }
-                }
-            }
         }
     }
 }

@@ -38,8 +38,8 @@ impl Agent {
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
         let beside = |served: &&AgentService| bounded(&self.tracked).any(|kept| is_on(served, kept));
         for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
-            match served.tracked.requests.why_not() {
-                _ if served.tracked.requests.are_looked_for() => {}
+            match &served.tracked.requests.why_not {
+                _ if served.tracked.requests.is_looked_for => {}
                 None => drop(measured.insert(served.found.id.0)),
                 Some(why) => {
                     let (service, why) = (served.found.name.clone(), why.to_owned());

@@ -97,7 +97,7 @@ pub struct ServiceOutcome {
 
 impl ServiceOutcome {
     fn of((index, service): (usize, &SessionService), slowdown: Option<&SlowdownKeeper>) -> Self {
-        let source = service.tracked.requests.source();
+        let source = service.tracked.requests.source.as_ref();
         let terms = service.tracked.kept.as_ref().map(|kept| &kept.terms);
         Self {
             objective: terms.and_then(|terms| terms.objective()),
@@ -230,8 +230,9 @@ impl Session {
     /// Nothing where no request can be seen, or nobody asks.
     fn measure_slowdown(services: &[SessionService], options: &SessionOptions) -> Option<SlowdownKeeper> {
         let min_idle_ns = options.hold?.config.min_idle_ns;
-        let bound =
-            options.max_slowdown.filter(|_| services.iter().any(|service| service.tracked.requests.are_seen()))?;
+        let bound = options
+            .max_slowdown
+            .filter(|_| services.iter().any(|service| service.tracked.requests.source.is_some()))?;
         let now = now_ns();
         let mut keeper = SlowdownKeeper::new(bound, min_idle_ns, now);
         keeper.measure(&(0..services.len() as u64).collect(), now);

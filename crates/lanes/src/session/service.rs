@@ -94,13 +94,17 @@ impl PendingService {
         let name = placement.target.to_string();
         let requests = match (emitters, requests) {
             (_, Wanted::No) => ServiceRequests::default(),
-            (Some(emitters), _) => ServiceRequests::seen_at(emitted(emitters, &tracking)),
+            (Some(emitters), _) => {
+                ServiceRequests { source: Some(emitted(emitters, &tracking)), ..ServiceRequests::default() }
+            }
             (None, wanted) => {
                 let track = || Requests::track(&tracking, &name, &placement.service.pids);
-                match can_track().and_then(|()| track()) {
-                    Ok(requests) => ServiceRequests::seen_at(RequestSource::Sockets(requests)),
-                    Err(error) if wanted == Wanted::ForThePolicy => return Err(error.into()),
-                    Err(error) => ServiceRequests::unseen_because(&error),
+                let found = can_track().and_then(|()| track()).map(RequestSource::Sockets);
+                if wanted == Wanted::ForThePolicy {
+                    ServiceRequests { source: Some(found?), ..ServiceRequests::default() }
+                } else {
+                    let why_not = found.as_ref().err().map(ToString::to_string);
+                    ServiceRequests { source: found.ok(), why_not, ..ServiceRequests::default() }
                 }
             }
         };
@@ -151,16 +155,16 @@ impl SessionService {
     /// times, if it was.
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
-        let why = requests.why_not();
-        let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.to_owned() });
+        let why = requests.why_not.as_ref();
+        let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.clone() });
         let terms = kept.as_ref().map(|kept| kept.terms.present());
         let harm = terms.as_ref().and_then(|terms| harm_note(tracking, terms));
-        let window = requests.source_mut().map(RequestSource::take_window).unwrap_or_default();
+        let window = requests.source.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
         let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
         // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
         let lends_by_requests = terms.is_some_and(|terms| terms.lending.policy.needs_requests());
-        let source = requests.source().filter(|_| window.count() > 0).map(RequestSource::name);
+        let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
         let vague = vague.chain(self.elsewhere()).map(Note::from);
         lost.into_iter().chain(harm).chain(unseen).map(Note::from).chain(vague).collect()
@@ -169,7 +173,7 @@ impl SessionService {
     /// Where else the service may take requests, if its sockets are looked at.
     fn elsewhere(&self) -> Option<RequestNote> {
         let TrackedService { name, tracking, requests, .. } = &self.tracked;
-        let at_sockets = matches!(requests.source(), Some(RequestSource::Sockets(_)));
+        let at_sockets = matches!(requests.source, Some(RequestSource::Sockets(_)));
         at_sockets.then(|| unseen(name, &self.tracked.processes(), tracking.port())).flatten()
     }
 }

@@ -109,7 +109,7 @@ impl Session {
     fn set_idle_thresholds(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
-        for (index, tracked) in seen.filter(|(_, tracked)| tracked.requests.are_seen()) {
+        for (index, tracked) in seen.filter(|(_, tracked)| tracked.requests.source.is_some()) {
             tracked.requests.look(slowdown.sees_requests());
             tracked.kept.iter().for_each(|kept| kept.set_idle_threshold(slowdown.idle_threshold(index as u64)));
         }
@@ -239,7 +239,7 @@ impl Session {
         });
         // A process may emit its first request at any time.
         let looks_again = has_new || requests.are_emitted();
-        if let Some(source) = requests.source_mut().filter(|_| looks_again) {
+        if let Some(source) = requests.source.as_mut().filter(|_| looks_again) {
             source.look_again(&pids)?;
         }
         note.into_iter().for_each(|note| self.note(note));
