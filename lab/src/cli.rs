@@ -9,7 +9,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::parse_objective;
 
-use crate::bench::guard::{Source, Way};
+use crate::bench::guard::{Source, Variant};
 use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
 use crate::experiment::sibling::Carrier;
@@ -193,7 +193,7 @@ pub struct GuardArgs {
     pub core: CoreArgs,
     /// The ways of sharing to measure, besides the stores alone [default: all]
     #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
-    pub ways: Option<Vec<Way>>,
+    pub ways: Option<Vec<Variant>>,
     /// The stores to ask [default: all, or Redis and memcached with --quick]
     #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
     pub stores: Option<Vec<Store>>,

@@ -103,7 +103,7 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
         patience: args.patience.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
-        ways: args.ways,
+        variants: args.ways,
         stores: args.stores,
         mixes: args.mixes,
         source: args.interference,

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
+use crate::experiment::comparison::finish;
 use crate::floor::Floor;
 use crate::programs::{Lab, Service};
 use sidelane_diagnostics::machine;
@@ -100,8 +101,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
         ),
         Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
-    machine::note_stolen(&mut result.machine);
-    patience.advise(&mut result, limit.rounds);
+    finish(&mut result, patience, limit.rounds);
     Ok(result)
 }
 

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::request_cost;
 use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::machine;
@@ -64,8 +65,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     for real in [Real::Redis, Real::Memcached] {
         bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
     }
-    machine::note_stolen(&mut result.machine);
-    patience.advise(&mut result, pairs.rounds);
+    finish(&mut result, patience, pairs.rounds);
     Ok(result)
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::experiment::comparison::finish;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::place::Place;
@@ -24,7 +25,6 @@ use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Carrier;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
-use sidelane_diagnostics::machine;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
 use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
@@ -101,8 +101,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);
     let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
     let mut result = verdict::judge(options, &stage, pace, &runs, &lanes);
-    machine::note_stolen(&mut result.machine);
-    options.patience.advise(&mut result, rounds);
+    finish(&mut result, options.patience, rounds);
     write(options, &result)?;
     Ok(result)
 }

@@ -1,6 +1,7 @@
 //! What experiments are made of: a service on its request lane, a client that asks it on time, a
 //! batch job beside it in some setting, and what client and kernel saw of one run.
 //!
+//! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
 //! - `place`: which lanes, and where the client runs
 //! - `stage`: a service that is ready to be asked; `search` and `store` put one up
 //! - `load`: the client
@@ -16,6 +17,7 @@
 
 pub mod batch;
 mod changes;
+pub mod comparison;
 pub mod containers;
 pub mod learn;
 pub mod load;

@@ -17,6 +17,7 @@ use serde_json::{Map, json};
 
 use self::build::Workshop;
 use self::reaction::Reactions;
+use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_host::median::median;
@@ -55,8 +56,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     check_costs(&workshop, limit, &mut result).context("cost of a check")?;
     program_cost(&workshop, limit, &mut result).context("cost to a program")?;
     Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
-    machine::note_stolen(&mut result.machine);
-    patience.advise(&mut result, limit.rounds);
+    finish(&mut result, patience, limit.rounds);
     Ok(result)
 }
 

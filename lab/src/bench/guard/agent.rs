@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::way::Way;
+use super::plan::Variant;
 use crate::experiment::place::Place;
 use crate::experiment::stage::cpu_ns;
 use crate::programs::sidelane;
@@ -169,7 +169,7 @@ impl Heard {
 
 /// What an agent is told of this experiment.
 pub(super) struct Told<'a> {
-    pub(super) way: Way,
+    pub(super) variant: Variant,
     pub(super) place: Place,
     /// Where services listen.
     pub(super) ports: &'a [u32],
@@ -188,20 +188,23 @@ impl Told<'_> {
         let service =
             |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
         let services: String = self.ports.iter().map(service).collect();
-        let kind = match self.way {
-            Way::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
+        let kind = match self.variant {
+            Variant::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
             _ => format!("kind = \"holmes\"\ncalm_time = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
         };
-        let (e, metric) = match (self.way, self.source) {
-            (Way::PerfIso, _) => ("", String::new()),
+        let (e, metric) = match (self.variant, self.source) {
+            (Variant::PerfIso, _) => ("", String::new()),
             (_, Source::StandIn) => {
                 (THRESHOLD, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n"))
             }
             (_, Source::Latency) => ("", "\n[metric]\nsource = \"latency\"\n".to_owned()),
         };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
-        let gate =
-            if self.way == Way::HolmesGate { "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n" } else { "" };
+        let gate = if self.variant == Variant::HolmesGate {
+            "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n"
+        } else {
+            ""
+        };
         let (batch, intervals) = (self.batch, self.heard.intervals());
         format!("{services}[[batch]]\ncgroup = \"{batch}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}{intervals}")
     }

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::plan::Plan;
-use super::run::Ground;
-use super::way::Way;
+use super::environment::Environment;
+use super::plan::{Plan, Variant};
 use crate::experiment::containers::Work;
 
 /// An agent loads its kernel programs, and looks at the machine, in a third of a second.
@@ -23,10 +22,10 @@ pub(super) struct Idle {
 }
 
 /// Watches an agent with Holmes, services that are not asked, and a container that waits.
-pub(super) fn measure(ground: &Ground, plan: &Plan) -> Result<Idle> {
-    let mut containers = ground.containers()?;
-    containers.start("waits", &Work::Wait, ground.workshop())?;
-    let agent = ground.agent(plan, Way::Holmes, &containers)?;
+pub(super) fn measure(environment: &Environment, plan: &Plan) -> Result<Idle> {
+    let mut containers = environment.containers()?;
+    containers.start("waits", &Work::Wait, environment.workshop())?;
+    let agent = environment.agent(plan, Variant::Holmes, &containers)?;
     thread::sleep(START);
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     thread::sleep(plan.idle.max(Duration::from_millis(1)));

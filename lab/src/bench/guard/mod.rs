@@ -4,44 +4,35 @@
 //! turns with the same requests: the stores alone, batch unmanaged, and `sidelane agent` with PerfIso, with Holmes, and
 //! with Holmes and a gate on the lanes that batch borrows. The agent is the real one: a process with a file.
 //!
-//! - `plan`: which stores, mixes and containers, how often and for how long
-//! - `way`: the ways of sharing; `agent`: the agent's process and its file
-//! - `run`: one run of one way; `cells`: all of them
+//! - `plan`: which stores, mixes, containers and ways of sharing, how often and for how long
+//! - `environment`: one sample and its figures; `agent`: the agent's process and its file
 //! - `idle`: what an agent costs that has nothing to do; `reaction`: from interference to batch being off
-//! - `checks`, `rows`, `words`, `pictures`: what is told
+//! - `results`: comparisons, checks, rows and pictures; `words`: what was compared
 
 mod agent;
-mod cells;
-mod checks;
+mod environment;
 mod idle;
-mod measured;
-mod options;
-mod pictures;
 mod plan;
 mod reaction;
-mod rows;
-mod run;
-mod way;
+mod results;
 mod words;
 
 use anyhow::{Context, Result};
 
+use crate::experiment::comparison::{Experiment, Report, Samples};
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Emulated, Sibling};
 use crate::programs::Lab;
 use agent::Heard;
 pub use agent::Source;
-use cells::Cells;
-use measured::Measured;
-pub use options::GuardOptions;
+use environment::{Environment, Figures};
 use plan::{Group, Plan};
+pub use plan::{GuardOptions, Variant};
 use reaction::Reactions;
-use run::Ground;
-use sidelane_diagnostics::machine;
+use results::{Compared, Measured};
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
-pub use way::Way;
 
 /// The columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 14] = [
@@ -69,17 +60,17 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let mut measured =
         Measured { emulated: None, groups: Vec::new(), idle: None, reactions: Vec::new(), notes: plan.notes.clone() };
     for group in &plan.groups {
-        let cells = of_group(options, &plan, group, place, &lab, &mut measured);
-        measured.groups.push(cells.with_context(|| group.name())?);
+        let samples = of_group(options, &plan, group, place, &lab, &mut measured);
+        measured.groups.push((group.clone(), samples.with_context(|| group.name())?));
     }
-    let mut result = ResultFile::new(machine::describe(place.kind), words::settings(&plan, place, &measured));
-    result.rows = rows::of(&measured);
-    result.checks = checks::of(&measured);
-    result.multiples = pictures::of(&measured);
-    result.notes = written(&words::notes(&measured, place));
-    machine::note_stolen(&mut result.machine);
-    plan.patience.advise(&mut result, plan.limit.rounds);
-    Ok(result)
+    let report = Report {
+        settings: words::settings(&plan, place, &measured),
+        rows: results::rows(&measured),
+        checks: results::checks(&measured),
+        multiples: results::pictures(&measured),
+        notes: written(&words::notes(&measured, place)),
+    };
+    Ok(report.result(place.kind, plan.patience, plan.limit.rounds))
 }
 
 fn of_group(
@@ -89,45 +80,45 @@ fn of_group(
     place: Place,
     lab: &Lab,
     measured: &mut Measured,
-) -> Result<Cells> {
+) -> Result<Samples<Variant, Figures>> {
     let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
-    let mut ground = Ground::prepare(plan, group, place, lab, sibling)?;
-    if plan.ways.contains(&Way::Holmes) {
-        let uncounted = ground.choose_source(options.source)?;
-        of_agent(plan, &ground, uncounted.is_none(), measured)?;
+    let mut environment = Environment::prepare(plan, group, place, lab, sibling)?;
+    if plan.variants.contains(&Variant::Holmes) {
+        let uncounted = environment.choose_source(options.source)?;
+        of_agent(plan, &environment, uncounted.is_none(), measured)?;
         measured.notes.extend(uncounted.map(Note::from));
     }
-    let mut cells = Cells::of(group);
-    until_decided(
-        &group.name(),
-        plan.limit,
-        &mut cells,
-        |cells, turn| ground.block(plan, cells, &turn),
-        checks::of_group,
-    )?;
-    Ok(cells)
+    // They take turns to be first. A round is a block of samples of each.
+    let turns = |round: u64| {
+        let variants = plan.variants.iter().copied().cycle();
+        variants.skip(round as usize * 2).take(plan.variants.len()).collect()
+    };
+    let (name, title) = (&group.name(), |variant: &Variant| variant.title().to_owned());
+    let checks = |samples: &Samples<_, _>| results::checks_of_group(Compared { group, samples });
+    let guard = Experiment { name, limit: plan.limit, turns: &turns, title, checks: &checks };
+    Ok(guard.run(|variant, round, samples| environment.block(plan, variant, round, samples))?.0)
 }
 
 /// Rounds of onsets; where they are checked, until that is decided.
-fn reactions(plan: &Plan, ground: &Ground, heard: Heard) -> Result<Reactions> {
+fn reactions(plan: &Plan, environment: &Environment, heard: Heard) -> Result<Reactions> {
     let mut reactions = Reactions::of(heard);
     let first = plan.onset_limit.first;
     let limit = if heard == Heard::Bell { plan.onset_limit } else { Limit { rounds: first, ..plan.onset_limit } };
-    let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(ground, plan.onsets, reactions);
-    let checks = |reactions: &Reactions| checks::of_reactions(reactions).into_iter().collect();
+    let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(environment, plan.onsets, reactions);
+    let checks = |reactions: &Reactions| results::check_of_reactions(reactions).into_iter().collect();
     until_decided(&format!("onsets, {}", heard.name()), limit, &mut reactions, round, checks)?;
     Ok(reactions)
 }
 
 /// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
-fn of_agent(plan: &Plan, ground: &Ground, counts: bool, measured: &mut Measured) -> Result<()> {
+fn of_agent(plan: &Plan, environment: &Environment, counts: bool, measured: &mut Measured) -> Result<()> {
     if measured.idle.is_none() {
-        measured.idle = Some(idle::measure(ground, plan)?);
+        measured.idle = Some(idle::measure(environment, plan)?);
     }
     if measured.reactions.is_empty() && counts {
         for heard in plan.heard {
-            measured.reactions.push(reactions(plan, ground, *heard).context("reactions")?);
+            measured.reactions.push(reactions(plan, environment, *heard).context("reactions")?);
         }
     }
     Ok(())

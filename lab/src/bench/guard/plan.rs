@@ -1,23 +1,24 @@
-//! The plan: what is measured, how often and for how long, so that the run ends in time.
+//! The plan: the ways of sharing the machine that are compared, what is measured, how often and for how long, so that
+//! the run ends in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 
-use super::agent::Heard;
-use super::options::GuardOptions;
-use super::way::Way;
+use super::agent::{Heard, Source};
 use crate::experiment::containers::{Stay, Work};
+use crate::experiment::sibling::Carrier;
 use crate::experiment::store::{Mix, Store};
 use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::note::Note;
 use sidelane_stats::rounds::{Limit, Patience};
 
-/// Runs of one way in a row: an agent is started once for them.
+/// Runs of one variant in a row: an agent is started once for them.
 pub(super) const RUNS_A_BLOCK: u64 = 3;
-/// Six runs of each way, the fewest that have an interval.
+/// Six runs of each variant, the fewest that have an interval.
 const BLOCKS_MIN: u64 = 2;
 /// The rate of the short mixes. Two services keep their lane half busy with it, so that batch beside them makes requests
 /// queue: at lower rates the wake-ups of an idle CPU are most of what a request takes, and batch changes little. The
@@ -29,11 +30,83 @@ const ONSETS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_se
 /// The load of the request lane with scans, which take far longer.
 const SCAN_LOAD: f64 = 0.25;
 
+/// The options of a run of `sidelane-lab bench guard`.
+#[derive(Clone, Debug, Default)]
+pub struct GuardOptions {
+    /// Whether to measure fewer stores and mixes, and the limit of rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
+    /// The ways of sharing; all by default. The stores alone are always among them.
+    pub variants: Option<Vec<Variant>>,
+    /// The stores; all by default.
+    pub stores: Option<Vec<Store>>,
+    /// The mixes, by YCSB's names; all by default.
+    pub mixes: Option<Vec<String>>,
+    /// `--interference`: from what the agent tells it, if it can; by default what stands in for counters, where
+    /// somebody makes it.
+    pub source: Option<Source>,
+}
+
+/// Who decides where batch may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Variant {
+    /// There is no batch.
+    Alone,
+    /// Nobody.
+    Unmanaged,
+    /// The agent, with PerfIso.
+    #[value(name = "perfiso")]
+    PerfIso,
+    /// The agent, with Holmes.
+    Holmes,
+    /// The agent, with Holmes, and a gate that keeps batch off its lanes while requests run.
+    #[value(name = "holmes-gate")]
+    HolmesGate,
+}
+
+impl Variant {
+    /// In the order of the tables.
+    pub(super) const ALL: [Self; 5] = [Self::Alone, Self::Unmanaged, Self::PerfIso, Self::Holmes, Self::HolmesGate];
+
+    /// Its name in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Unmanaged => "unmanaged",
+            Self::PerfIso => "perfiso",
+            Self::Holmes => "holmes",
+            Self::HolmesGate => "holmes_gate",
+        }
+    }
+
+    /// Its name for people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Unmanaged => "batch unmanaged",
+            Self::PerfIso => "PerfIso",
+            Self::Holmes => "Holmes",
+            Self::HolmesGate => "Holmes + lane gate",
+        }
+    }
+
+    pub(super) fn has_batch(self) -> bool {
+        self != Self::Alone
+    }
+
+    pub(super) fn has_agent(self) -> bool {
+        matches!(self, Self::PerfIso | Self::Holmes | Self::HolmesGate)
+    }
+}
+
 /// The whole bench.
 pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) groups: Vec<Group>,
-    pub(super) ways: Vec<Way>,
+    pub(super) variants: Vec<Variant>,
     /// Of blocks.
     pub(super) limit: Limit,
     pub(super) run: Duration,
@@ -83,8 +156,9 @@ impl Plan {
         let mut groups = groups(options);
         ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
         groups.retain(|group| can_be_put_up(group, lab, &mut notes));
-        let is_wanted =
-            |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
+        let is_wanted = |variant: &Variant| {
+            *variant == Variant::Alone || options.variants.as_ref().is_none_or(|wanted| wanted.contains(variant))
+        };
         let limit = match quick {
             true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
             false => Limit { first: BLOCKS_MIN, rounds: 8 * BLOCKS_MIN, time: s(240) },
@@ -93,7 +167,7 @@ impl Plan {
         Ok(Self {
             patience: options.patience,
             groups,
-            ways: Way::ALL.into_iter().filter(is_wanted).collect(),
+            variants: Variant::ALL.into_iter().filter(is_wanted).collect(),
             limit: options.patience.limit(limit, limit),
             run,
             warm_up,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::agent::{Agent, Heard, Source, Told};
-use super::run::{Ground, put_first};
-use super::way::Way;
+use super::environment::{Environment, put_first};
+use super::plan::Variant;
 use crate::experiment::containers::{Containers, Work};
 use crate::programs::Service;
 
@@ -75,21 +75,28 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
 }
 
 /// A round: disturbs a service so many times, under an agent of its own.
-pub(super) fn measure(ground: &Ground, times: usize, reactions: &mut Reactions) -> Result<()> {
+pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
     let heard = reactions.heard;
-    let place = ground.stages[0].place;
-    let lab = &ground.stages[0].lab;
+    let place = environment.stages[0].place;
+    let lab = &environment.stages[0].lab;
     let cpu = place.request.to_string();
     let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
     put_first(service.pid()).context("cannot put a service first on its lane")?;
-    let mut containers = ground.containers()?;
-    containers.start(BATCH, &Work::Stamps, ground.workshop())?;
+    let mut containers = environment.containers()?;
+    containers.start(BATCH, &Work::Stamps, environment.workshop())?;
     wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
     let batch = containers.path().context("the containers' group has no path")?;
     let ports = [service.ready("port")?];
-    let told =
-        Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn, heard };
-    let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
+    let told = Told {
+        variant: Variant::Holmes,
+        place,
+        ports: &ports,
+        batch: &batch,
+        calm: CALM,
+        source: Source::StandIn,
+        heard,
+    };
+    let agent = Agent::start(&told.file(), environment.stages[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
     let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::checks::{harm, is_disturbed, names};
-use super::measured::Measured;
-use super::plan::Plan;
-use super::way::Way;
+use super::plan::{Plan, Variant};
+use super::results::{Measured, harm, is_disturbed, names};
 use crate::experiment::place::Place;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -38,8 +36,8 @@ pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<St
 
 /// From what agents told interference.
 fn metrics(measured: &Measured) -> BTreeSet<String> {
-    let runs = measured.groups.iter().flat_map(|cells| &cells.runs).filter(|run| run.way != Way::PerfIso);
-    runs.filter_map(|run| run.figures.metric.clone()).collect()
+    let figures = measured.figures().filter(|(variant, _)| *variant != Variant::PerfIso);
+    figures.filter_map(|(_, figures)| figures.metric.clone()).collect()
 }
 
 fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
@@ -78,10 +76,10 @@ pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
         notes.insert(LabNote::FewCpus { cpus }.into());
     }
     notes.extend(metrics(measured).into_iter().map(|metric| LabNote::GuardMetric { metric }.into()));
-    for cells in &measured.groups {
-        let undisturbed = names(cells).into_iter().enumerate().filter(|(store, _)| !is_disturbed(cells, *store));
+    for group in measured.compared() {
+        let undisturbed = names(group).into_iter().enumerate().filter(|(store, _)| !is_disturbed(group, *store));
         notes.extend(undisturbed.filter_map(|(store, what)| {
-            let times = format!("{:.2}", harm(cells, store)?.measured);
+            let times = format!("{:.2}", harm(group, store)?.measured);
             Some(Note::from(LabNote::LittleHarm { what, times }))
         }));
     }

@@ -11,10 +11,10 @@ use sidelane_host::priority::{pin_thread, with_this_thread_on};
 use sidelane_host::procfs::threads;
 use sidelane_report::Row;
 
-use super::checks;
-use super::ground::Ground;
+use super::environment::Environment;
 use super::plan::SWEEP_LOAD;
-use super::way::Way;
+use super::results;
+use super::variant::Variant;
 use crate::bench::request_cost::spent_us;
 use sidelane_stats::rounds::{Limit, numbers_until_decided};
 
@@ -39,30 +39,30 @@ impl Cost {
     }
 }
 
-/// The last measurement on `ground`, whose service is on the big core alone from now on.
-pub(super) fn measure(ground: &mut Ground, limit: Limit) -> Result<Cost> {
-    ground.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
-    for tid in threads(ground.stage.pid) {
-        pin_thread(tid, &[ground.stage.place.request]).context("cannot bind a thread of the service")?;
+/// The last measurement on `environment`, whose service is on the big core alone from now on.
+pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<Cost> {
+    environment.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
+    for tid in threads(environment.stage.pid) {
+        pin_thread(tid, &[environment.stage.place.request]).context("cannot bind a thread of the service")?;
     }
     let mut without_us = Vec::new();
-    request_us(ground)?;
+    request_us(environment)?;
     let pair = || {
-        let without = request_us(ground)?;
-        let mapper = ground.start(Way::Kernel, SWEEP_LOAD)?;
-        let with = request_us(ground);
+        let without = request_us(environment)?;
+        let mapper = environment.start(Variant::Kernel, SWEEP_LOAD)?;
+        let with = request_us(environment);
         let ended = mapper.end();
         let added = with? - without;
         ended?;
         without_us.push(without);
         Ok(added)
     };
-    let added_us = numbers_until_decided("cost for a request", limit, pair, checks::of_cost)?;
+    let added_us = numbers_until_decided("cost for a request", limit, pair, results::check_of_cost)?;
     Ok(Cost { without_us, added_us })
 }
 
-fn request_us(ground: &Ground) -> Result<f64> {
-    let stage = &ground.stage;
+fn request_us(environment: &Environment) -> Result<f64> {
+    let stage = &environment.stage;
     let port = u16::try_from(stage.port).context("the service has no port")?;
     let ask = || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect to the service")?;

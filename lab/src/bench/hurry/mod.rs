@@ -1,58 +1,62 @@
 //! `sidelane-lab bench hurry`: Hurry-up's evaluation (Nishtala et al., §IV), on one big and one little core.
 //!
-//! - `way`: the ways of mapping threads; `plan`: loads, and how often and for how long
-//! - `ground`: the service and one run; `cells`: all of them
+//! - `variant`: the ways of mapping threads; `plan`: loads, and how often and for how long
+//! - `environment`: the service and one run
 //! - `cost`: what the kernel program costs the service for each request
-//! - `checks`, `rows`, `words`, `pictures`: what is told
+//! - `results`: figures, checks, rows and pictures; `words`: what was compared
 
-mod cells;
-mod checks;
 mod cost;
-mod ground;
-mod options;
-mod pictures;
+mod environment;
 mod plan;
-mod rows;
-mod way;
+mod results;
+mod variant;
 mod words;
 
 use anyhow::Result;
 
+use crate::experiment::comparison::{Experiment, Report};
 use crate::experiment::place::Place;
 use crate::note::LabNote;
-use cells::Cells;
-use ground::Ground;
-pub use options::{HurryOptions, LITTLE_SPEED};
-use plan::Plan;
-use sidelane_diagnostics::machine;
+use environment::Environment;
+pub use plan::{HurryOptions, LITTLE_SPEED};
+use plan::{Load, Plan};
+use results::{Compared, Samples};
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_report::ResultFile;
-use sidelane_stats::rounds::{Turn, until_decided};
+use variant::Variant;
 
 /// Measures everything.
 pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let plan = Plan::of(options);
     let place = Place::choose(Some(&options.cores))?;
-    let mut ground = Ground::prepare(options, &plan, place)?;
-    ground.learn(&plan)?;
-    let mut cells = Cells::default();
-    let round = |cells: &mut Cells, turn: Turn<'_>| ground.round(&plan, cells, &turn);
-    let rounds = until_decided("hurry", plan.limit, &mut cells, round, checks::of)?;
-    let little_speed = ground.slow.as_mut().map(|slow| slow.speed()).transpose()?.flatten();
-    let cost = cost::measure(&mut ground, plan.cost)?;
-    let settings = words::settings(options, &plan, place, &ground, little_speed);
-    let mut result = ResultFile::new(machine::describe(place.kind), settings);
-    result.rows = rows::of(&cells, &cost, ground.measures);
-    result.checks = checks::of(&cells);
-    result.checks.push(checks::of_cost(&cost.added_us));
-    result.multiples = pictures::of(&cells, ground.measures);
-    result.notes = written(&notes(&ground, place));
-    machine::note_stolen(&mut result.machine);
-    options.patience.advise(&mut result, rounds);
-    Ok(result)
+    let mut environment = Environment::prepare(options, &plan, place)?;
+    environment.learn(&plan)?;
+    let turns = |round| plan.turns(round, options.speed);
+    let title = |(variant, _): &(Variant, Vec<Load>)| variant.title();
+    let checks = |samples: &Samples| results::checks(Compared(samples));
+    let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
+    let (samples, rounds) = mapping.run(|(variant, loads), round, samples| {
+        // What is learnt at one load is not for another one.
+        let together = if variant == Variant::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
+        for loads in loads.chunks(together) {
+            samples.add(round, variant, environment.mapped(&plan, variant, loads, round)?);
+        }
+        Ok(())
+    })?;
+    let little_speed = environment.slow.as_mut().map(|slow| slow.speed()).transpose()?.flatten();
+    let cost = cost::measure(&mut environment, plan.cost)?;
+    let (compared, measures) = (Compared(&samples), environment.measures);
+    let report = Report {
+        settings: words::settings(options, &plan, place, &environment, little_speed),
+        rows: results::rows(compared, &cost, measures),
+        checks: results::checks(compared).into_iter().chain([results::check_of_cost(&cost.added_us)]).collect(),
+        multiples: results::pictures(compared, measures),
+        notes: written(&notes(&environment, place)),
+    };
+    Ok(report.result(place.kind, options.patience, rounds))
 }
 
-fn notes(ground: &Ground, place: Place) -> std::collections::BTreeSet<Note> {
+fn notes(environment: &Environment, place: Place) -> std::collections::BTreeSet<Note> {
     let client = place.client_on_batch_lane().then_some(LabNote::ClientOnLittleCore);
-    ground.slow.iter().map(|slow| slow.note()).chain(client).map(Note::from).collect()
+    environment.slow.iter().map(|slow| slow.note()).chain(client).map(Note::from).collect()
 }

@@ -1,11 +1,12 @@
 //! The plan: what is measured, how often and for how long, so that the run ends in time.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::HurryOptions;
-use super::way::{Measures, Way};
+use super::variant::{Measures, Variant};
 use crate::experiment::load::{Rhythm, Shape};
-use sidelane_stats::rounds::Limit;
+use crate::experiment::sibling::Carrier;
+use sidelane_stats::rounds::{Limit, Patience};
 
 /// What all cores of the paper's machine do, in big ones, and its mean request on a big core, in seconds: see
 /// `lab/scenarios/hurry-fig8.toml`.
@@ -15,8 +16,28 @@ const PAPER_MEAN_S: f64 = 0.07;
 /// The load of Fig. 9, and of what is measured at one load.
 pub(super) const SWEEP_LOAD: Load = Load(20);
 
-/// Where the cores of a way would be busier than this, requests pile up.
+/// Where the cores of a variant would be busier than this, requests pile up.
 const FULL: f64 = 0.95;
+
+/// The speed of a little core, of 1: the paper's Fig. 3 has 3.2 times the tail latency on one.
+pub const LITTLE_SPEED: f64 = 0.31;
+
+/// The options of a run of `sidelane-lab bench hurry`.
+#[derive(Clone, Debug)]
+pub struct HurryOptions {
+    /// Whether to measure less, and the limit of rounds.
+    pub patience: Patience,
+    /// `--cores`: the big one and the little one.
+    pub cores: String,
+    /// `--slow-cpu`: who makes the little core slow.
+    pub slow_cpu: Carrier,
+    /// `--speed`: how fast it is, of 1.
+    pub speed: f64,
+    /// `--mean`: how long a mean search is to take on the big core, if not as long as usual.
+    pub mean: Option<Duration>,
+    /// Where the index is kept between runs.
+    pub cache: PathBuf,
+}
 
 /// A load of Fig. 8, in the paper's requests a second. It is a share of what all cores can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,12 +96,12 @@ impl Plan {
     }
 
     /// The ways of a round with their loads. In each round another one is the first.
-    pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Way, Vec<Load>)> {
-        let everywhere = Way::all(self.quick).into_iter().map(|way| (way, Load::all(self.quick)));
-        let at_one = Way::of_sweep(self.quick).into_iter().map(|way| (way, &[SWEEP_LOAD][..]));
-        let possible = |(way, loads): (Way, &[Load])| {
-            let has_room = |load: &&Load| load.percent() / 100.0 * (1.0 + speed) < FULL * way.capacity(speed);
-            Some((way, loads.iter().filter(has_room).copied().collect()))
+    pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Variant, Vec<Load>)> {
+        let everywhere = Variant::all(self.quick).into_iter().map(|variant| (variant, Load::all(self.quick)));
+        let at_one = Variant::of_sweep(self.quick).into_iter().map(|variant| (variant, &[SWEEP_LOAD][..]));
+        let possible = |(variant, loads): (Variant, &[Load])| {
+            let has_room = |load: &&Load| load.percent() / 100.0 * (1.0 + speed) < FULL * variant.capacity(speed);
+            Some((variant, loads.iter().filter(has_room).copied().collect()))
                 .filter(|(_, loads): &(_, Vec<_>)| !loads.is_empty())
         };
         let mut turns: Vec<_> = everywhere.chain(at_one).filter_map(possible).collect();
@@ -89,7 +110,7 @@ impl Plan {
         turns
     }
 
-    /// The requests of a run: the same ones in each way of a round.
+    /// The requests of a run: the same ones in each variant of a round.
     pub(super) fn rhythm(&self, load: Load, measures: Measures, round: u64) -> Rhythm {
         Rhythm {
             rate_per_s: load.rate_per_s(measures),
@@ -104,8 +125,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::sibling::Carrier;
-    use sidelane_stats::rounds::Patience;
 
     fn plan(quick: bool) -> Plan {
         plan_of(quick, None)
@@ -142,10 +161,10 @@ mod tests {
         for quick in [true, false] {
             let plan = plan(quick);
             let count = plan.turns(0, 0.31).len() as u64;
-            let first: Vec<Way> = (0..count).map(|round| plan.turns(round, 0.31)[0].0).collect();
+            let first: Vec<Variant> = (0..count).map(|round| plan.turns(round, 0.31)[0].0).collect();
             for round in 0..count {
                 let turns = plan.turns(round, 0.31);
-                assert!(first.iter().all(|way| turns.iter().filter(|(other, _)| other == way).count() == 1));
+                assert!(first.iter().all(|variant| turns.iter().filter(|(other, _)| other == variant).count() == 1));
             }
             assert!(Load::all(quick).len() >= 3 && Load::all(quick).contains(&SWEEP_LOAD));
         }
@@ -154,11 +173,12 @@ mod tests {
     #[test]
     fn no_way_gets_more_than_its_cores_can_do() {
         let turns = plan(false).turns(0, 0.31);
-        let loads = |way| turns.iter().find(|(other, _)| *other == way).map(|(_, loads)| loads.clone()).unwrap();
-        assert_eq!(loads(Way::Static), Load::all(false));
-        assert_eq!(loads(Way::AllBig), Load::all(false)[..4]);
-        assert_eq!(loads(Way::AllLittle), Load::all(false)[..2]);
+        let loads =
+            |variant| turns.iter().find(|(other, _)| *other == variant).map(|(_, loads)| loads.clone()).unwrap();
+        assert_eq!(loads(Variant::Static), Load::all(false));
+        assert_eq!(loads(Variant::AllBig), Load::all(false)[..4]);
+        assert_eq!(loads(Variant::AllLittle), Load::all(false)[..2]);
         let slow = plan(false).turns(0, 0.1);
-        assert!(slow.iter().all(|(way, loads)| *way != Way::AllLittle && !loads.is_empty()));
+        assert!(slow.iter().all(|(variant, loads)| *variant != Variant::AllLittle && !loads.is_empty()));
     }
 }

@@ -25,6 +25,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::experiment::comparison::finish;
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Carrier, Emulated, Sibling};
 use crate::experiment::store::{Mix, Store};
@@ -89,8 +90,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let measured = Measured { ladder, emulated, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
     fill(&measured, &mut result, place, &lanes);
-    machine::note_stolen(&mut result.machine);
-    plan.patience.advise(&mut result, plan.search.limit.rounds);
+    finish(&mut result, plan.patience, plan.search.limit.rounds);
     Ok(result)
 }
 

@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use self::subject::Stage;
+use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::Topology;
@@ -51,8 +52,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
         result.notes.push(LabNote::NoHardwareCounters.to_string());
     }
     result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
-    machine::note_stolen(&mut result.machine);
-    patience.advise(&mut result, limit.rounds);
+    finish(&mut result, patience, limit.rounds);
     Ok(result)
 }
 

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
+use crate::experiment::comparison::finish;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Load, Rhythm, Shape};
 use crate::experiment::place::Place;
@@ -86,8 +87,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
     result.notes = written(&both.notes);
-    machine::note_stolen(&mut result.machine);
-    options.patience.advise(&mut result, rounds);
+    finish(&mut result, options.patience, rounds);
     Ok(result)
 }
 

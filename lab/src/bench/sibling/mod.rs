@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde_json::{Map, json};
 
+use crate::experiment::comparison::finish;
 use crate::experiment::place::Place;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::written;
@@ -50,8 +51,7 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
     result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
     result.notes = written(&search.notes(place));
-    machine::note_stolen(&mut result.machine);
-    options.patience.advise(&mut result, achieved::PAIRS.rounds);
+    finish(&mut result, options.patience, achieved::PAIRS.rounds);
     Ok(result)
 }
 

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
+use crate::experiment::comparison::finish;
 use crate::experiment::place::Place;
 use crate::note::LabNote;
 use crate::programs::Lab;
@@ -45,8 +46,7 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     if stage.place.kind == PairKind::Declared {
         result.notes.push(LabNote::DeclaredPair.to_string());
     }
-    machine::note_stolen(&mut result.machine);
-    options.patience.advise(&mut result, lucene::rounds(options.patience).rounds);
+    finish(&mut result, options.patience, lucene::rounds(options.patience).rounds);
     Ok(result)
 }
 

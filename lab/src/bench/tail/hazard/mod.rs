@@ -1,23 +1,22 @@
 //! A search server that collects garbage often, with a backup beside it: requests hedged at hazards, and by a timer that
 //! makes as much extra load.
 //!
-//! In each round all ways have a run, the timer the last one: how long it waits follows from the others, so that as many
-//! requests are sent twice under it as at hazards.
+//! In each round all variants have a run, the timer the last one: how long it waits follows from the others, so that as
+//! many requests are sent twice under it as at hazards.
 
-mod checks;
-mod run;
 mod timer;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::lucene::{Load, Memory, Server, Way, prepared};
+use super::lucene::{CONNECTIONS, Load, Lucene, Memory, Report, Server, Variant, prepared};
+use super::proxied::{Done, Proxied, Wanted};
 use super::stage::Stage;
-use run::{Field, Hedging, Run};
-use sidelane_host::median::median;
-use sidelane_report::{ResultFile, Row};
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use crate::experiment::comparison::{self, Experiment};
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::rounds::Limit;
 use timer::Timer;
 
 /// Collections of young objects take some ten milliseconds and come about twice a second, and one of all objects thirty,
@@ -29,50 +28,171 @@ const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(60
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 15.0;
 const SECONDS_QUICK: f64 = 2.2;
+/// Of the proxy: below the client's, above everything else on their CPU.
+const PRIORITY: i32 = 70;
+/// A server has half of its CPU's time to spare.
+const RATE_PER_S: f64 = 400.0;
+/// A proxy makes its connections.
+const WARM_UP_S: f64 = 0.3;
+/// Of the timer's p99.9.
+const P999_RATIO: f64 = 0.5;
+/// A timer with fewer hedges would look worse than it is.
+const HEDGES_RATIO: f64 = 0.9;
+
+type Samples = comparison::Samples<Hedging, Run>;
+
+/// When requests are sent to the backup, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hedging {
+    /// Never
+    Never,
+    /// When a collection begins
+    Hazard,
+    /// When they have waited for so long
+    Timer,
+}
+
+impl Hedging {
+    const ALL: [Self; 3] = [Self::Never, Self::Hazard, Self::Timer];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Never => "none",
+            Self::Hazard => "hazard",
+            Self::Timer => "timer",
+        }
+    }
+}
+
+/// What was seen in one run.
+struct Run {
+    timer: Option<Timer>,
+    seen: Report,
+    done: Done,
+}
+
+/// Two warm servers.
+struct Servers<'a> {
+    stage: &'a Stage<'a>,
+    lucene: &'a Lucene,
+    ports: (u32, u32),
+    seconds: f64,
+}
 
 /// Compares them until that is decided.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     let Some(lucene) = prepared(stage, result) else { return Ok(()) };
-    let start = |cpu| Server::start(&lucene, Way::Pretouch, cpu, MEMORY, 0);
-    let servers = [start(stage.place.request)?, start(stage.place.batch)?];
-    for server in &servers {
+    let start = |cpu| Server::start(&lucene, Variant::Pretouch, cpu, MEMORY, 0);
+    let started = [start(stage.place.request)?, start(stage.place.batch)?];
+    for server in &started {
         Load::WARM_UP.send(stage, &lucene, server.port()?)?;
     }
     let seconds = if stage.options.patience.quick { SECONDS_QUICK } else { SECONDS };
-    let field = Field { stage, lucene: &lucene, ports: (servers[0].port()?, servers[1].port()?), seconds };
-    let mut runs: Vec<Run> = Vec::new();
-    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| round(&field, runs, &turn);
-    until_decided("hazard", limit, &mut runs, round, |runs| checks::of(runs))?;
-    result.rows.extend(Hedging::ALL.map(|hedging| row(&runs, hedging)));
-    result.checks.extend(checks::of(&runs));
+    let ports = (started[0].port()?, started[1].port()?);
+    let servers = Servers { stage, lucene: &lucene, ports, seconds };
+    let (limit, title) =
+        (stage.options.patience.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
+    let hazard = Experiment { name: "hazard", limit, turns: &turns, title, checks: &checks };
+    let (samples, _) = hazard.run(|hedging, round, samples| {
+        let run = servers.run(hedging, round, samples)?;
+        samples.add(round, hedging, run);
+        Ok(())
+    })?;
+    result.rows.extend(Hedging::ALL.map(|hedging| row(&samples, hedging)));
+    result.checks.extend(checks(&samples));
     Ok(())
 }
 
 /// The first two take turns in being first.
-fn round(field: &Field<'_>, runs: &mut Vec<Run>, turn: &Turn<'_>) -> Result<()> {
-    let mut measured = [Hedging::Never, Hedging::Hazard];
-    measured.rotate_left(turn.round as usize % 2);
-    for hedging in measured.into_iter().chain([Hedging::Timer]) {
-        turn.bar.set_message(hedging.name());
-        let timer = (hedging == Hedging::Timer).then(|| Timer::of(runs)).transpose()?;
-        runs.push(field.run(hedging, timer, turn.round).with_context(|| hedging.name())?);
+fn turns(round: u64) -> Vec<Hedging> {
+    match round % 2 {
+        0 => vec![Hedging::Never, Hedging::Hazard, Hedging::Timer],
+        _ => vec![Hedging::Hazard, Hedging::Never, Hedging::Timer],
     }
-    Ok(())
+}
+
+impl Servers<'_> {
+    /// The runs of a round have the same load.
+    fn run(&self, hedging: Hedging, round: u64, samples: &Samples) -> Result<Run> {
+        let timer = (hedging == Hedging::Timer).then(|| Timer::of(samples)).transpose()?;
+        let hedge = timer.map_or_else(|| hedging.name().to_owned(), |timer| format!("timer:{}ms", timer.after_ms));
+        let hazards = if hedging == Hedging::Hazard { "jvm-gc" } else { "none" };
+        let wanted = Wanted { hazards, hedge: &hedge, clients: CONNECTIONS, priority: Some(PRIORITY) };
+        let proxy = Proxied::start(self.stage, self.ports, wanted)?;
+        let (requests, seed) = (RATE_PER_S * self.seconds, round + 1);
+        let load = Load { per_s: RATE_PER_S, warm_up_s: WARM_UP_S, requests, seed };
+        let seen = load.send(self.stage, self.lucene, proxy.port())?;
+        Ok(Run { timer, seen, done: proxy.end()? })
+    }
+}
+
+/// What hedging at hazards must gain over a timer.
+fn checks(samples: &Samples) -> Vec<Check> {
+    let late = samples
+        .compared(Hedging::Hazard, Hedging::Timer, |hazard, timer| Some(hazard.seen.p999_us / timer.seen.p999_us));
+    let rounds: Vec<[&Run; 2]> = samples.pairs(Hedging::Hazard, Hedging::Timer).map(|(_, pair)| pair).collect();
+    let hedges = of_all(&rounds, |drawn| {
+        let of = |place: usize| share(drawn.iter().map(|round| round[place]));
+        of(0).filter(|share| *share > 0.0).and_then(|hazard| Some(of(1)? / hazard))
+    });
+    let (late_at, hedges_at) =
+        ("hazard: p99.9 at hazards over that under a timer", "hazard: the timer's hedges over those at hazards");
+    vec![
+        Check::interval_at_most(late_at, of_median(late), P999_RATIO, Unit::Ratio),
+        Check::interval_at_least(hedges_at, hedges, HEDGES_RATIO, Unit::Ratio),
+    ]
+}
+
+/// Hedges for each request of these runs together.
+fn share<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+    let (hedges, requests) =
+        runs.fold((0, 0), |(hedges, requests), run| (hedges + run.done.hedges, requests + run.done.requests));
+    (requests > 0).then(|| hedges as f64 / requests as f64)
 }
 
 /// Medians over the runs; hedges of all together.
-fn row(runs: &[Run], hedging: Hedging) -> Row {
-    let of_way = || runs.iter().filter(move |run| run.hedging == hedging);
-    let each = |figure: fn(&Run) -> f64| median(of_way().map(figure));
+fn row(samples: &Samples, hedging: Hedging) -> Row {
+    let each = |figure: fn(&Run) -> f64| samples.median(hedging, |run| Some(figure(run)));
+    let hedges = share(samples.of(hedging).map(|sample| &sample.figures));
     let mut row = Row::new(format!("hazard/{}", hedging.name()));
     row.put("p50_us", each(|run| run.seen.p50_us));
     row.put("p99_us", each(|run| run.seen.p99_us));
     row.put("p999_us", each(|run| run.seen.p999_us));
     row.put("max_us", each(|run| run.seen.max_us));
-    row.put("hedges_percent", run::share(of_way()).map(|share| share * 100.0));
-    row.put("wins_count", of_way().map(|run| run.done.wins).sum::<u64>() as f64);
-    row.put("timer_ms", median(of_way().filter_map(|run| run.timer).map(|timer| timer.after_ms as f64)));
-    row.put("requests_count", of_way().map(|run| run.done.requests).sum::<u64>() as f64);
+    row.put("hedges_percent", hedges.map(|share| share * 100.0));
+    row.put("wins_count", samples.sum(hedging, |run| run.done.wins as f64));
+    row.put("timer_ms", samples.median(hedging, |run| Some(run.timer?.after_ms as f64)));
+    row.put("requests_count", samples.sum(hedging, |run| run.done.requests as f64));
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_report::Verdict;
+
+    /// Of a thousand requests so many were sent twice.
+    pub(super) fn run(hedges: u64, p999_us: f64) -> Run {
+        let seen = Report { p50_us: 0.0, p99_us: 0.0, p999_us, max_us: 0.0, curve: Vec::new(), iterations: Vec::new() };
+        Run { timer: None, seen, done: Done { requests: 1_000, hedges, wins: 0 } }
+    }
+
+    fn verdicts(hazard_us: f64, timers_hedges: u64) -> Vec<Verdict> {
+        let mut samples = Samples::default();
+        for round in 0..6 {
+            let slower = (round + 1) as f64;
+            samples.add(round, Hedging::Hazard, run(4, hazard_us * slower));
+            samples.add(round, Hedging::Timer, run(timers_hedges, 10_000.0 * slower));
+        }
+        // A round that is not over does not count.
+        samples.add(6, Hedging::Hazard, run(1_000, 1e9));
+        checks(&samples).iter().map(|check| check.verdict).collect()
+    }
+
+    #[test]
+    fn a_round_is_compared_with_itself_and_a_timer_must_have_its_hedges() {
+        assert_eq!(verdicts(4_000.0, 4), [Verdict::Holds, Verdict::Holds]);
+        assert_eq!(verdicts(6_000.0, 4), [Verdict::Missed, Verdict::Holds]);
+        assert_eq!(verdicts(4_000.0, 3), [Verdict::Holds, Verdict::Missed]);
+    }
 }

@@ -5,9 +5,8 @@
 
 use anyhow::{Context, Result};
 
-use super::run::{Hedging, Run, share};
+use super::{Hedging, Run, Samples, share};
 use crate::bench::tail::lucene::Point;
-use sidelane_host::median::median;
 
 /// A correction is by this factor at most.
 const CORRECTION_MAX: f64 = 4.0;
@@ -21,19 +20,20 @@ pub(super) struct Timer {
 
 impl Timer {
     /// The next one. The timer counts whole milliseconds: the lower one, rather more hedges than at hazards.
-    pub(super) fn of(runs: &[Run]) -> Result<Self> {
-        let of_way = |hedging: Hedging| runs.iter().filter(move |run| run.hedging == hedging);
-        let wanted = share(of_way(Hedging::Hazard)).context("no run with hedges at hazards")?;
-        let aim = aim(wanted, runs);
-        let latencies_us = of_way(Hedging::Never).filter_map(|run| quantile_us(&run.seen.curve, 100.0 * (1.0 - aim)));
-        let latency_us = median(latencies_us).context("no run without hedges")?;
+    pub(super) fn of(samples: &Samples) -> Result<Self> {
+        let runs = samples.of(Hedging::Hazard).map(|sample| &sample.figures);
+        let wanted = share(runs).context("no run with hedges at hazards")?;
+        let aim = aim(wanted, samples);
+        let latency_us = samples.median(Hedging::Never, |run| quantile_us(&run.seen.curve, 100.0 * (1.0 - aim)));
+        let latency_us = latency_us.context("no run without hedges")?;
         Ok(Self { after_ms: ((latency_us / 1e3) as u64).max(1), aim })
     }
 }
 
 /// Which part of the requests shall take longer, so that all timers together come to what is wanted.
-fn aim(wanted: f64, runs: &[Run]) -> f64 {
-    let of_timers = || runs.iter().filter_map(|run| Some((run, run.timer?)));
+fn aim(wanted: f64, samples: &Samples) -> f64 {
+    let runs = samples.0.iter().map(|sample| &sample.figures);
+    let of_timers = || runs.clone().filter_map(|run: &Run| Some((run, run.timer?)));
     let count = of_timers().count() as f64;
     let Some(came) = share(of_timers().map(|(run, _)| run)) else { return wanted };
     let aimed = of_timers().map(|(_, timer)| timer.aim).sum::<f64>() / count;
@@ -49,7 +49,7 @@ fn quantile_us(curve: &[Point], percentile: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::checks::tests::run;
+    use super::super::tests::run;
     use super::*;
 
     fn curve() -> Vec<Point> {
@@ -58,10 +58,13 @@ mod tests {
     }
 
     /// A round's first two runs.
-    fn begun(hedges: u64) -> Vec<Run> {
-        let mut runs = vec![run(0, Hedging::Never, 0, 0.0), run(0, Hedging::Hazard, hedges, 0.0)];
-        runs[0].seen.curve = curve();
-        runs
+    fn begun(hedges: u64) -> Samples {
+        let mut samples = Samples::default();
+        let mut plain = run(0, 0.0);
+        plain.seen.curve = curve();
+        samples.add(0, Hedging::Never, plain);
+        samples.add(0, Hedging::Hazard, run(hedges, 0.0));
+        samples
     }
 
     #[test]
@@ -74,14 +77,16 @@ mod tests {
     #[test]
     fn the_first_timer_follows_from_the_latencies_in_whole_milliseconds() {
         assert_eq!(Timer::of(&begun(5)).unwrap(), Timer { after_ms: 14, aim: 0.005 });
-        assert!(Timer::of(&begun(5)[..1]).is_err());
+        let mut first = begun(5);
+        first.0.truncate(1);
+        assert!(Timer::of(&first).is_err());
     }
 
     #[test]
     fn what_came_out_corrects_the_next_one() {
         let mut runs = begun(5);
         // Half of what was wanted: twice as many, and what is lacking.
-        runs.push(Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(0, Hedging::Timer, 2, 0.0) });
+        runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
         let next = Timer::of(&runs).unwrap();
         assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");
     }
@@ -89,7 +94,7 @@ mod tests {
     #[test]
     fn a_timer_without_hedges_is_corrected_within_bounds() {
         let mut runs = begun(5);
-        runs.push(Run { timer: Some(Timer { after_ms: 20, aim: 0.005 }), ..run(0, Hedging::Timer, 0, 0.0) });
+        runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 20, aim: 0.005 }), ..run(0, 0.0) });
         assert!((Timer::of(&runs).unwrap().aim - 0.04).abs() < 1e-9);
     }
 }

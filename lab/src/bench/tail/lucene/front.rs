@@ -1,14 +1,14 @@
 //! What the client asks: the server itself, or `sidelane proxy` in front of two.
 //!
-//! With a backup, the active server is started again while the proxy watches it, so that a run begins for all ways alike:
+//! With a backup, the active server is started again while the proxy watches it, so that a run begins for all variants alike:
 //! with a server that has just been started.
 
 use anyhow::Result;
 
+use super::Variant;
 use super::jar::Lucene;
 use super::load::{CONNECTIONS, Load};
 use super::server::{Memory, Server};
-use super::way::Way;
 use crate::bench::tail::proxied::{Proxied, Wanted};
 use crate::bench::tail::stage::Stage;
 
@@ -24,10 +24,10 @@ pub(super) struct Front {
 
 impl Front {
     /// Puts it up.
-    pub(super) fn start(stage: &Stage<'_>, lucene: &Lucene, way: Way) -> Result<Self> {
-        let start = |cpu, port| Server::start(lucene, way, cpu, Memory::SMALL, port);
+    pub(super) fn start(stage: &Stage<'_>, lucene: &Lucene, variant: Variant) -> Result<Self> {
+        let start = |cpu, port| Server::start(lucene, variant, cpu, Memory::SMALL, port);
         let active = start(stage.place.request, 0)?;
-        if way != Way::Backup {
+        if variant != Variant::Backup {
             return Ok(Self { port: active.port()?, _servers: vec![active], _proxy: None });
         }
         let backup = start(stage.place.batch, 0)?;

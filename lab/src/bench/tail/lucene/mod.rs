@@ -2,33 +2,30 @@
 //! other.
 //!
 //! A run is one start of the server and twenty iterations of its load: its first requests are part of it, as in the
-//! thesis. Runs of all ways take turns.
+//! thesis. Runs of all variants take turns.
 
-mod checks;
 mod front;
 mod jar;
 mod load;
-mod pictures;
-mod runs;
 mod server;
-mod way;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::stage::Stage;
+use crate::experiment::comparison::{self, Experiment};
 use crate::note::LabNote;
 use front::Front;
 pub(super) use jar::Lucene;
 pub(super) use load::{CONNECTIONS, Load, Point, Report};
 use load::{ITERATIONS, Iteration};
-use runs::Run;
 pub(super) use server::{Memory, Server};
 use sidelane_host::median::median;
-use sidelane_report::{ResultFile, Row};
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
-pub(super) use way::Way;
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_stats::interval::of_median;
+use sidelane_stats::rounds::{Limit, Patience};
 
 /// As in the thesis.
 const RATE_PER_S: f64 = 1_000.0;
@@ -36,10 +33,66 @@ const RATE_PER_S: f64 = 1_000.0;
 const REQUESTS: f64 = 1_000.0;
 const REQUESTS_QUICK: f64 = 50.0;
 
-/// Rounds: a run of each way.
+/// Rounds: a run of each variant.
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
 /// Too few to decide anything: a first look.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(6) };
+/// The slowest request of a plain server, of that with all remedies. The thesis has nine.
+const TIMES: f64 = 5.0;
+
+type Samples = comparison::Samples<Variant, Vec<Iteration>>;
+
+/// A way to run the server: each has the remedies of those before it, and one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// As it comes: Nagle's algorithm, a heap that is touched when it is used
+    Plain,
+    /// With TCP_NODELAY
+    Nodelay,
+    /// With AlwaysPreTouch, too
+    Pretouch,
+    /// With a second server behind `sidelane proxy`, too
+    Backup,
+}
+
+impl Variant {
+    pub(super) const ALL: [Variant; 4] = [Variant::Plain, Variant::Nodelay, Variant::Pretouch, Variant::Backup];
+    /// With every remedy.
+    pub const TREATED: Variant = Variant::Backup;
+
+    /// The variants to measure: in a hurry the first and the last one.
+    pub(super) fn of(patience: Patience) -> impl Iterator<Item = Variant> {
+        Variant::ALL
+            .into_iter()
+            .filter(move |variant| !patience.quick || [Variant::Plain, Variant::TREATED].contains(variant))
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Variant::Plain => "plain",
+            Variant::Nodelay => "nodelay",
+            Variant::Pretouch => "pretouch",
+            Variant::Backup => "backup",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Variant::Plain => "plain",
+            Variant::Nodelay => "TCP_NODELAY",
+            Variant::Pretouch => "+ AlwaysPreTouch",
+            Variant::Backup => "+ a backup server",
+        }
+    }
+
+    pub(super) fn has_nodelay(self) -> bool {
+        self != Variant::Plain
+    }
+
+    pub(super) fn has_pretouch(self) -> bool {
+        !matches!(self, Variant::Plain | Variant::Nodelay)
+    }
+}
 
 /// The limit of rounds.
 pub(super) fn rounds(patience: Patience) -> Limit {
@@ -52,46 +105,119 @@ pub(super) fn prepared(stage: &Stage<'_>, result: &mut ResultFile) -> Option<Luc
     prepared.map_err(|why| result.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
-/// Runs all ways in turn.
+/// Compares all variants.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     let Some(lucene) = prepared(stage, result) else { return Ok(()) };
-    let mut runs = Vec::new();
-    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| {
-        for way in Way::of(stage.options.patience) {
-            turn.bar.set_message(way.title());
-            let iterations = run(stage, &lucene, way, turn.round).with_context(|| way.title())?;
-            runs.push(Run { round: turn.round, way, iterations });
-        }
+    let turns = |_| Variant::of(stage.options.patience).collect();
+    let (limit, title) = (rounds(stage.options.patience), |variant: &Variant| variant.title().to_owned());
+    let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
+    let (samples, _) = remedies.run(|variant, round, samples| {
+        samples.add(round, variant, run(stage, &lucene, variant, round)?);
         Ok(())
-    };
-    until_decided("lucene", rounds(stage.options.patience), &mut runs, round, |runs| checks::of(runs))?;
-    result.rows.extend(Way::of(stage.options.patience).map(|way| row(&runs, way)));
-    result.checks.extend(checks::of(&runs));
-    result.multiples.extend(pictures::of(&runs));
+    })?;
+    result.rows.extend(Variant::of(stage.options.patience).map(|variant| row(&samples, variant)));
+    result.checks.extend(checks(&samples));
+    result.multiples.extend(picture(&samples));
     Ok(())
 }
 
 /// Starts the server, and asks it from its first moment on.
-fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<Iteration>> {
-    let front = Front::start(stage, lucene, way)?;
-    let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
-    let load = Load { per_s: RATE_PER_S, warm_up_s: 0.0, requests: ITERATIONS as f64 * requests, seed: round + 1 };
+fn run(stage: &Stage<'_>, lucene: &Lucene, variant: Variant, round: u64) -> Result<Vec<Iteration>> {
+    let front = Front::start(stage, lucene, variant)?;
+    let requests = ITERATIONS as f64 * if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
+    let load = Load { per_s: RATE_PER_S, warm_up_s: 0.0, requests, seed: round + 1 };
     let iterations = load.send(stage, lucene, front.port())?.iterations;
     ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());
     Ok(iterations)
 }
 
+/// What the remedies must do.
+fn checks(samples: &Samples) -> Vec<Check> {
+    let times =
+        samples.compared(Variant::Plain, Variant::TREATED, |plain, treated| Some(max_us(plain)? / max_us(treated)?));
+    let name = format!("lucene: slowest request, plain over {}", Variant::TREATED.title().trim_start_matches("+ "));
+    vec![Check::interval_at_least(name, of_median(times), TIMES, Unit::Ratio)]
+}
+
+/// The slowest request of all iterations.
+fn max_us(iterations: &Vec<Iteration>) -> Option<f64> {
+    iterations.iter().filter_map(|iteration| iteration.max_us).reduce(f64::max)
+}
+
 /// Medians over the runs.
-fn row(runs: &[Run], way: Way) -> Row {
-    let of_way = || runs.iter().filter(move |run| run.way == way);
-    let each =
-        |figure: fn(&Iteration) -> Option<f64>| median(of_way().flat_map(|run| &run.iterations).filter_map(figure));
-    let mut row = Row::new(format!("lucene/{}", way.name()));
-    row.put("max_us", median(of_way().filter_map(Run::max_us)));
+fn row(samples: &Samples, variant: Variant) -> Row {
+    let of = || samples.of(variant).map(|sample| &sample.figures);
+    let each = |figure: fn(&Iteration) -> Option<f64>| median(of().flatten().filter_map(figure));
+    let mut row = Row::new(format!("lucene/{}", variant.name()));
+    row.put("max_us", samples.median(variant, max_us));
     row.put("iteration_max_us", each(|iteration| iteration.max_us));
     row.put("iteration_p999_us", each(|iteration| iteration.p999_us));
     row.put("iteration_p50_us", each(|iteration| iteration.p50_us));
-    row.put("first_iteration_max_us", median(of_way().filter_map(|run| run.iterations.first()?.max_us)));
-    row.put("runs_count", of_way().count() as f64);
+    row.put("first_iteration_max_us", samples.median(variant, |iterations| iterations.first()?.max_us));
+    row.put("runs_count", of().count() as f64);
     row
+}
+
+/// Figure 4.14: the slowest request, and the p99.9, of each iteration.
+fn picture(samples: &Samples) -> Option<Multiples> {
+    let panel = |title: &str, figure: fn(&Iteration) -> Option<f64>| Panel {
+        title: title.to_owned(),
+        unit: Unit::Us,
+        scale: ScaleKind::Log,
+        up_to: None,
+        limit: None,
+        lines: Variant::ALL
+            .map(|variant| line(samples, variant, figure))
+            .into_iter()
+            .filter(|line| !line.points.is_empty())
+            .collect(),
+    };
+    Some(Multiples {
+        title: "A Lucene search server, with one remedy after the other".to_owned(),
+        caption: "By iteration, the first one right after the server's start; lower is better. Medians over the runs. \
+                  As Tailor's Figure 4.14."
+            .to_owned(),
+        across: "iteration".to_owned(),
+        across_unit: Unit::Count,
+        panels: vec![
+            panel("slowest request", |iteration| iteration.max_us),
+            panel("p99.9", |iteration| iteration.p999_us),
+        ],
+        columns: 2,
+    })
+    .filter(|_| !samples.0.is_empty())
+}
+
+fn line(samples: &Samples, variant: Variant, figure: fn(&Iteration) -> Option<f64>) -> Line {
+    let of = |number: usize| samples.median(variant, |iterations| figure(iterations.get(number)?));
+    let points = (0..ITERATIONS).filter_map(|number| Some(((number + 1) as f64, of(number)?))).collect();
+    Line { setting: variant.title().to_owned(), points }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_report::Verdict;
+
+    fn iterations(max_us: f64) -> Vec<Iteration> {
+        let iteration = |max_us| Iteration { p50_us: Some(100.0), p999_us: Some(max_us), max_us: Some(max_us) };
+        vec![iteration(200.0), iteration(max_us)]
+    }
+
+    fn verdict(rounds: u64, times: f64) -> Verdict {
+        let mut samples = Samples::default();
+        for round in 0..rounds {
+            let slow_us = 45_000.0 * (round + 1) as f64;
+            samples.add(round, Variant::Plain, iterations(slow_us));
+            samples.add(round, Variant::TREATED, iterations(slow_us / times));
+        }
+        checks(&samples)[0].verdict
+    }
+
+    #[test]
+    fn the_slowest_request_of_a_round_is_compared_with_its_own() {
+        assert_eq!(verdict(6, 9.0), Verdict::Holds);
+        assert_eq!(verdict(6, 4.0), Verdict::Missed);
+        assert_eq!(verdict(5, 9.0), Verdict::Undecided, "five rounds have no interval");
+    }
 }

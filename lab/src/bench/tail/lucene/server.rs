@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::Variant;
 use super::jar::Lucene;
-use super::way::Way;
 use crate::programs::{Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
 
@@ -36,16 +36,16 @@ pub struct Server(Service);
 
 impl Server {
     /// Starts it on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
-    pub fn start(lucene: &Lucene, way: Way, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
+    pub fn start(lucene: &Lucene, variant: Variant, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         let heap = memory.heap_mib;
         java.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);
-        java.args(["-XX:+AlwaysPreTouch"].into_iter().filter(|_| way.has_pretouch()));
+        java.args(["-XX:+AlwaysPreTouch"].into_iter().filter(|_| variant.has_pretouch()));
         java.args(NO_MARKING.into_iter().filter(|_| !memory.marks));
         java.arg("-jar").arg(&lucene.jar).arg("serve").arg(&lucene.index);
         java.args([
             WORKERS,
-            if way.has_nodelay() { "nodelay" } else { "nagle" },
+            if variant.has_nodelay() { "nodelay" } else { "nagle" },
             &memory.live_mib.to_string(),
             &memory.renewed.to_string(),
             &port.to_string(),

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::lucene::{Lucene, Memory, Server, Way};
+use super::lucene::{Lucene, Memory, Server, Variant};
 use super::stage::Stage;
 use super::traced::{Subject, while_running};
 use crate::note::LabNote;
@@ -153,7 +153,7 @@ impl Running {
     fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
         if let Place::Lucene(_) = planted.place {
             let lucene = Lucene::prepare(&stage.options.cache)?;
-            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, MEMORY, 0)?));
+            return Ok(Self::Lucene(Server::start(&lucene, Variant::Pretouch, stage.place.request, MEMORY, 0)?));
         }
         let (cpu, other) = (stage.place.request.to_string(), stage.place.batch.to_string());
         let words = ["plant", planted.name, "--delay-ms", DELAY_MS, "--cpu", &cpu, "--other-cpu", &other, "--dir"];

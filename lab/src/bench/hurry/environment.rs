@@ -14,10 +14,9 @@ use sidelane_host::procfs::threads;
 use sidelane_host::service::Target;
 use sidelane_host::topology::online_cpus;
 
-use super::cells::{Cells, MapperFigures, Run, Turn};
-use super::options::HurryOptions;
-use super::plan::{Load, Plan, SWEEP_LOAD};
-use super::way::{Measures, Way};
+use super::plan::{HurryOptions, Load, Plan, SWEEP_LOAD};
+use super::results::{Mapped, MapperFigures, Run};
+use super::variant::{Measures, Variant};
 use crate::experiment::load::{Latencies, Rhythm, Shape};
 use crate::experiment::place::Place;
 use crate::experiment::search::OnCores;
@@ -26,7 +25,6 @@ use crate::experiment::stage::Stage;
 use crate::experiment::{load, search};
 use crate::programs::Lab;
 use sidelane_hurry::{Figures, RunningHurry, Settings, Sizes, Told};
-use sidelane_stats::rounds;
 
 /// How often it is looked whether the mapper goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -37,7 +35,7 @@ const LEARNING_REQUESTS_QUICK: f64 = 540.0;
 const FIRST_THRESHOLD_MS: u64 = 50;
 
 /// The service, for all runs.
-pub(super) struct Ground {
+pub(super) struct Environment {
     pub(super) stage: Stage,
     pub(super) slow: Option<SlowCpu>,
     pub(super) measures: Measures,
@@ -47,7 +45,7 @@ pub(super) struct Ground {
     known_ns: BTreeMap<Load, u64>,
 }
 
-impl Ground {
+impl Environment {
     pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: Place) -> Result<Self> {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
@@ -76,45 +74,32 @@ impl Ground {
             let rate_per_s = load.rate_per_s(self.measures);
             let run = Duration::from_secs_f64(requests / rate_per_s);
             let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::ZERO, seed: 0, shape: Shape::Steady };
-            let mapper = self.start(Way::Hurry, *load)?;
+            let mapper = self.start(Variant::Hurry, *load)?;
             let (_, figures) = self.under(mapper, &[(*load, rhythm)])?;
             self.known_ns.insert(*load, figures.threshold_ns);
         }
         Ok(())
     }
 
-    /// All ways in turn.
-    pub(super) fn round(&mut self, plan: &Plan, cells: &mut Cells, turn: &rounds::Turn<'_>) -> Result<()> {
-        for (way, loads) in plan.turns(turn.round, self.measures.speed) {
-            turn.bar.set_message(way.title());
-            // What is learnt at one load is not for another one.
-            let together = if way == Way::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
-            for loads in loads.chunks(together) {
-                let seen = self.turn(plan, way, loads, turn.round).with_context(|| way.title())?;
-                cells.turns.push(seen);
-            }
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self, plan: &Plan, way: Way, loads: &[Load], round: u64) -> Result<Turn> {
+    /// The service at these loads, under one mapper.
+    pub(super) fn mapped(&mut self, plan: &Plan, variant: Variant, loads: &[Load], round: u64) -> Result<Mapped> {
         let rhythms: Vec<_> = loads.iter().map(|load| (*load, plan.rhythm(*load, self.measures, round))).collect();
-        let mapper = self.start(way, loads[0])?;
+        let mapper = self.start(variant, loads[0])?;
         let (runs, figures) = self.under(mapper, &rhythms)?;
-        if way == Way::Hurry {
+        if variant == Variant::Hurry {
             self.known_ns.extend(loads.iter().map(|load| (*load, figures.threshold_ns)));
         }
-        Ok(Turn { round, way, runs, mapper: told(way, &figures) })
+        Ok(Mapped { runs, mapper: told(variant, &figures) })
     }
 
     /// Starts a mapper of the service's threads, and waits until it maps.
-    pub(super) fn start(&self, way: Way, load: Load) -> Result<RunningHurry> {
+    pub(super) fn start(&self, variant: Variant, load: Load) -> Result<RunningHurry> {
         let known_ns = self.known_ns.get(&load).or(self.known_ns.get(&SWEEP_LOAD)).copied();
         let known_ns = known_ns.unwrap_or_else(|| self.measures.scaled_ns(FIRST_THRESHOLD_MS));
         let mut mapper = RunningHurry::start(Settings {
             service: Target::Pid(self.stage.pid),
             sizes: Sizes::Cores(self.cores.clone()),
-            config: way.config(self.measures, known_ns),
+            config: variant.config(self.measures, known_ns),
             told: Told::Found,
             log: None,
         })?;
@@ -159,8 +144,8 @@ fn energy(is_emulated: bool) -> Result<RefCell<Energy>, String> {
     Energy::open(Path::new("/sys")).map(RefCell::new).map_err(|why| why.to_string())
 }
 
-fn told(way: Way, figures: &Figures) -> MapperFigures {
-    let has_threshold = matches!(way, Way::Hurry | Way::Paper | Way::Given(_));
+fn told(variant: Variant, figures: &Figures) -> MapperFigures {
+    let has_threshold = matches!(variant, Variant::Hurry | Variant::Paper | Variant::Given(_));
     let requests = figures.requests() as f64;
     MapperFigures {
         own_percent: figures.own_percent(),

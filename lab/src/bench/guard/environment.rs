@@ -1,4 +1,4 @@
-//! One run: the stores under load in bursts, batch in its containers, and whoever decides.
+//! One sample: the stores under load in bursts, batch in its containers, and whoever decides.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::agent::{Agent, Heard, Source, Told, why_not_counted};
-use super::cells::{Cells, Figures, Latency, Run};
-use super::plan::{Group, Plan, RUNS_A_BLOCK};
-use super::way::Way;
+use super::plan::{Group, Plan, RUNS_A_BLOCK, Variant};
+use crate::experiment::comparison::Samples;
 use crate::experiment::containers::{Churn, Containers, Stay, Workshop};
 use crate::experiment::load::{Load, Rhythm, Shape};
 use crate::experiment::place::Place;
@@ -22,9 +21,9 @@ use crate::programs::Lab;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority;
 use sidelane_host::procfs::threads;
+use sidelane_report::Percentile;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads::keep_off_cpus;
-use sidelane_stats::rounds::Turn;
 
 /// How often containers come and go, and requests are taken from the kernel.
 const TICK: Duration = Duration::from_millis(20);
@@ -33,8 +32,34 @@ const WORK_ALONE: Duration = Duration::from_millis(400);
 /// S, before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
+/// What one store's clients saw in one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Latency {
+    pub(super) requests: u64,
+    pub(super) mean_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) curve: Vec<Percentile>,
+    /// Requests that are not among these, since they waited for the host; where that is known.
+    pub(super) left_out_percent: Option<f64>,
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    /// By store, in the order of the group.
+    pub(super) stores: Vec<Latency>,
+    /// Both lanes' time in which services or batch ran; 2 at most.
+    pub(super) utilisation: Option<f64>,
+    /// Batch's work, over what one lane would have done in that time without anybody beside it.
+    pub(super) batch_work: Option<f64>,
+    pub(super) agent_cpu_percent: Option<f64>,
+    pub(super) agent_memory_mib: Option<f64>,
+    /// From what the agent told interference.
+    pub(super) metric: Option<String>,
+}
+
 /// The stores and what batch needs, for all runs of a group.
-pub(super) struct Ground {
+pub(super) struct Environment {
     pub(super) stages: Vec<Stage>,
     /// What each of them is.
     stores: Vec<Store>,
@@ -45,7 +70,7 @@ pub(super) struct Ground {
     pub(super) source: Source,
 }
 
-impl Ground {
+impl Environment {
     pub(super) fn prepare(
         plan: &Plan,
         group: &Group,
@@ -65,12 +90,12 @@ impl Ground {
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
         let stores = group.stores.clone();
-        let mut ground =
+        let mut environment =
             Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
         for stay in &plan.stays {
-            ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
+            environment.alone_per_s.insert(stay.work.name(), environment.work_alone_per_s(stay)?);
         }
-        Ok(ground)
+        Ok(environment)
     }
 
     fn work_alone_per_s(&self, stay: &Stay) -> Result<f64> {
@@ -90,8 +115,15 @@ impl Ground {
     pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
         let (ports, heard) = ([self.stages[0].port], Heard::Bell);
-        let told =
-            Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn, heard };
+        let told = Told {
+            variant: Variant::Holmes,
+            place,
+            ports: &ports,
+            batch: "/none",
+            calm: CALM,
+            source: Source::StandIn,
+            heard,
+        };
         let why = why_not_counted(&told, folder)?;
         let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Latency };
         self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Latency };
@@ -114,39 +146,35 @@ impl Ground {
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
 
-    /// Some runs of each way; they take turns to be first.
-    pub(super) fn block(&self, plan: &Plan, cells: &mut Cells, turn: &Turn<'_>) -> Result<()> {
-        let first = turn.round as usize;
-        for way in plan.ways.iter().copied().cycle().skip(first * 2).take(plan.ways.len()) {
-            turn.bar.set_message(way.title());
-            let rounds = (0..RUNS_A_BLOCK).map(|run| turn.round * RUNS_A_BLOCK + run);
-            self.runs(plan, way, rounds, cells).with_context(|| way.title())?;
-        }
-        Ok(())
-    }
-
-    fn runs(&self, plan: &Plan, way: Way, rounds: impl Iterator<Item = u64>, cells: &mut Cells) -> Result<()> {
-        let containers = way.has_batch().then(|| self.containers()).transpose()?;
+    /// The samples of a variant in a row, under one agent.
+    pub(super) fn block(
+        &self,
+        plan: &Plan,
+        variant: Variant,
+        block: u64,
+        samples: &mut Samples<Variant, Figures>,
+    ) -> Result<()> {
+        let containers = variant.has_batch().then(|| self.containers()).transpose()?;
         let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.workshop));
         let mut churn = churn.transpose()?;
-        let agent = churn.as_ref().filter(|_| way.has_agent()).map(|churn| self.agent(plan, way, churn.containers()));
+        let agent =
+            churn.as_ref().filter(|_| variant.has_agent()).map(|churn| self.agent(plan, variant, churn.containers()));
         let agent = agent.transpose()?;
         if agent.is_some() {
             self.under_load(plan.rhythm(0, plan.learning, Duration::ZERO), |_| Ok(()))?;
         }
-        for round in rounds {
-            let figures = self.run(plan, round, churn.as_mut(), agent.as_ref())?;
-            cells.runs.push(Run { round, way, figures });
+        for round in block * RUNS_A_BLOCK..(block + 1) * RUNS_A_BLOCK {
+            samples.add(round, variant, self.run(plan, round, churn.as_mut(), agent.as_ref())?);
         }
         agent.map_or(Ok(()), Agent::end)?;
         churn.map_or(Ok(()), Churn::finish)
     }
 
-    pub(super) fn agent(&self, plan: &Plan, way: Way, containers: &Containers) -> Result<Agent> {
+    pub(super) fn agent(&self, plan: &Plan, variant: Variant, containers: &Containers) -> Result<Agent> {
         let batch = containers.path().context("the containers' group has no path")?;
         let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
         let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
-        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source, heard: Heard::Bell };
+        let told = Told { variant, place, ports: &ports, batch: &batch, calm, source: self.source, heard: Heard::Bell };
         Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
     }
 
@@ -258,8 +286,8 @@ struct Used {
 }
 
 impl Used {
-    fn now(ground: &Ground, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
-        let services = ground.stages.iter().map(Stage::service_cpu_ns).collect::<Result<Vec<_>>>()?;
+    fn now(environment: &Environment, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
+        let services = environment.stages.iter().map(Stage::service_cpu_ns).collect::<Result<Vec<_>>>()?;
         Ok(Self {
             at: Instant::now(),
             services_ns: services.iter().sum(),

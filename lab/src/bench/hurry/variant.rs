@@ -10,7 +10,7 @@ const THRESHOLDS_QUICK_MS: [u64; 2] = [25, 100];
 
 /// A way of mapping threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Variant {
     /// Threads stay where they are: the paper's "Linux mapping".
     Static,
     /// Algorithm 1 as printed, with the paper's times.
@@ -43,7 +43,7 @@ impl Measures {
     }
 }
 
-impl Way {
+impl Variant {
     /// Those that are compared at each load.
     pub(super) fn all(quick: bool) -> Vec<Self> {
         let first = [Self::Static, Self::Hurry];
@@ -124,24 +124,24 @@ mod tests {
 
     #[test]
     fn the_papers_times_are_as_long_for_a_request_as_there() {
-        let paper = Way::Paper.config(MEASURES, 0);
+        let paper = Variant::Paper.config(MEASURES, 0);
         assert_eq!((paper.looks, paper.threshold), (Looks::Sampling(1_000_000), Threshold::Given(2_000_000)));
-        assert_eq!(Way::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));
-        let as_in_the_paper = Way::Paper.config(Measures { mean_us: 70e3, ..MEASURES }, 0);
+        assert_eq!(Variant::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));
+        let as_in_the_paper = Variant::Paper.config(Measures { mean_us: 70e3, ..MEASURES }, 0);
         assert_eq!(as_in_the_paper, Config::PAPER);
     }
 
     #[test]
     fn what_is_learnt_begins_with_what_is_known() {
-        let Threshold::Learnt(learning) = Way::Hurry.config(MEASURES, 7).threshold else { panic!("not learnt") };
+        let Threshold::Learnt(learning) = Variant::Hurry.config(MEASURES, 7).threshold else { panic!("not learnt") };
         assert_eq!((learning.first_ns, learning.little_speed_milli), (7, 310));
     }
 
     #[test]
     fn every_way_is_measured_at_full_size() {
-        let (all, sweep) = (Way::all(false), Way::of_sweep(false));
+        let (all, sweep) = (Variant::all(false), Variant::of_sweep(false));
         assert_eq!((all.len(), sweep.len()), (6, THRESHOLDS_MS.len()));
-        assert!(sweep.iter().all(|way| !all.contains(way)));
-        assert!(Way::of_sweep(true).contains(&Way::Paper) && !Way::all(true).contains(&Way::Paper));
+        assert!(sweep.iter().all(|variant| !all.contains(variant)));
+        assert!(Variant::of_sweep(true).contains(&Variant::Paper) && !Variant::all(true).contains(&Variant::Paper));
     }
 }

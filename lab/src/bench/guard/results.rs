@@ -1,0 +1,349 @@
+//! What is told: comparisons of variants, the checks, the rows and the pictures.
+
+use std::collections::BTreeSet;
+
+use super::agent::Heard;
+use super::environment::{Figures, Latency};
+use super::idle::Idle;
+use super::plan::{Group, Variant};
+use super::reaction::{Reactions, percentile_us};
+use crate::experiment::comparison::Samples;
+use crate::experiment::load::above_percent;
+use crate::experiment::sibling::Emulated;
+use sidelane_diagnostics::note::Note;
+use sidelane_host::median::median;
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Interval, Row, Unit};
+use sidelane_requests::at_socket::at_us;
+use sidelane_stats::interval::{of_all, of_median};
+
+/// The paper's SLO is what 90 % of the requests keep that a service gets alone.
+const SLO_PERCENTILE: f64 = 90.0;
+/// From here on batch disturbs a store so much that it can be judged whether somebody prevents that.
+pub(super) const DISTURBED: f64 = 1.5;
+const P99_OVER_ALONE: f64 = 1.1;
+const AGENT_IDLE_PERCENT: f64 = 0.3;
+const AGENT_BUSY_PERCENT: f64 = 3.0;
+const AGENT_MIB: f64 = 30.0;
+const REACTION_US: f64 = 200.0;
+/// Percentiles of the lines; the paper's figures end at the 99th, too.
+const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
+
+/// A group of stores, and what was measured of it.
+#[derive(Clone, Copy)]
+pub(super) struct Compared<'a> {
+    pub(super) group: &'a Group,
+    pub(super) samples: &'a Samples<Variant, Figures>,
+}
+
+impl Compared<'_> {
+    /// A store's p99 over that of the same round under `other`.
+    pub(super) fn p99_over(&self, store: usize, variant: Variant, other: Variant) -> Vec<f64> {
+        self.samples.compared(variant, other, |one, other| {
+            Some(one.stores.get(store)?.p99_us / other.stores.get(store)?.p99_us)
+        })
+    }
+
+    /// The share of requests beyond the SLO, which is the p90 alone of the same round (§6.1), in percent.
+    pub(super) fn violations_percent(&self, store: usize, variant: Variant) -> Vec<f64> {
+        self.samples.compared(variant, Variant::Alone, |one, alone| {
+            let slo_us = at_us(&alone.stores.get(store)?.curve, SLO_PERCENTILE)?;
+            above_percent(&one.stores.get(store)?.curve, slo_us)
+        })
+    }
+}
+
+/// All measurements of the bench.
+pub(super) struct Measured {
+    pub(super) emulated: Option<Emulated>,
+    pub(super) groups: Vec<(Group, Samples<Variant, Figures>)>,
+    pub(super) idle: Option<Idle>,
+    /// One for each way of hearing that was tried.
+    pub(super) reactions: Vec<Reactions>,
+    pub(super) notes: BTreeSet<Note>,
+}
+
+impl Measured {
+    pub(super) fn compared(&self) -> impl Iterator<Item = Compared<'_>> {
+        self.groups.iter().map(|(group, samples)| Compared { group, samples })
+    }
+
+    /// The figures of all samples of all groups.
+    pub(super) fn figures(&self) -> impl Iterator<Item = (Variant, &Figures)> {
+        self.groups.iter().flat_map(|(_, samples)| &samples.0).map(|sample| (sample.variant, &sample.figures))
+    }
+}
+
+/// All checks.
+pub(super) fn checks(measured: &Measured) -> Vec<Check> {
+    let mut checks: Vec<Check> = measured.compared().flat_map(checks_of_group).collect();
+    let idle = measured.idle;
+    let used = idle.map(|idle| idle.cpu_percent);
+    checks
+        .extend(used.map(|used| Check::at_most("agent's CPU, nothing to do", used, AGENT_IDLE_PERCENT, Unit::Percent)));
+    let most = |figure: fn(&Figures) -> Option<f64>| {
+        measured.figures().filter_map(|(_, figures)| figure(figures)).reduce(f64::max)
+    };
+    let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
+    let memory = memory.into_iter().flatten().reduce(f64::max);
+    checks.extend(memory.map(|memory| Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count)));
+    checks.extend(measured.reactions.iter().flat_map(check_of_reactions));
+    checks
+}
+
+/// The check on how fast batch leaves, in the way in which agents hear of interference unless told otherwise.
+pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
+    let title = "onset of interference to batch off, p99";
+    let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
+    (reactions.heard == Heard::Bell).then(check)
+}
+
+/// In microseconds, over all reactions: each begins after batch is back, so they are independent.
+fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
+    of_all(reactions_ns, |drawn| {
+        let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
+        sorted.sort_unstable();
+        percentile_us(&sorted, 99.0)
+    })
+}
+
+/// The checks on one group of stores.
+///
+/// Variants that were left out are not judged.
+pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
+    let was_run = |variant: Variant| compared.samples.has(variant);
+    let mut checks = Vec::new();
+    for (store, name) in names(compared).iter().enumerate() {
+        if !is_disturbed(compared, store) {
+            continue;
+        }
+        for variant in [Variant::Holmes, Variant::HolmesGate].into_iter().filter(|variant| was_run(*variant)) {
+            let title = format!("{name}: p99 over alone, {}", variant.title());
+            let over = of_median(compared.p99_over(store, variant, Variant::Alone));
+            checks.push(Check::interval_at_most(title, over, P99_OVER_ALONE, Unit::OverAlone));
+        }
+    }
+    let group = compared.group.name();
+    if was_run(Variant::Holmes) && was_run(Variant::HolmesGate) {
+        checks.push(Check::interval_at_least(
+            format!("{group}: batch's work, Holmes + lane gate over Holmes"),
+            work_over(compared, Variant::HolmesGate, Variant::Holmes),
+            1.0,
+            Unit::Ratio,
+        ));
+    }
+    let busy = of_median(compared.samples.of(Variant::Holmes).filter_map(|run| run.figures.agent_cpu_percent));
+    let title = format!("{group}: agent's CPU, Holmes");
+    checks.extend(busy.map(|busy| Check::interval_at_most(title, busy, AGENT_BUSY_PERCENT, Unit::Percent)));
+    checks
+}
+
+/// Each store with its mix.
+pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
+    compared.group.stores.iter().map(|store| format!("{} {}", store.name(), compared.group.mix.name)).collect()
+}
+
+/// How much longer batch makes the p99 of a store if nobody prevents it.
+pub(super) fn harm(compared: Compared<'_>, store: usize) -> Option<Interval> {
+    of_median(compared.p99_over(store, Variant::Unmanaged, Variant::Alone))
+}
+
+/// Whether that is enough to judge others by.
+pub(super) fn is_disturbed(compared: Compared<'_>, store: usize) -> bool {
+    harm(compared, store).is_some_and(|over| over.measured >= DISTURBED)
+}
+
+/// A variant in which batch is always paused has done no work at all; then nothing is a multiple of it.
+fn work_over(compared: Compared<'_>, variant: Variant, other: Variant) -> Option<Interval> {
+    of_median(
+        compared.samples.compared(variant, other, |one, other| {
+            Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
+        }),
+    )
+}
+
+/// All rows; at the end an agent that has nothing to do.
+pub(super) fn rows(measured: &Measured) -> Vec<Row> {
+    let mut rows: Vec<Row> = measured.compared().flat_map(rows_of_group).collect();
+    rows.extend(measured.idle.map(|idle| {
+        let mut row = Row::new("agent/idle");
+        row.put("agent_cpu_percent", idle.cpu_percent);
+        row.put("agent_memory_mib_count", idle.memory_mib);
+        row
+    }));
+    rows.extend(measured.reactions.iter().map(|reactions| {
+        let mut row = Row::new(format!("onset_to_off/{}", reactions.heard.name()));
+        row.put("agent_cpu_percent", reactions.agent_cpu_percent());
+        row.put("reaction_p50_us", reactions.percentile_us(50.0));
+        row.put("reaction_p99_us", reactions.percentile_us(99.0));
+        row.put("reaction_max_us", reactions.percentile_us(100.0));
+        row.put("reactions_count", reactions.sorted_ns.len() as f64);
+        row.put("left_out_percent", reactions.left_out_percent());
+        row
+    }));
+    rows
+}
+
+fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
+    let stores = 0..compared.group.stores.len();
+    stores
+        .flat_map(|store| {
+            Variant::ALL
+                .into_iter()
+                .filter(|variant| compared.samples.has(*variant))
+                .map(move |variant| row(compared, store, variant))
+        })
+        .collect()
+}
+
+/// Medians over the rounds; ratios are worked out within a round first. `redis_a/holmes`.
+fn row(compared: Compared<'_>, store: usize, variant: Variant) -> Row {
+    let name = format!("{}_{}/{}", compared.group.stores[store].name(), compared.group.mix.name, variant.name());
+    let latency =
+        |figure: fn(&Latency) -> f64| compared.samples.median(variant, |run| run.stores.get(store).map(figure));
+    let mut row = Row::new(name);
+    row.put("mean_us", latency(|seen| seen.mean_us));
+    row.put("p99_us", latency(|seen| seen.p99_us));
+    row.put("p99_over_alone", median(compared.p99_over(store, variant, Variant::Alone)));
+    row.put("slo_violations_percent", median(compared.violations_percent(store, variant)));
+    row.put("utilisation_ratio", compared.samples.median(variant, |run| run.utilisation));
+    row.put("batch_work_ratio", compared.samples.median(variant, |run| run.batch_work));
+    row.put("agent_cpu_percent", compared.samples.median(variant, |run| run.agent_cpu_percent));
+    row.put("agent_memory_mib_count", compared.samples.median(variant, |run: &Figures| run.agent_memory_mib));
+    let requests = |run: &Figures| run.stores.get(store).map_or(0.0, |seen| seen.requests as f64);
+    row.put("requests_count", compared.samples.sum(variant, requests));
+    row.put(
+        "left_out_percent",
+        compared.samples.median(variant, |run| run.stores.get(store).and_then(|seen| seen.left_out_percent)),
+    );
+    row.put("rounds_count", compared.samples.of(variant).count() as f64);
+    row
+}
+
+/// Nothing where nothing was measured.
+pub(super) fn pictures(measured: &Measured) -> Vec<Multiples> {
+    let panels: Vec<Panel> = measured.compared().flat_map(panels).collect();
+    let pictures = Multiples {
+        title: "Latency under each way of sharing the machine".to_owned(),
+        caption: "Latency by percentile, on an axis of factors; lower is better. Medians over the rounds. As Holmes' \
+                  Figs. 7 to 10."
+            .to_owned(),
+        across: "percentile".to_owned(),
+        across_unit: Unit::Percent,
+        panels,
+        columns: 2,
+    };
+    Some(pictures).filter(|pictures| !pictures.panels.is_empty()).into_iter().collect()
+}
+
+fn panels(compared: Compared<'_>) -> Vec<Panel> {
+    let panel = |(store, name): (usize, String)| Panel {
+        title: name,
+        unit: Unit::Us,
+        scale: ScaleKind::Log,
+        up_to: None,
+        limit: None,
+        lines: Variant::ALL
+            .map(|variant| line(compared, store, variant))
+            .into_iter()
+            .filter(|line| !line.points.is_empty())
+            .collect(),
+    };
+    names(compared).into_iter().enumerate().map(panel).collect()
+}
+
+fn line(compared: Compared<'_>, store: usize, variant: Variant) -> Line {
+    let at = |percentile: f64| {
+        Some((percentile, compared.samples.median(variant, |run| at_us(&run.stores.get(store)?.curve, percentile))?))
+    };
+    Line { setting: variant.title().to_owned(), points: PERCENTILES.into_iter().filter_map(at).collect() }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::experiment::store::{Mix, Store};
+    use sidelane_report::{Percentile, Verdict};
+
+    fn curve(points: &[(f64, f64)]) -> Vec<Percentile> {
+        points.iter().map(|(percentile, us)| Percentile { percentile: *percentile, us: *us }).collect()
+    }
+
+    /// A run of one store with this p99; nine in ten of its requests take at most half of that.
+    fn figures(variant: Variant, p99_us: f64, batch_work: f64) -> Figures {
+        let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
+        let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
+        let batch_work = variant.has_batch().then_some(batch_work);
+        let agent_cpu_percent = variant.has_agent().then_some(1.0);
+        Figures { stores: vec![store], batch_work, agent_cpu_percent, ..Figures::default() }
+    }
+
+    /// By `read`, of these runs of one store: round, variant, p99, batch's work.
+    fn of<T>(runs: &[(u64, Variant, f64, f64)], read: impl Fn(Compared<'_>) -> T) -> T {
+        let group = Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } };
+        let mut samples = Samples::default();
+        for (round, variant, p99_us, work) in runs {
+            samples.add(*round, *variant, figures(*variant, *p99_us, *work));
+        }
+        read(Compared { group: &group, samples: &samples })
+    }
+
+    #[test]
+    fn p99s_are_compared_within_a_round_by_store() {
+        let runs = [
+            (0, Variant::Alone, 100.0, 0.0),
+            (1, Variant::Alone, 200.0, 0.0),
+            (1, Variant::Holmes, 220.0, 0.5),
+            (0, Variant::Holmes, 120.0, 0.5),
+            (2, Variant::Holmes, 999.0, 0.5),
+        ];
+        let over = |store| of(&runs, |compared| compared.p99_over(store, Variant::Holmes, Variant::Alone));
+        assert_eq!(over(0), [1.1, 1.2]);
+        assert_eq!(over(1), [0.0; 0], "there is no second store");
+    }
+
+    #[test]
+    fn violations_are_counted_against_nine_in_ten_alone() {
+        let runs = [(0, Variant::Alone, 100.0, 0.0), (0, Variant::Unmanaged, 200.0, 0.5)];
+        let percent = |variant| of(&runs, |compared| compared.violations_percent(0, variant));
+        assert_eq!(percent(Variant::Alone), [10.0]);
+        assert_eq!(percent(Variant::Unmanaged), [50.0]);
+    }
+
+    const GOOD: [(Variant, f64, f64); 4] = [
+        (Variant::Unmanaged, 300.0, 1.0),
+        (Variant::PerfIso, 200.0, 0.4),
+        (Variant::Holmes, 105.0, 0.2),
+        (Variant::HolmesGate, 108.0, 0.6),
+    ];
+
+    /// Of six rounds with p99 and batch's work under each variant.
+    fn verdicts(variants: [(Variant, f64, f64); 4]) -> Vec<Verdict> {
+        let round = |round| {
+            let alone = (round, Variant::Alone, 100.0, 0.0);
+            variants.map(|(variant, p99_us, work)| (round, variant, p99_us, work)).into_iter().chain([alone])
+        };
+        let runs: Vec<_> = (0..6).flat_map(round).collect();
+        of(&runs, checks_of_group).iter().map(|check| check.verdict).collect()
+    }
+
+    #[test]
+    fn ways_that_do_what_they_should_pass() {
+        assert_eq!(verdicts(GOOD), [Verdict::Holds; 4]);
+    }
+
+    #[test]
+    fn what_a_way_does_not_keep_is_missed() {
+        let mut variants = GOOD;
+        variants[2].1 = 150.0;
+        variants[3].2 = 0.1;
+        assert_eq!(verdicts(variants), [Verdict::Missed, Verdict::Holds, Verdict::Missed, Verdict::Holds]);
+    }
+
+    #[test]
+    fn nobody_is_judged_where_batch_disturbs_nobody() {
+        let mut variants = GOOD;
+        variants[0].1 = 120.0;
+        assert_eq!(verdicts(variants), [Verdict::Holds; 2], "batch's work and the agent's CPU are left");
+    }
+}

@@ -1,0 +1,431 @@
+//! What is told: figures of each variant and load, the checks, the rows and the pictures.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cost::Cost;
+use super::plan::{Load, SWEEP_LOAD};
+use super::variant::{Measures, Variant};
+use crate::experiment::comparison;
+use crate::experiment::load::{Latencies, above_percent};
+use sidelane_host::median::median;
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Interval, Row, Unit};
+use sidelane_requests::at_socket::at_us;
+use sidelane_stats::interval::of_median;
+
+const MEDIAN_OVER_STATIC: f64 = 0.75;
+const ANY_OVER_STATIC: f64 = 1.05;
+const LEARNT_OVER_BEST: f64 = 1.05;
+const OWN_PERCENT: f64 = 1.0;
+const REQUEST_US: f64 = 1.0;
+/// Percentiles of the lines of Figure 6.
+const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
+
+/// A mapper that was started once, and the loads that it saw. A round may have several of a variant, at other loads.
+#[derive(Clone, Debug)]
+pub(super) struct Mapped {
+    pub(super) runs: Vec<Run>,
+    pub(super) mapper: MapperFigures,
+}
+
+/// One load.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) load: Load,
+    /// What the client saw.
+    pub(super) seen: Latencies,
+    /// What all CPUs used meanwhile, where that is measured.
+    pub(super) joules: Option<f64>,
+}
+
+/// What the mapper told at the end of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MapperFigures {
+    /// What it took of one CPU.
+    pub(super) own_percent: Option<f64>,
+    /// Requests that moved to the big core, of those that were answered.
+    pub(super) moved_percent: Option<f64>,
+    pub(super) threshold_us: Option<f64>,
+}
+
+impl Mapped {
+    fn at(&self, load: Load) -> Option<&Run> {
+        self.runs.iter().find(|run| run.load == load)
+    }
+}
+
+pub(super) type Samples = comparison::Samples<Variant, Mapped>;
+type Sample = comparison::Sample<Variant, Mapped>;
+
+/// Samples by load.
+#[derive(Clone, Copy)]
+pub(super) struct Compared<'a>(pub(super) &'a Samples);
+
+impl<'a> Compared<'a> {
+    /// What was mapped by a variant.
+    pub(super) fn turns(self, variant: Variant) -> impl Iterator<Item = &'a Mapped> {
+        self.0.of(variant).map(|sample| &sample.figures)
+    }
+
+    /// The runs of a variant at a load.
+    pub(super) fn at(self, variant: Variant, load: Load) -> impl Iterator<Item = &'a Run> {
+        self.0.of(variant).filter_map(move |turn| turn.figures.at(load))
+    }
+
+    /// The loads that a variant was measured at, the lowest first.
+    pub(super) fn loads(self, variant: Variant) -> BTreeSet<Load> {
+        self.0.of(variant).flat_map(|turn| turn.figures.runs.iter().map(|run| run.load)).collect()
+    }
+
+    /// The variants that were measured.
+    pub(super) fn variants(self) -> BTreeSet<Variant> {
+        self.0.0.iter().map(|turn| turn.variant).collect()
+    }
+
+    /// What a variant's mappers took of one CPU, by round that of the one that took most.
+    pub(super) fn own_percent(self, variant: Variant) -> Vec<f64> {
+        let mut rounds = BTreeMap::new();
+        for (round, percent) in
+            self.0.of(variant).filter_map(|turn| Some((turn.round, turn.figures.mapper.own_percent?)))
+        {
+            rounds.entry(round).and_modify(|most: &mut f64| *most = most.max(percent)).or_insert(percent);
+        }
+        rounds.into_values().collect()
+    }
+
+    /// The median of a figure over the rounds.
+    pub(super) fn median(
+        self,
+        variant: Variant,
+        load: Load,
+        figure: impl Fn(&Latencies) -> Option<f64>,
+    ) -> Option<f64> {
+        median(self.at(variant, load).filter_map(|run| figure(&run.seen)))
+    }
+
+    /// p90 over that of `other` in the same round, by round.
+    pub(super) fn p90_over(self, variant: Variant, other: Variant, load: Load) -> Vec<(u64, f64)> {
+        self.pairs(variant, other, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
+    }
+
+    /// The share of requests that took longer than the p90 of the static mapping in the same round, in percent: 10 for
+    /// itself.
+    pub(super) fn beyond_percent(self, variant: Variant, load: Load) -> Option<f64> {
+        let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
+        median(self.pairs(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
+    }
+
+    /// The energy of a run over that of the static mapping in the same round.
+    pub(super) fn energy_over_static(self, variant: Variant, load: Load) -> Option<f64> {
+        let over = |one: &Run, other: &Run| Some(one.joules? / other.joules?);
+        median(self.pairs(variant, Variant::Static, load, over).into_iter().map(|(_, over)| over))
+    }
+
+    fn pairs(
+        self,
+        variant: Variant,
+        other: Variant,
+        load: Load,
+        figure: impl Fn(&Run, &Run) -> Option<f64>,
+    ) -> Vec<(u64, f64)> {
+        let pair = |turn: &Sample| {
+            let other = self.0.of(other).filter(|other| other.round == turn.round);
+            let other = other.filter_map(|other| other.figures.at(load)).next()?;
+            let value = figure(turn.figures.at(load)?, other).filter(|value| value.is_finite())?;
+            Some((turn.round, value))
+        };
+        self.0.of(variant).filter_map(pair).collect()
+    }
+}
+
+/// The checks on what clients and mapper saw.
+pub(super) fn checks(compared: Compared<'_>) -> Vec<Check> {
+    let loads = compared.loads(Variant::Hurry);
+    let mut checks = vec![Check::interval_at_most(
+        "p90 over static, median of the loads",
+        of_median(medians_over_static(compared, &loads)),
+        MEDIAN_OVER_STATIC,
+        Unit::Ratio,
+    )];
+    checks.extend(loads.into_iter().map(|load| {
+        let title = format!("p90 over static at {:.0} % load", load.percent());
+        Check::interval_at_most(title, over(compared, Variant::Static, load), ANY_OVER_STATIC, Unit::Ratio)
+    }));
+    checks.push(Check::interval_at_most(
+        "p90 with the learnt threshold over the best of the sweep",
+        best_given(compared).and_then(|best| over(compared, best, SWEEP_LOAD)),
+        LEARNT_OVER_BEST,
+        Unit::Ratio,
+    ));
+    let own = of_median(compared.own_percent(Variant::Hurry));
+    checks.push(Check::interval_at_most("own CPU, at the load where it is highest", own, OWN_PERCENT, Unit::Percent));
+    checks
+}
+
+/// The check on what it costs the service, from the differences of pairs.
+pub(super) fn check_of_cost(added_us: &[f64]) -> Check {
+    let added = of_median(added_us.iter().copied());
+    Check::interval_at_most("CPU for a request, added", added, REQUEST_US, Unit::Us)
+}
+
+/// Each round's median of the loads.
+fn medians_over_static(compared: Compared<'_>, loads: &BTreeSet<Load>) -> Vec<f64> {
+    let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for load in loads {
+        for (round, ratio) in compared.p90_over(Variant::Hurry, Variant::Static, *load) {
+            rounds.entry(round).or_default().push(ratio);
+        }
+    }
+    rounds.into_values().filter(|ratios| ratios.len() == loads.len()).filter_map(median).collect()
+}
+
+fn over(compared: Compared<'_>, other: Variant, load: Load) -> Option<Interval> {
+    of_median(compared.p90_over(Variant::Hurry, other, load).into_iter().map(|(_, ratio)| ratio))
+}
+
+/// The given threshold with the lowest p90.
+pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
+    let given = compared.variants().into_iter().filter(|variant| matches!(variant, Variant::Given(_)));
+    let with_p90 =
+        given.filter_map(|variant| Some((variant, compared.median(variant, SWEEP_LOAD, |seen| Some(seen.p90_us))?)));
+    with_p90.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(variant, _)| variant)
+}
+
+/// All rows, and at the end what it costs the service.
+pub(super) fn rows(compared: Compared<'_>, cost: &Cost, measures: Measures) -> Vec<Row> {
+    let of_way = |variant: Variant| {
+        let loads = compared.loads(variant).into_iter().map(move |load| row(compared, variant, load, measures));
+        loads.chain(of_all_loads(compared, variant))
+    };
+    compared.variants().into_iter().flat_map(of_way).chain([cost.row()]).collect()
+}
+
+/// Medians over the rounds; ratios are worked out within a round first. `hurry_up/43%`.
+fn row(compared: Compared<'_>, variant: Variant, load: Load, measures: Measures) -> Row {
+    let latency = |figure: fn(&Latencies) -> f64| compared.median(variant, load, |seen| Some(figure(seen)));
+    let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.at(load).is_some()).collect();
+    let mut row = Row::new(format!("{}/{:.0}%", variant.name(), load.percent()));
+    row.put("rate_per_s", load.rate_per_s(measures));
+    row.put("p50_us", latency(|seen| seen.p50_us));
+    row.put("p90_us", latency(|seen| seen.p90_us));
+    row.put("p99_us", latency(|seen| seen.p99_us));
+    row.put(
+        "p90_over_static_ratio",
+        median(compared.p90_over(variant, Variant::Static, load).into_iter().map(|(_, over)| over)),
+    );
+    row.put("beyond_static_p90_percent", compared.beyond_percent(variant, load));
+    row.put("energy_over_static_ratio", compared.energy_over_static(variant, load));
+    row.put("threshold_us", of_mappers(&turns, |told| told.threshold_us));
+    if turns.iter().all(|turn| turn.runs.len() == 1) {
+        put_moves(&mut row, &turns);
+    }
+    row.put("requests_count", compared.at(variant, load).map(|run| run.seen.requests as f64).sum::<f64>());
+    row.put("rounds_count", turns.len() as f64);
+    row
+}
+
+/// `paper/all`, if there were mappers that saw several loads.
+fn of_all_loads(compared: Compared<'_>, variant: Variant) -> Option<Row> {
+    let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.runs.len() > 1).collect();
+    let mut row = Row::new(format!("{}/all", variant.name()));
+    put_moves(&mut row, &turns);
+    row.put("rounds_count", turns.len() as f64);
+    (!turns.is_empty()).then_some(row)
+}
+
+fn put_moves(row: &mut Row, turns: &[&Mapped]) {
+    row.put("moved_percent", of_mappers(turns, |told| told.moved_percent));
+    row.put("own_percent", of_mappers(turns, |told| told.own_percent));
+}
+
+fn of_mappers(turns: &[&Mapped], figure: impl Fn(&MapperFigures) -> Option<f64>) -> Option<f64> {
+    median(turns.iter().filter_map(|turn| figure(&turn.mapper)))
+}
+
+/// Nothing where nothing was measured.
+pub(super) fn pictures(compared: Compared<'_>, measures: Measures) -> Vec<Multiples> {
+    if compared.0.0.is_empty() {
+        return Vec::new();
+    }
+    vec![tails(compared), latencies(compared), thresholds(compared, measures)]
+}
+
+/// Figure 8.
+fn tails(compared: Compared<'_>) -> Multiples {
+    let p90_us = |seen: &Latencies| Some(seen.p90_us);
+    let line = |variant: Variant| {
+        let at = |load: Load| Some((load.percent(), compared.median(variant, load, p90_us)?));
+        Line { setting: variant.title(), points: compared.loads(variant).into_iter().filter_map(at).collect() }
+    };
+    Multiples {
+        title: "Tail latency by load".to_owned(),
+        caption:
+            "p90, on an axis of factors; lower is better. Medians over the rounds. As Hurry-up's Figure 8; the load \
+                  is a share of what both cores can do."
+                .to_owned(),
+        across: "load".to_owned(),
+        across_unit: Unit::Percent,
+        panels: vec![panel(
+            "p90",
+            compared.variants().into_iter().map(line).filter(|line| line.points.len() > 1).collect(),
+        )],
+        columns: 1,
+    }
+}
+
+/// Figure 6, as percentiles.
+fn latencies(compared: Compared<'_>) -> Multiples {
+    let variants = || compared.variants().into_iter().filter(|variant| !matches!(variant, Variant::Given(_)));
+    let line = |variant: Variant, load: Load| {
+        let at = |percentile: f64| {
+            Some((percentile, compared.median(variant, load, |seen| at_us(&seen.curve, percentile))?))
+        };
+        Line { setting: variant.title(), points: PERCENTILES.into_iter().filter_map(at).collect() }
+    };
+    let of_load = |load: Load| {
+        let lines = variants().map(|variant| line(variant, load)).filter(|line| !line.points.is_empty());
+        panel(&format!("{:.0} % load", load.percent()), lines.collect())
+    };
+    Multiples {
+        title: "Latency of the searches".to_owned(),
+        caption:
+            "By percentile, on an axis of factors; lower is better. Medians over the rounds. As Hurry-up's Figure 6."
+                .to_owned(),
+        across: "percentile".to_owned(),
+        across_unit: Unit::Percent,
+        panels: compared.loads(Variant::Static).into_iter().map(of_load).collect(),
+        columns: 2,
+    }
+}
+
+/// Figure 9, at one load.
+fn thresholds(compared: Compared<'_>, measures: Measures) -> Multiples {
+    let p90_us = |variant: Variant| compared.median(variant, SWEEP_LOAD, |seen| Some(seen.p90_us));
+    let given = compared.variants().into_iter().filter_map(|variant| match variant {
+        Variant::Given(ms) => Some((measures.scaled_ns(ms) as f64 / 1e6, p90_us(variant)?)),
+        _ => None,
+    });
+    let learnt = p90_us(Variant::Hurry).map(|value| Limit { name: "learnt".to_owned(), value });
+    let line = Line { setting: "given threshold".to_owned(), points: given.collect() };
+    Multiples {
+        title: format!("Tail latency by threshold, at {:.0} % load", SWEEP_LOAD.percent()),
+        caption: "p90 with given thresholds, and with the learnt one; lower is better. Medians over the rounds. As \
+                  Hurry-up's Figure 9."
+            .to_owned(),
+        across: "threshold".to_owned(),
+        across_unit: Unit::Ms,
+        panels: vec![Panel { scale: ScaleKind::Linear, limit: learnt, ..panel("p90", vec![line]) }],
+        columns: 1,
+    }
+}
+
+fn panel(title: &str, lines: Vec<Line>) -> Panel {
+    Panel { title: title.to_owned(), unit: Unit::Us, scale: ScaleKind::Log, up_to: None, limit: None, lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_report::{Percentile, Verdict};
+
+    const LOADS: [Load; 3] = [Load(10), SWEEP_LOAD, Load(30)];
+
+    fn mapped(runs: &[(Load, f64)]) -> Mapped {
+        let seen = |p90_us: f64| {
+            let curve = [(0.0, 0.0), (90.0, p90_us), (100.0, 2.0 * p90_us)];
+            let curve = curve.map(|(percentile, us)| Percentile { percentile, us }).to_vec();
+            Latencies { p90_us, curve, ..Latencies::default() }
+        };
+        let run = |(load, p90_us): &(Load, f64)| Run { load: *load, seen: seen(*p90_us), joules: Some(*p90_us) };
+        let mapper = MapperFigures { own_percent: Some(0.5), ..MapperFigures::default() };
+        Mapped { runs: runs.iter().map(run).collect(), mapper }
+    }
+
+    fn samples(turns: &[(u64, Variant, &[(Load, f64)])]) -> Samples {
+        let mut samples = Samples::default();
+        turns.iter().for_each(|(round, variant, runs)| samples.add(*round, *variant, mapped(runs)));
+        samples
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_round_and_load() {
+        let (one, two) = (Load(10), Load(20));
+        let samples = samples(&[
+            (0, Variant::Static, &[(one, 100.0), (two, 200.0)]),
+            (1, Variant::Hurry, &[(one, 60.0), (two, 180.0)]),
+            (1, Variant::Static, &[(one, 120.0), (two, 200.0)]),
+            (0, Variant::Hurry, &[(one, 70.0)]),
+        ]);
+        let compared = Compared(&samples);
+        assert_eq!(compared.p90_over(Variant::Hurry, Variant::Static, one), [(1, 0.5), (0, 0.7)]);
+        assert_eq!(compared.p90_over(Variant::Hurry, Variant::Static, two), [(1, 0.9)]);
+        assert_eq!(compared.median(Variant::Static, one, |seen| Some(seen.p90_us)), Some(110.0));
+        assert_eq!(compared.variants().into_iter().collect::<Vec<_>>(), [Variant::Static, Variant::Hurry]);
+        assert_eq!(compared.loads(Variant::Hurry).into_iter().collect::<Vec<_>>(), [one, two]);
+    }
+
+    #[test]
+    fn of_a_rounds_mappers_the_one_counts_that_took_most() {
+        let mut samples = samples(&[(0, Variant::Hurry, &[]), (0, Variant::Hurry, &[]), (1, Variant::Hurry, &[])]);
+        samples.0[1].figures.mapper.own_percent = Some(2.0);
+        assert_eq!(Compared(&samples).own_percent(Variant::Hurry), [2.0, 0.5]);
+    }
+
+    #[test]
+    fn a_tenth_of_the_static_mappings_requests_is_beyond_its_own_p90() {
+        let load = Load(10);
+        let samples = samples(&[(0, Variant::Static, &[(load, 100.0)]), (0, Variant::Hurry, &[(load, 50.0)])]);
+        let compared = Compared(&samples);
+        assert_eq!(compared.beyond_percent(Variant::Static, load), Some(10.0));
+        assert_eq!(compared.beyond_percent(Variant::Hurry, load), Some(0.0));
+        assert_eq!(compared.energy_over_static(Variant::Hurry, load), Some(0.5));
+    }
+
+    /// Six rounds in which Hurry-up has these p90s, static 100 µs at each load, and two thresholds 60 and 80.
+    fn verdicts(hurry_us: [f64; 3]) -> Vec<Verdict> {
+        let runs = |us: [f64; 3]| LOADS.into_iter().zip(us).collect::<Vec<_>>();
+        let (alike, hurry) = (runs([100.0; 3]), runs(hurry_us));
+        let mut samples = Samples::default();
+        for round in 0..6 {
+            samples.add(round, Variant::Static, mapped(&alike));
+            samples.add(round, Variant::Hurry, mapped(&hurry));
+            samples.add(round, Variant::Given(25), mapped(&[(SWEEP_LOAD, 60.0)]));
+            samples.add(round, Variant::Given(50), mapped(&[(SWEEP_LOAD, 80.0)]));
+        }
+        checks(Compared(&samples)).iter().map(|check| check.verdict).collect()
+    }
+
+    #[test]
+    fn what_is_kept_holds_and_what_is_not_is_missed() {
+        let (holds, missed) = (Verdict::Holds, Verdict::Missed);
+        assert_eq!(verdicts([50.0, 60.0, 90.0]), [holds; 6]);
+        assert_eq!(verdicts([50.0, 80.0, 90.0]), [missed, holds, holds, holds, missed, holds]);
+        assert_eq!(verdicts([50.0, 60.0, 110.0]), [holds, holds, holds, missed, holds, holds]);
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_hold() {
+        assert!(checks(Compared(&Samples::default())).iter().all(|check| check.verdict != Verdict::Holds));
+        assert_eq!(check_of_cost(&[]).verdict, checks(Compared(&Samples::default()))[0].verdict);
+    }
+
+    #[test]
+    fn a_request_may_cost_the_service_a_microsecond() {
+        assert_eq!(
+            (check_of_cost(&[0.8; 6]).verdict, check_of_cost(&[1.2; 6]).verdict),
+            (Verdict::Holds, Verdict::Missed)
+        );
+    }
+
+    #[test]
+    fn a_mapper_that_saw_several_loads_is_told_of_once() {
+        let (one, two) = (Load(10), Load(20));
+        let samples = samples(&[(0, Variant::Paper, &[(one, 9.0), (two, 9.0)]), (0, Variant::Hurry, &[(one, 9.0)])]);
+        let cost = Cost { without_us: vec![40.0], added_us: vec![1.0] };
+        let rows = rows(Compared(&samples), &cost, Measures { mean_us: 4_000.0, speed: 0.31 });
+        let told: Vec<_> = rows.iter().map(|row| (row.setting(), row.get("own_percent").is_some())).collect();
+        let expected =
+            [("paper/22%", false), ("paper/43%", false), ("paper/all", true), ("hurry_up/22%", true), ("cost", false)];
+        assert_eq!(told, expected);
+    }
+}

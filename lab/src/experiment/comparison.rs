@@ -1,0 +1,195 @@
+//! The skeleton of experiments that compare variants: the variants take turns in rounds, until each claim is decided.
+//!
+//! Problem. Machines are slow for a while. A variant that is measured at another time than the others has another
+//! machine.
+//!
+//! Approach. Each round has a sample of each variant, with the same requests. Figures are compared within a round; rows
+//! have medians over the rounds. An [`Experiment`] is data: its variants, the samples of a turn, and what is claimed.
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+
+use sidelane_diagnostics::machine;
+use sidelane_host::median::median;
+use sidelane_host::topology::PairKind;
+use sidelane_report::chart::Multiples;
+use sidelane_report::{Check, ResultFile, Row};
+use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+
+/// What is compared: variants `V`, of which figures `F` are measured, in turns `T`. A turn is the part of a round that
+/// shares what is started once; mostly it is a variant.
+pub struct Experiment<'e, V, F, T> {
+    /// Its name while it runs.
+    pub name: &'e str,
+    /// How many rounds.
+    pub limit: Limit,
+    /// The turns of a round, in their order.
+    pub turns: &'e dyn Fn(u64) -> Vec<T>,
+    /// The name of a turn for people.
+    pub title: fn(&T) -> String,
+    /// The claims, by the samples so far.
+    pub checks: &'e dyn Fn(&Samples<V, F>) -> Vec<Check>,
+}
+
+impl<V, F, T> Experiment<'_, V, F, T> {
+    /// Runs rounds until each claim is decided, or up to the limit. `measure` takes the samples of a turn. Returns all
+    /// samples and the number of rounds.
+    ///
+    /// # Errors
+    /// A turn failed: nothing can be compared.
+    pub fn run(
+        &self,
+        mut measure: impl FnMut(T, u64, &mut Samples<V, F>) -> Result<()>,
+    ) -> Result<(Samples<V, F>, u64)> {
+        let mut samples = Samples(Vec::new());
+        let round = |samples: &mut Samples<V, F>, round: Turn<'_>| {
+            for turn in (self.turns)(round.round) {
+                let title = (self.title)(&turn);
+                round.bar.set_message(title.clone());
+                measure(turn, round.round, samples).context(title)?;
+            }
+            Ok(())
+        };
+        let rounds = until_decided(self.name, self.limit, &mut samples, round, self.checks)?;
+        Ok((samples, rounds))
+    }
+}
+
+/// What was measured of a variant in a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample<V, F> {
+    /// The round, from 0 on.
+    pub round: u64,
+    /// The variant.
+    pub variant: V,
+    /// The figures.
+    pub figures: F,
+}
+
+/// All samples, in the order in which they were taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples<V, F>(pub Vec<Sample<V, F>>);
+
+impl<V, F> Default for Samples<V, F> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<V: Copy + PartialEq, F> Samples<V, F> {
+    /// Adds a sample.
+    pub fn add(&mut self, round: u64, variant: V, figures: F) {
+        self.0.push(Sample { round, variant, figures });
+    }
+
+    /// The samples of a variant.
+    pub fn of(&self, variant: V) -> impl Iterator<Item = &Sample<V, F>> {
+        self.0.iter().filter(move |sample| sample.variant == variant)
+    }
+
+    /// Whether the variant was measured.
+    pub fn has(&self, variant: V) -> bool {
+        self.of(variant).next().is_some()
+    }
+
+    /// The median of a figure over the rounds.
+    pub fn median(&self, variant: V, figure: impl Fn(&F) -> Option<f64>) -> Option<f64> {
+        median(self.of(variant).filter_map(|sample| figure(&sample.figures)))
+    }
+
+    /// The sum of a figure over the rounds.
+    pub fn sum(&self, variant: V, figure: impl Fn(&F) -> f64) -> f64 {
+        self.of(variant).map(|sample| figure(&sample.figures)).sum()
+    }
+
+    /// The figures of both variants in each round that has both, with the round.
+    pub fn pairs(&self, variant: V, other: V) -> impl Iterator<Item = (u64, [&F; 2])> {
+        self.of(variant).filter_map(move |sample| {
+            let other = self.of(other).find(|other| other.round == sample.round)?;
+            Some((sample.round, [&sample.figures, &other.figures]))
+        })
+    }
+
+    /// A figure of each pair; what is not finite is left out.
+    pub fn compared(&self, variant: V, other: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
+        let figures = self.pairs(variant, other).filter_map(|(_, [one, other])| figure(one, other));
+        figures.filter(|figure| figure.is_finite()).collect()
+    }
+}
+
+/// What an experiment tells.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What was compared, and how.
+    pub settings: Map<String, Value>,
+    /// The figures of variants.
+    pub rows: Vec<Row>,
+    /// The claims.
+    pub checks: Vec<Check>,
+    /// The pictures.
+    pub multiples: Vec<Multiples>,
+    /// Notes, as they are written.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The file of the result, on lanes of this kind. `rounds` is how many there were at most.
+    pub fn result(self, kind: PairKind, patience: Patience, rounds: u64) -> ResultFile {
+        let mut result = ResultFile::new(machine::describe(kind), self.settings);
+        (result.rows, result.checks, result.multiples, result.notes) =
+            (self.rows, self.checks, self.multiples, self.notes);
+        finish(&mut result, patience, rounds);
+        result
+    }
+}
+
+/// Adds what is known at the end alone: the time stolen by the host, and what would decide an undecided check.
+pub fn finish(result: &mut ResultFile, patience: Patience, rounds: u64) {
+    machine::note_stolen(&mut result.machine);
+    patience.advise(result, rounds);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(all: &[(u64, &'static str, f64)]) -> Samples<&'static str, f64> {
+        let mut samples = Samples::default();
+        all.iter().for_each(|(round, variant, figure)| samples.add(*round, *variant, *figure));
+        samples
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_round() {
+        let samples = samples(&[(0, "a", 10.0), (1, "a", 20.0), (1, "b", 25.0), (0, "b", 5.0), (2, "b", 9.0)]);
+        let over = |one: &f64, other: &f64| Some(one / other);
+        assert_eq!(samples.compared("b", "a", over), [1.25, 0.5]);
+        assert_eq!(samples.pairs("b", "a").map(|(round, _)| round).collect::<Vec<_>>(), [1, 0]);
+        assert!(samples.compared("b", "c", over).is_empty());
+        assert_eq!((samples.median("b", |us| Some(*us)), samples.sum("a", |us| *us)), (Some(9.0), 30.0));
+        assert!(samples.has("a") && !samples.has("c"));
+    }
+
+    #[test]
+    fn figures_that_are_not_finite_are_left_out() {
+        let samples = samples(&[(0, "a", 0.0), (0, "b", 1.0)]);
+        assert!(samples.compared("b", "a", |one, other| Some(one / other)).is_empty());
+    }
+
+    #[test]
+    fn variants_take_turns() {
+        let turns = |round: u64| if round == 0 { vec!["a", "b"] } else { vec!["b", "a"] };
+        let limit = Limit { first: 2, rounds: 2, time: std::time::Duration::MAX };
+        let (turns, checks) = (&turns, &|_: &Samples<_, _>| Vec::new());
+        let experiment = Experiment { name: "test", limit, turns, title: |turn| (*turn).to_owned(), checks };
+        let measure = |turn, round, samples: &mut Samples<&str, u64>| {
+            samples.add(round, turn, round);
+            Ok(())
+        };
+        let (samples, rounds) = experiment.run(measure).unwrap();
+        let order: Vec<_> = samples.0.iter().map(|sample| (sample.round, sample.variant)).collect();
+        assert_eq!((rounds, order), (2, vec![(0, "a"), (0, "b"), (1, "b"), (1, "a")]));
+        let failed = experiment.run(|turn, _, _| Err(anyhow::anyhow!("there is no {turn}"))).unwrap_err();
+        assert_eq!(format!("{failed:#}"), "a: there is no a");
+    }
+}
