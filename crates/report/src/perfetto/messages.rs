@@ -7,7 +7,6 @@ use prost::{Message, Oneof};
 
 /// `trace.proto`: a trace is packets in any order. They are written one by one, and parsed
 /// together.
-#[cfg(any(test, feature = "read"))]
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {
     /// The packets.

@@ -143,7 +143,6 @@ fn packet(timestamp: Option<u64>, data: Data) -> TracePacket {
 }
 
 /// Parses a trace, for tests.
-#[cfg(any(test, feature = "read"))]
 pub mod read {
     use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
 //! Dependencies between files: no cycle of more than three.
 
+use std::hash::RandomState;
+
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
@@ -13,7 +15,7 @@ fn no_more_than_three_files_use_each_other() {
     let modules = modules();
     let names: Vec<&Vec<String>> = modules.keys().collect();
     let number = |path: &Vec<String>| names.binary_search(&path).expect("a known module");
-    let mut graph = DiGraphMap::<usize, ()>::new();
+    let mut graph = DiGraphMap::<usize, (), RandomState>::default();
     for (path, file) in &modules {
         for used in uses(path, &parse(file), &modules) {
             graph.add_edge(number(path), number(&used), ());
