@@ -1,5 +1,5 @@
 //! Ways by which batch could run before the service or off its lanes: each is refused, or put right and noted. The table
-//! in docs/security.md names these tests.
+//! in docs/explanation/security.md lists them.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Ways out of the control groups of batch: threaded groups, threads that leave alone, wider lists of CPUs. The table in
-//! docs/security.md names these tests.
+//! docs/explanation/security.md lists them.
 
 mod common;
 
