@@ -5,7 +5,7 @@
 //! in the paper and names the number that supports it. The bound of that number is the paper's,
 //! never fitted to a result. The statements are about the paper's own rules
 //! (`sidelane_policy::borrow::elfen`); our policies run beside them. `policies` is not a figure of
-//! a paper: it compares all policies with one objective. `docs/papers.md` has the assumptions where
+//! a paper: it compares all policies with one objective. `docs/explanation/papers.md` has the assumptions where
 //! the paper gives no details, and the reasons where a number differs.
 
 mod evidence;
