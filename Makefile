@@ -51,7 +51,7 @@ test-smt:
 	cargo build --release --workspace
 	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
-# The same tests with each kernel that can be had, of Debian's and our own; docs/kernels.md gets the table.
+# The same tests with each kernel that can be had, of Debian's and our own; docs/reference/kernels.md gets the table.
 test-kernels:
 	@scripts/deps.sh lab
 	cargo build --release --workspace

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Boots the emulated machine of smt-guest.sh with each kernel that can be had, and runs its tests there. What came of it
-# stays in tests/smt/results, a file for each kernel, and docs/kernels.md gets a table of these files. What a kernel cannot
+# stays in tests/smt/results, a file for each kernel, and docs/reference/kernels.md gets a table of these files. What a kernel cannot
 # do is told in the words of `sidelane doctor` there; the tests check that it is so.
 set -eu
 
@@ -166,7 +166,7 @@ write_document() {
 }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-document=$root/docs/kernels.md
+document=$root/docs/reference/kernels.md
 results=$root/tests/smt/results
 # shellcheck source=scripts/smt-packages.sh
 . "$root/scripts/smt-packages.sh"

@@ -161,7 +161,9 @@ pub fn another_for_the_tracker(release: &str) -> &'static str {
     /// BPF has had the atomic operations that the kernel program uses since.
     const FIRST: (u32, u32) = (5, 12);
     match version(release) {
-        Some(this) if this < FIRST => "boot a kernel of 5.12 or later (those that were tried are in docs/kernels.md)",
+        Some(this) if this < FIRST => {
+            "boot a kernel of 5.12 or later (those that were tried are in docs/reference/kernels.md)"
+        }
         _ => "allow the bpf system call (container, kernel lockdown)",
     }
 }

@@ -1,4 +1,4 @@
-//! The log's format, described in docs/observe-log.md. Numbers are little-endian.
+//! The log's format, described in docs/reference/observation-log.md. Numbers are little-endian.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The raw log: every sample in a file, written while the observer runs (docs/observe-log.md).
+//! The raw log: every sample in a file, written while the observer runs (docs/reference/observation-log.md).
 //!
 //! The observer fills chunks of memory; another thread writes them. If the disk is too slow, there
 //! is no empty chunk: samples are left out, and the next chunk says how many.

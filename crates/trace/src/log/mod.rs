@@ -1,4 +1,4 @@
-//! The log of a trace: its records, the names of threads, and what the tracer says of it (docs/trace.md).
+//! The log of a trace: its records, the names of threads, and what the tracer says of it (docs/reference/trace-records.md).
 //!
 //! A head in JSON, then chunks until the end of the file. Each begins with four letters and the number of bytes that
 //! follow: `RECS`, records as abi/trace.h has them; `NAME`, names of threads by number, in JSON; `ENDS`, how the trace

@@ -29,7 +29,7 @@ pub enum TrackerError {
     /// The kernel's own account of where threads are is not true.
     #[error(
         "lane tracker: this kernel says that the thread on CPU {is} is on CPU {said}, so nobody could be told where \
-         the service starts: boot another kernel (those that were tried are in docs/kernels.md)"
+         the service starts: boot another kernel (those that were tried are in docs/reference/kernels.md)"
     )]
     OtherCpus {
         /// What it says.

@@ -90,7 +90,7 @@ fn what_the_example_leaves_out_is_right() {
 
 #[test]
 fn each_key_is_in_the_reference() {
-    let reference = include_str!("../../../../../docs/agent.md");
+    let reference = include_str!("../../../../../docs/reference/agent-file.md");
     let keys = EXAMPLE.lines().filter_map(|line| line.trim_start_matches("# ").split_once(" = "));
     let is_key = |key: &&str| key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
     let missing: Vec<&str> =
