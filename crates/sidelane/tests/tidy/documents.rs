@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::modules::{crate_folders, root};
 
@@ -11,12 +11,21 @@ const MAP_BYTES: usize = 12 << 10;
 /// What an invariant says that no test guards.
 const OPEN: &str = "*not guarded*";
 
+/// Returns the documents of the root, of the laboratory, and of all folders under `docs`.
 fn documents() -> Vec<PathBuf> {
-    let markdown = |folder: &Path| {
-        let files = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
-        files.filter(|file| file.extension().is_some_and(|ending| ending == "md")).collect::<Vec<_>>()
-    };
-    [markdown(&root()), markdown(&root().join("docs"))].concat()
+    let mut found = Vec::new();
+    let mut folders = vec![root(), root().join("lab"), root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().expect("a known kind"));
+            if kind.is_dir() && path.starts_with(root().join("docs")) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
 }
 
 /// The targets of links `[text](here)`, without the part after `#`.
