@@ -8,7 +8,7 @@
  *   sidelane_name("myapp.phase", 2, "flush");   once for each value, if you like
  *   sidelane_set(phase, 2);                     one store, whenever it changes
  *
- *   sidelane observe --target pid:1234 --signal tag:myapp.phase
+ *   sidelane observe --service pid:1234 --signal tag:myapp.phase
  *
  * A word has one cache line, and must have one writer at a time for its values to be meaningful:
  * threads with phases of their own take a word each (sidelane_thread_tag). Without Sidelane on the

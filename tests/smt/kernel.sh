@@ -10,7 +10,7 @@ KERNEL_TESTS="doctor_holds requests requests_refused"
 test_doctor_holds() {
 	start_pulse 0 100 150
 	code=0
-	sidelane run --beside "pid:$service" -- touch /tmp/batch-ran >/tmp/run.out 2>/tmp/run.err || code=$?
+	sidelane run --service "pid:$service" -- touch /tmp/batch-ran >/tmp/run.out 2>/tmp/run.err || code=$?
 	if grep -q '"run_works": true' "$DOCTOR"; then
 		[ $code -eq 0 ] && [ -e /tmp/batch-ran ] || fail "a run ended with $code, though the doctor says that it works"
 		echo "a run works, as the doctor says"
@@ -55,6 +55,6 @@ start_plant() {
 }
 
 start_requests() {
-	sidelane requests --of "pid:$service" --for 120s --log /tmp/requests.log >/tmp/requests.out 2>/tmp/requests.err &
+	sidelane requests --service "pid:$service" --for 120s --log /tmp/requests.log >/tmp/requests.out 2>/tmp/requests.err &
 	watcher=$!
 }

@@ -38,7 +38,7 @@ test_nanonap_run() {
 	with_cpuset yes
 	start_pulse 0 100 150
 	# shellcheck disable=SC2154 # start_pulse has set it
-	run_to_end --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 6
+	run_to_end --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 6
 	grep -q '"nap: nanonap' /tmp/run.json || fail "another nap was used: $(grep 'nap: ' /tmp/run.json)"
 	figures="overlap $(rounded overlap_percent) %, $(rounded batch_share_of_idle_percent) % of idle, $(figure holds_count) holds"
 	must_hold "$(figure holds_count) >= 10" "$figures"

@@ -19,7 +19,7 @@ placed() {
 test_observe_places() {
 	needs 'lane tracker'
 	start_pulse 0 20 20
-	start_observe --target "pid:$service" --signal lane --period 1ms --for 3s
+	start_observe --service "pid:$service" --signal lane --period 1ms --for 3s
 	wait $observer || fail "it ended with $?: $(cat /tmp/observe.err)"
 	must_hold "$(placed observed_lane) == 0 && $(placed observer_lane) >= 2"
 	grep -q 'lane: sidelane-lab' /tmp/observe.json || fail "the service was not seen: $(cat /tmp/observe.out)"
@@ -31,7 +31,7 @@ test_observe_places() {
 test_observe_offline() {
 	[ -w /sys/devices/system/cpu/cpu3/online ] || skip "this kernel takes no lane offline"
 	start_pulse 0 20 20
-	start_observe --target "pid:$service" --signal "counter:file:/proc/$service/schedstat#1" --period 1ms --cpu 0 \
+	start_observe --service "pid:$service" --signal "counter:file:/proc/$service/schedstat#1" --period 1ms --cpu 0 \
 		--observer-cpu 3 --for 60s
 	wait_until grep -q 'observing' /tmp/observe.err
 	sleep 1

@@ -27,7 +27,7 @@ each_policy() {
 		budget='--budget 15ms'
 		[ $policy != borrow-idle ] || budget=
 		# shellcheck disable=SC2086 # two words or none
-		run_to_end --gate "$1" --policy $policy $budget --beside "pid:$service" -- \
+		run_to_end --gate "$1" --policy $policy $budget --service "pid:$service" -- \
 			sidelane-lab batch loop --counter /tmp/counter --seconds 5
 		figures="$policy: overlap $(rounded overlap_percent) %, on budget $(rounded lent_overlap_percent) %"
 		must_hold "$(figure overlap_percent) <= 20" "$figures"

@@ -53,7 +53,7 @@ test_ext_borrow_idle() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 100 150
-	start_run --gate sched-ext --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 8
+	start_run --gate sched-ext --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 8
 	wait_for_batch 1
 	[ "$(policy "$(batch_tids)")" = 7 ] || fail "batch has the policy $(policy "$(batch_tids)")"
 	[ "$(policy "$service")" = 0 ] || fail "the service has the policy $(policy "$service")"
@@ -73,7 +73,7 @@ test_ext_two_lanes() {
 	needs_sched_ext
 	with_cpuset yes
 	start_service_on_two_cores
-	run_to_end --gate sched-ext --beside "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 3 --seconds 6
+	run_to_end --gate sched-ext --service "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 3 --seconds 6
 	must_hold "$(figure overlap_percent) <= 20" "$(ext_figures)"
 	must_hold "$(figure batch_share_of_idle_percent) > 30" "$(ext_figures)"
 	must_be_undisturbed
@@ -85,7 +85,7 @@ test_ext_many_threads() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 20 30
-	run_to_end --gate sched-ext --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --threads 8 --seconds 6
+	run_to_end --gate sched-ext --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --threads 8 --seconds 6
 	least=$(counters 8 | sort -n | head -n 1)
 	most=$(counters 8 | sort -n | tail -n 1)
 	must_hold "$least > 0 && $most < 3 * $least" "units of work $least to $most"
@@ -104,7 +104,7 @@ test_ext_long_hold() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 40000 3000
-	run_to_end --gate sched-ext --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 45
+	run_to_end --gate sched-ext --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 45
 	figures="$(figure evictions_count) evictions, $(ext_figures)"
 	must_hold "$(figure evictions_count) >= 1" "$figures"
 	must_hold "$(figure overlap_percent) <= 1" "$figures"
@@ -142,7 +142,7 @@ test_ext_put_out_on_two_lanes() {
 # put_out_in_the_middle SERVICE LANES THREADS
 put_out_in_the_middle() {
 	[ -e /proc/sysrq-trigger ] || skip "this kernel has no SysRq to put a scheduler out with"
-	start_run --gate sched-ext --beside "pid:$1" --lanes "$2" -- \
+	start_run --gate sched-ext --service "pid:$1" --lanes "$2" -- \
 		sidelane-lab batch loop --counter /tmp/counter --threads "$3" --seconds 8
 	wait_for_batch "$3"
 	sleep 2
@@ -167,7 +167,7 @@ test_ext_killed_agent() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 150 200
-	start_run --gate sched-ext --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
+	start_run --gate sched-ext --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
 	wait_for_batch 1
 	wait_until ext_is enabled
 	sleep 1
@@ -184,7 +184,7 @@ test_ext_class() {
 	with_cpuset yes
 	start_pulse 0 100 150
 	# `sidelane` with another gate changes the class, and then executes the command.
-	start_run --gate sched-ext --beside "pid:$service" -- sh -c '
+	start_run --gate sched-ext --service "pid:$service" -- sh -c '
 		exec sidelane __batch 3 idle -- sidelane-lab batch loop --counter /tmp/counter --seconds 4 3</dev/zero'
 	wait_for_batch 1
 	wait_until has_policy "$(batch_tids)" 7
@@ -202,7 +202,7 @@ test_ext_busy_end() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 60000 1000
-	start_run --gate sched-ext --grace 1s --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
+	start_run --gate sched-ext --grace 1s --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
 	# Batch waits for its lane then: the service leaves it no time to start.
 	succeeds_within 60 ext_is enabled || fail "sched_ext is $(ext_state): $(cat /tmp/run.err)"
 	sleep 1
@@ -258,7 +258,7 @@ stress() {
 		wait' &
 	service=$!
 	wait_until grep -q ready /tmp/pulse-0 /tmp/pulse-2
-	start_run --gate "$1" --beside "pid:$service" --lanes 0:1,2:3 -- \
+	start_run --gate "$1" --service "pid:$service" --lanes 0:1,2:3 -- \
 		sidelane-lab batch loop --counter /tmp/counter --threads 4 --seconds "$seconds"
 	wait_for_batch 4
 	moves=0

@@ -20,7 +20,7 @@ test_topology() {
 test_borrow_idle() {
 	with_cpuset yes
 	start_pulse 0 100 150
-	run_to_end --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 8
+	run_to_end --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 8
 	[ "$(figure pair)" = smt ] || fail "the pair is '$(figure pair)'"
 	[ "$(figure batch_lanes)" = 1 ] || fail "batch ran on lanes $(figure batch_lanes)"
 	figures="overlap $(rounded overlap_percent) %, $(rounded batch_share_of_idle_percent) % of idle, $(figure holds_count) holds"
@@ -35,7 +35,7 @@ test_borrow_idle() {
 test_two_cores() {
 	with_cpuset yes
 	start_service_on_two_cores
-	start_run --beside "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 2 --seconds 6
+	start_run --service "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 2 --seconds 6
 	wait_until has_batch_threads 2
 	tids=$(batch_tids)
 	for _ in $(seq 40); do
@@ -75,7 +75,7 @@ must_be_on_batch_lanes() {
 test_long_hold() {
 	with_cpuset yes
 	start_pulse 0 3000 1500
-	run_to_end --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 9
+	run_to_end --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter --seconds 9
 	figures="overlap $(rounded overlap_percent) %, $(figure evictions_count) evictions"
 	figures="$figures, $(rounded wall_s) s, $(rounded batch_share_of_idle_percent) % of idle"
 	must_hold "$(figure evictions_count) >= 1" "$figures"
@@ -93,7 +93,7 @@ test_killed_agent() {
 	with_cpuset yes
 	# Too short for an eviction.
 	start_pulse 0 150 200
-	start_run --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
+	start_run --service "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
 	wait_until has_batch_threads 1
 	[ -n "$(groups)" ] || fail "batch has no control group"
 	wait_until is_held
@@ -130,7 +130,7 @@ test_strays_without_cpuset() {
 
 start_stray_run() {
 	start_service_on_two_cores
-	start_run --beside "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 2
+	start_run --service "pid:$service" --lanes 0:1,2:3 -- sidelane-lab batch loop --counter /tmp/counter --threads 2
 	wait_until has_batch_threads 2
 }
 

@@ -498,7 +498,7 @@ fn what_cannot_be_adopted_is_refused() {
 #[test]
 fn what_makes_no_sense_together_is_a_usage_error() {
     let usage = |arguments: &[&str], words: &[&str]| {
-        Run::with_arguments(&["run", "--beside", "pid:1", "--lanes", LANES])
+        Run::with_arguments(&["run", "--service", "pid:1", "--lanes", LANES])
             .and(arguments)
             .start_as_is()
             .wait_for_end()

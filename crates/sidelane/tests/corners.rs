@@ -152,7 +152,7 @@ fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
     let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     let crossed =
-        Run::with_arguments(&["run", "--lanes", "1:0", "--beside", &other.target()]).complete(&["echo", "ran"]);
+        Run::with_arguments(&["run", "--lanes", "1:0", "--service", &other.target()]).complete(&["echo", "ran"]);
     let owner = format!("process {}", run.pid());
     let crossed = crossed.must_exit(EXIT_OWN_FAILURE);
     let crossed = crossed.must_say(&["CPU 0 is a request lane of another sidelane", &owner, "--lanes"]);

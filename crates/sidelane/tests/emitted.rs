@@ -118,7 +118,7 @@ fn the_command_believes_a_service_that_emits() {
     program.ask("1");
     let target = format!("pid:{}", program.child.id());
     let mut command = Command::new(SIDELANE);
-    command.args(["requests", "--of", &target, "--for", "100s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["requests", "--service", &target, "--for", "100s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut watching = command.spawn().unwrap();
     let mut said = String::new();
     BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();

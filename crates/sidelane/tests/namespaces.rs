@@ -123,7 +123,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
 fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     for proc in [&["--mount-proc"][..], &[]] {
-        let script = format!("sleep 1000 & exec {SIDELANE} run --lanes {LANES} --pin-service --beside pid:$! -- true");
+        let script = format!("sleep 1000 & exec {SIDELANE} run --lanes {LANES} --pin-service --service pid:$! -- true");
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]).args(proc).args(["sh", "-c", &script]);
         let Ok(output) = process::ends_with_the_test(&mut command).output() else {
@@ -159,7 +159,7 @@ fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
     wait_until("the server answers", || inside().is_some() && ask(&["ping"]).stdout == b"PONG\n");
     let target = format!("pid:{}", container.pids().first().unwrap());
     for wrapper in [&[][..], &["unshare", "--net", "--mount", "--cgroup", "--ipc", "--uts"]] {
-        let mut words = wrapper.iter().copied().chain([SIDELANE, "requests", "--of", &target, "--for", "100s"]);
+        let mut words = wrapper.iter().copied().chain([SIDELANE, "requests", "--service", &target, "--for", "100s"]);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut watching = process::ends_with_the_test(&mut command).spawn().unwrap();

@@ -179,7 +179,7 @@ fn a_running_target_goes_on_after_an_interrupt() {
     let Some(phases) = Phases::build() else { return };
     let mut target = Ended(Command::new(phases.program()).arg("2000").stdout(Stdio::null()).spawn().unwrap());
     let pid = format!("pid:{}", target.0.id());
-    let mut observer = phases.observe(&["--target", &pid, "--signal", "tag:phases.phase"]);
+    let mut observer = phases.observe(&["--service", &pid, "--signal", "tag:phases.phase"]);
     observer.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut observer = observer.spawn().unwrap();
     let mut first = String::new();

@@ -39,7 +39,7 @@ fn says_anything_twice(message: &str) -> bool {
 #[track_caller]
 fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
     let service = Service::idle();
-    let run = refused(Run::with_arguments(&["run", "--beside", &service.target()]).and(options).through(wrapper));
+    let run = refused(Run::with_arguments(&["run", "--service", &service.target()]).and(options).through(wrapper));
     service.must_be_unharmed(REQUEST_LANE);
     run
 }
@@ -51,10 +51,10 @@ fn wrong_usage(arguments: &[&str]) -> Finished {
 
 #[test]
 fn wrong_arguments_are_usage_errors() {
-    wrong_usage(&["run", "--beside", "pid:1", "--lane", "0:1", "--", "true"]).must_say(&["'--lane'", "--lanes"]);
+    wrong_usage(&["run", "--service", "pid:1", "--lane", "0:1", "--", "true"]).must_say(&["'--lane'", "--lanes"]);
     wrong_usage(&["run", "--", "true"]).must_say(&["--service"]);
-    wrong_usage(&["run", "--beside", "pid:1"]).must_say(&["COMMAND"]);
-    wrong_usage(&["run", "--beside", "pid:1", "--"]).must_say(&["COMMAND"]);
+    wrong_usage(&["run", "--service", "pid:1"]).must_say(&["COMMAND"]);
+    wrong_usage(&["run", "--service", "pid:1", "--"]).must_say(&["COMMAND"]);
     wrong_usage(&["walk"]).must_say(&["'walk'"]);
     let lanes_of_one = ["run", "--service", "pid:1", "--lanes", "0:1", "--service", "pid:2", "--", "true"];
     wrong_usage(&lanes_of_one).must_say(&["2 services and 1 --lanes"]);
@@ -73,7 +73,7 @@ fn two_services_with_the_same_lane_are_refused() {
 #[test]
 fn times_without_a_unit_are_usage_errors() {
     for option in ["--grace", "--min-idle"] {
-        let arguments = ["run", "--beside", "pid:1", option, "10", "--", "true"];
+        let arguments = ["run", "--service", "pid:1", option, "10", "--", "true"];
         wrong_usage(&arguments).must_say(&[option, "`10` is not a time", "8us"]);
     }
 }
@@ -81,7 +81,7 @@ fn times_without_a_unit_are_usage_errors() {
 #[test]
 fn services_named_in_no_known_form_are_usage_errors() {
     for target in ["redis", "pid:0", "pid:x", "port:70000", "comm:", "cgroup:relative"] {
-        wrong_usage(&["run", "--beside", target, "--", "true"]).must_say(&[target, "port:6379"]);
+        wrong_usage(&["run", "--service", target, "--", "true"]).must_say(&[target, "port:6379"]);
     }
 }
 
@@ -152,7 +152,7 @@ fn users_without_privileges_are_told_what_they_lack() {
     let binary = dir.path().join("sidelane");
     process::copy_program(SIDELANE, &binary);
     let service = Service::idle();
-    let run = Run::with_arguments(&["run", "--beside", &service.target(), "--lanes", "0:1"]).with_binary(&binary);
+    let run = Run::with_arguments(&["run", "--service", &service.target(), "--lanes", "0:1"]).with_binary(&binary);
     let as_nobody = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"];
     refused(run.in_dir(dir.path()).through(&as_nobody)).must_exit(EXIT_FAILURE).must_say(&["root", "CAP_BPF"]);
     service.must_be_unharmed(REQUEST_LANE);

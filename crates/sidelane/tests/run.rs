@@ -32,7 +32,7 @@ fn a_full_disk_under_the_audit_log_leaves_batch_its_exit_code() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let run = |audit: &str| {
-        let arguments = ["run", "--lanes", common::lanes::LANES, "--audit", audit, "--beside"];
+        let arguments = ["run", "--lanes", common::lanes::LANES, "--audit", audit, "--service"];
         Run::with_arguments(&arguments).and(&[service.target()]).complete(&["sh", "-c", "sleep 1; exit 7"])
     };
     run("/dev/full").must_exit(7).must_say(&["cannot be written (No space left", "lines of the log /dev/full"]);
@@ -42,7 +42,7 @@ fn a_full_disk_under_the_audit_log_leaves_batch_its_exit_code() {
     run(path.to_str().unwrap()).must_exit(7).must_say(&["cannot be written (No space left"]);
     let json = disk.path("result.json");
     let figures =
-        Run::with_arguments(&["run", "--lanes", common::lanes::LANES, "--json", json.to_str().unwrap(), "--beside"]);
+        Run::with_arguments(&["run", "--lanes", common::lanes::LANES, "--json", json.to_str().unwrap(), "--service"]);
     let figures = figures.and(&[service.target()]).complete(&["sh", "-c", "exit 7"]);
     figures.must_exit(7).must_say(&["result.json", "No space left"]);
     run("/nowhere/audit.jsonl").must_exit(125).must_say(&["/nowhere"]);

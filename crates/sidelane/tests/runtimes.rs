@@ -73,7 +73,7 @@ impl Scene {
 
     /// Each request is counted, and no other.
     fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
-        let watches = [SIDELANE, "requests", "--of", service, "--for", "100s"];
+        let watches = [SIDELANE, "requests", "--service", service, "--for", "100s"];
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -39,7 +39,7 @@ fn commands_of_a_service<'a>(service: &'a str, log: &'a str) -> Vec<Vec<&'a str>
     let beside = |verb: &'static str, more: &[&'static str]| [&[SIDELANE, verb, "--service", service], more].concat();
     let borrow = |verb: &'static str, more: &[&'static str]| beside(verb, &[&["--lanes", LANES], more].concat());
     let rounds = ["--rounds", "1", "--round", "300ms", "--settle", "100ms", "--", "sh", "-c", SPIN];
-    let observe = ["--signals", "lane,request", "--period", "10us", "--for", "500ms", "--log"];
+    let observe = ["--signal", "lane,request", "--period", "10us", "--for", "500ms", "--log"];
     let proxy = ["proxy", "--listen", "127.0.0.1:0", "--active", "127.0.0.1:9001", "--backup", "127.0.0.1:9002"];
     vec![
         vec![SIDELANE, "doctor", "--quick"],

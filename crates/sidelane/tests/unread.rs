@@ -69,7 +69,7 @@ fn batch_runs_to_its_end_though_nobody_hears_of_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (before, service) = (Footprint::now(), Service::idle());
     let target = service.target();
-    let run = ["run", "--lanes", LANES, "--beside", &target, "--status", "10ms", "--"];
+    let run = ["run", "--lanes", LANES, "--service", &target, "--status", "10ms", "--"];
     let batch = ["sh", "-c", "timeout 0.5 sh -c 'while :; do :; done'; exit 7"];
     let status = sidelane(&[&run[..], &batch].concat()).stdout(unread()).stderr(unread()).status().unwrap();
     assert_eq!(status.code(), Some(7));

@@ -26,7 +26,7 @@ trap 'rm -rf "$work"' EXIT
 # The JVM is told of two CPUs although taskset leaves it one: it then uses the same collector as
 # without taskset.
 run="taskset -c $cpu $java -XX:ActiveProcessorCount=2 -XX:+UseG1GC -Xbatch -cp $cache/classes:$cache/*"
-observer="$sidelane observe --target pid:PID --signal tag:java.method --observer-cpu $observer_cpu --for ${observed_s}s"
+observer="$sidelane observe --service pid:PID --signal tag:java.method --observer-cpu $observer_cpu --for ${observed_s}s"
 
 # As root, samples are only taken from moments in which the program's thread ran.
 attributed=

@@ -27,7 +27,7 @@ Requests are seen at the service's TCP sockets. A service that emits them (runti
 THREAD;REQUEST;MILLISECONDS to a pipe at each begin and end (--stats), is believed instead.")]
 pub struct HurryArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, visible_alias = "of", value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE")]
     pub service: Target,
     /// CPUs of big cores [default: as the kernel tells cores apart]
     #[arg(long, value_name = "CPUS", requires = "little")]

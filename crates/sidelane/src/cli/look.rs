@@ -17,8 +17,8 @@ use sidelane_trace::slow_threshold::SlowThreshold;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sidelane requests --of port:6379
-  sidelane requests --of comm:memcached --for 1s --log requests.jsonl
+  sidelane requests --service port:6379
+  sidelane requests --service comm:memcached --for 1s --log requests.jsonl
 
 Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive \
 after a send begins one, the sends that follow are its response. Requests that came together and \
@@ -26,7 +26,7 @@ were answered together count as one. A service that emits its requests through r
 is believed instead.")]
 pub struct RequestsArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, visible_alias = "of", value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE")]
     pub service: Target,
     /// For how long; Ctrl-C ends it sooner
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
@@ -65,7 +65,7 @@ pub struct ListArgs {
 #[command(after_help = "\
 Examples:
   sidelane observe --service pid:1234 --for 10s
-  sidelane observe --service pid:1234 --signals lane,jvm --for 10s --open
+  sidelane observe --service pid:1234 --signal lane,jvm --for 10s --open
   sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
 
 Signals:
@@ -86,10 +86,10 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "TEXT", hide = true, requires = "list")]
     pub filter: Option<String>,
     /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, visible_alias = "target", value_name = "SERVICE", conflicts_with = "command")]
+    #[arg(long, value_name = "SERVICE", conflicts_with = "command")]
     pub service: Option<Target>,
     /// The signals, several times or with commas between [default: lane, request, and jvm where there is one]
-    #[arg(long = "signal", alias = "signals", value_name = "SIGNAL", value_delimiter = ',')]
+    #[arg(long = "signal", value_name = "SIGNAL", value_delimiter = ',')]
     pub signals: Vec<Signal>,
     /// A counter of what the target gets done, for what observing costs it [default: the first one with enough events]
     #[arg(long, value_name = "SIGNAL")]

@@ -39,7 +39,7 @@ given back; 2 for wrong arguments; 99, whatever the command's own is, if --fail-
 be run, 127 if it is not found.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several
-    #[arg(long = "service", visible_alias = "beside", value_name = "SERVICE", required = true)]
+    #[arg(long = "service", value_name = "SERVICE", required = true)]
     pub services: Vec<Target>,
     /// Request and batch lanes, e.g. 0:1 or 0:1,2:3; once for each service [default: the service's CPUs and their
     /// SMT siblings]

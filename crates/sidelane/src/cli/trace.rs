@@ -26,7 +26,7 @@ first slow request, or when too many of 10 s are beyond a percentile, it writes 
 page, once a minute at most.")]
 pub struct TraceArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, visible_alias = "of", value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE")]
     pub service: Target,
     /// What a request may take: a time, as in 10ms, or a percentile, as in p99=10ms [default: the trace's own p99]
     #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]

@@ -39,7 +39,7 @@ pub type Limit = libc::__rlimit_resource_t;
 impl Run {
     /// A run beside this service, on the lanes of the tests, with result file and audit log.
     pub fn beside(target: impl AsRef<OsStr>) -> Self {
-        let run = Self::with_arguments(&["run", "--lanes", LANES, "--beside"]).and(&[target.as_ref()]);
+        let run = Self::with_arguments(&["run", "--lanes", LANES, "--service"]).and(&[target.as_ref()]);
         let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
         run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
     }

@@ -109,7 +109,7 @@ impl Service {
         self.child.id()
     }
 
-    /// Its name for `--beside`.
+    /// Its name for `--service`.
     pub fn target(&self) -> String {
         format!("pid:{}", self.pid())
     }
@@ -168,7 +168,7 @@ impl ServiceOnCommand {
         Self { service, input, dir: tempfile::tempdir().expect("a temporary directory can be made"), turns: 0 }
     }
 
-    /// Its name for `--beside`.
+    /// Its name for `--service`.
     pub fn target(&self) -> String {
         self.service.target()
     }

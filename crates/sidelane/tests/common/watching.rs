@@ -12,7 +12,7 @@ impl Watching {
     /// Starts it; the first of the arguments is the service.
     pub fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(SIDELANE);
-        command.args(["requests", "--of"]).args(arguments);
+        command.args(["requests", "--service"]).args(arguments);
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts"))
     }
 

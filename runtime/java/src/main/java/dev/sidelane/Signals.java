@@ -14,7 +14,7 @@ import java.nio.ByteOrder;
  * Signals.name("app.phase", 2, "flush");   // once for each value, if you like
  * PHASE.set(2);                            // one store, whenever it changes
  *
- * sidelane observe --target pid:1234 --signal tag:app.phase
+ * sidelane observe --service pid:1234 --signal tag:app.phase
  * </pre>
  *
  * A word must have one writer at a time for its values to be meaningful: threads with phases of
