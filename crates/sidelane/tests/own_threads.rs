@@ -163,8 +163,8 @@ fn a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program() {
 fn records_are_studied_in_sched_idle() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let tracing = Looking::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
-    let policies = || -> Vec<_> { threads_named(tracing.pid(), "sidelane-study").into_iter().map(policy).collect() };
-    wait_until("the analyst was in SCHED_IDLE", || policies() == [Some(SCHED_IDLE.to_owned())]);
+    let policies = || -> Vec<_> { threads_named(tracing.pid(), "sidelane-trace").into_iter().map(policy).collect() };
+    wait_until("the analysis thread was in SCHED_IDLE", || policies() == [Some(SCHED_IDLE.to_owned())]);
     server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     assert_eq!(policies(), [Some(SCHED_IDLE.to_owned())], "its class is never raised while records come");
     let told = tracing.stop();

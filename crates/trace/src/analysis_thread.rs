@@ -71,7 +71,7 @@ impl AnalysisThread {
         let ends = Arc::new(AtomicBool::new(false));
         let analysis = Analysis { pipeline, log, progress, ends: Arc::clone(&ends), ends_since: None, dropped: 0 };
         let left = Arc::clone(&waiting);
-        let thread = Builder::new().name("sidelane-pipeline".into()).spawn(move || analysis.work(&batches, &left));
+        let thread = Builder::new().name("sidelane-trace".into()).spawn(move || analysis.work(&batches, &left));
         Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that studies records")? })
     }
 
