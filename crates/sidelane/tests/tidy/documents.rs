@@ -12,7 +12,7 @@ const MAP_BYTES: usize = 12 << 10;
 const OPEN: &str = "*not guarded*";
 
 /// Returns the documents of the root, of the laboratory, and of all folders under `docs`.
-fn documents() -> Vec<PathBuf> {
+pub fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root(), root().join("lab"), root().join("docs")];
     while let Some(folder) = folders.pop() {

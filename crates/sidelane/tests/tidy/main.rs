@@ -1,8 +1,9 @@
-//! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, and a product
-//! without the laboratory.
+//! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, text that
+//! can be read once, and a product without the laboratory.
 
 mod documents;
 mod functions;
 mod graph;
+mod language;
 mod modules;
 mod product;
