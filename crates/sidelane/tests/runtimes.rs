@@ -110,7 +110,7 @@ fn requests_of_a_service_in_a_container_are_counted() {
     }
 }
 
-/// With what docs/containers.md says that it has to share.
+/// With what docs/guides/containers.md says that it has to share.
 #[test]
 fn from_a_third_container_it_is_as_from_the_host() {
     let Some(_turn) = lanes_to_ourselves() else { return };
