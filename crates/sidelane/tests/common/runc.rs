@@ -30,8 +30,8 @@ impl Container {
         Self::configured(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
     }
 
-    /// One that shares what docs/guides/containers.md says for Sidelane's own, and sees this directory. It does nothing by
-    /// itself.
+    /// One that shares what docs/guides/containers.md says for Sidelane's own, and sees this directory. It does nothing
+    /// by itself.
     pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
             sidelane_testing::skip("needs capsh");
