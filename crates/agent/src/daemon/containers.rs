@@ -5,6 +5,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
 use sidelane_policy::Nanos;
+use sidelane_rollback::cpu_mask::mask;
 use sidelane_tracker::histogram::Histogram;
 
 use super::waiting::Waiting;
@@ -16,33 +17,6 @@ use crate::discover::{Birthplace, Container, ContainerId};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
 use crate::tracked::Given;
-use sidelane_rollback::cpu_mask::mask;
-
-/// Where new batch starts, and on which CPUs.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Births {
-    pub(super) places: Vec<Birthplace>,
-    pub(super) cpus: Option<CpuSet>,
-}
-
-impl Births {
-    /// Whether containers in this tree start on the CPUs that batch may have.
-    pub(super) fn are_confined(&self, tree: &str, unconfined: &[String]) -> bool {
-        let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
-        self.cpus.is_some()
-            && self.places.iter().any(|place| is_it(&place))
-            && !unconfined.iter().any(|path| path == tree)
-    }
-}
-
-/// How long containers ran before they were looked after, of those that did not start on CPUs of batch.
-#[derive(Debug, Default)]
-pub(super) struct Gaps {
-    /// Trees of which new batch cannot be confined.
-    pub(super) unconfined: Vec<String>,
-    pub(super) times: Histogram,
-    pub(super) sum_ns: Nanos,
-}
 
 impl Agent {
     /// Containers come and go. Those that a new one has below it are part of it, and never let go of.

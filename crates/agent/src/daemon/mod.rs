@@ -9,6 +9,7 @@
 //! before it is made. At the end, and at a signal, everything is as it was found.
 
 mod apply;
+mod births;
 mod containers;
 mod endpoints;
 mod lanes;
@@ -53,10 +54,9 @@ use super::observation::{Sampler, fill};
 use super::owners::Owners;
 use super::self_usage::SelfUsage;
 use super::tracked::Tracked;
-use containers::{Births, Gaps};
+use births::{Births, Gaps, Lacking};
 use endpoints::{Endpoints, EventFds, Woken};
 use lent::LentLanes;
-use notes::Lacking;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;

@@ -3,28 +3,21 @@
 use std::collections::BTreeSet;
 
 use anyhow::Error;
+use sidelane_diagnostics::note::Note;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::MAX_SERVICES;
 use sidelane_report::terminal::eprint_fitted;
 
+use super::births::Lacking;
 use super::{Agent, MAKING_NS};
 use crate::discover::Lack;
 use crate::note::AgentNote;
-use sidelane_diagnostics::note::Note;
 
-/// As many different notes are kept.
+/// The most different notes that are kept.
 const NOTES_MAX: usize = 500;
-/// As many services that are left out are named.
+/// The most services that one note names.
 const NAMES_MAX: usize = 5;
-
-/// Something that the finder lacks.
-#[derive(Debug)]
-pub(super) struct Lacking {
-    pub(super) since_ns: Nanos,
-    /// As it was noted, if it has lasted for long enough.
-    pub(super) noted: Option<Note>,
-}
 
 impl Agent {
     /// Notes something; it is printed the first time.

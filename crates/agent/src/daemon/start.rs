@@ -15,7 +15,7 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
-use super::containers::{Births, Gaps};
+use super::births::{Births, Gaps};
 use super::lent::LentLanes;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;

@@ -1,0 +1,42 @@
+//! State of the daemon without code of its own: where new batch starts, and what the file names and the machine lacks.
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::Nanos;
+use sidelane_tracker::histogram::Histogram;
+
+use crate::discover::Birthplace;
+use sidelane_diagnostics::note::Note;
+
+/// Where new batch starts, and on which CPUs.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Births {
+    pub(super) places: Vec<Birthplace>,
+    pub(super) cpus: Option<CpuSet>,
+}
+
+impl Births {
+    /// Whether containers in this tree start on the CPUs that batch may have.
+    pub(super) fn are_confined(&self, tree: &str, unconfined: &[String]) -> bool {
+        let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
+        self.cpus.is_some()
+            && self.places.iter().any(|place| is_it(&place))
+            && !unconfined.iter().any(|path| path == tree)
+    }
+}
+
+/// How long containers ran before they were looked after, of those that did not start on CPUs of batch.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// Trees of which new batch cannot be confined.
+    pub(super) unconfined: Vec<String>,
+    pub(super) times: Histogram,
+    pub(super) sum_ns: Nanos,
+}
+
+/// Something that the finder lacks.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    pub(super) since_ns: Nanos,
+    /// As it was noted, if it has lasted for long enough.
+    pub(super) noted: Option<Note>,
+}
