@@ -4,10 +4,9 @@ use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
-use sidelane_policy::Nanos;
 use sidelane_rollback::cpu_mask::mask;
-use sidelane_tracker::histogram::Histogram;
 
+use super::births::Births;
 use super::waiting::Waiting;
 use super::{Agent, MAKING_NS};
 use crate::actuator::TakeError;
