@@ -1,9 +1,9 @@
-//! The batch command: started behind a barrier, so that it is confined and known to the kernel
-//! program before its first instruction.
+//! The batch command: started behind a barrier, so that it is confined and known to the kernel program before its first
+//! instruction.
 //!
-//! The barrier is this binary itself under a hidden verb: it waits on a pipe, takes its scheduling
-//! class and becomes the command by exec, so the command's process id, environment,
-//! terminal and standard streams are what the user would get without Sidelane.
+//! The barrier is this binary with a hidden verb. It waits on a pipe, takes its scheduling class and becomes the
+//! command by exec. So the command has the process id, environment, terminal and standard streams that it would have
+//! without Sidelane.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,26 +20,26 @@ use sidelane_host::{posix_signals, rights};
 
 /// The hidden verb under which the binary is the start barrier.
 pub const VERB: &str = "__batch";
-/// As shells have it: the command was found but cannot be run, or was not found.
+/// Exit codes of shells for a command that was found but cannot be run, and for one that was not found.
 const EXIT_CANNOT_RUN: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
 
-/// Which scheduling class the batch command runs in.
+/// Scheduling class of the batch command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchClass {
-    /// SCHED_IDLE: any other task that needs the batch lane gets it at once.
+    /// SCHED_IDLE: any other task gets the batch lane at once.
     Idle,
-    /// SCHED_EXT: a scheduler of ours decides when it runs.
+    /// SCHED_EXT: a scheduler of Sidelane decides when it runs.
     Ext,
     /// SCHED_OTHER, for comparison.
     Ordinary,
 }
 
 impl BatchClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Ext, Self::Ordinary];
 
-    /// Its name on the command line of the start barrier.
+    /// Returns its name on the command line of the start barrier.
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -48,12 +48,12 @@ impl BatchClass {
         }
     }
 
-    /// The class of that name; the ordinary one if there is none.
+    /// Returns the class with this name; the ordinary one if there is none.
     pub fn of_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Self::Ordinary)
     }
 
-    /// The class for the kernel; `None` where batch may be in any.
+    /// Returns the class for the kernel; `None` if batch may be in any.
     fn for_kernel(self) -> Option<ThreadClass> {
         match self {
             Self::Idle => Some(ThreadClass::IDLE),
@@ -62,7 +62,8 @@ impl BatchClass {
         }
     }
 
-    /// Whether a thread of batch may be in the class `found`. What else leaves SCHED_EXT, its scheduler sees.
+    /// Returns whether a thread of batch may be in the class `found`. A thread that leaves SCHED_EXT is noticed by its
+    /// scheduler.
     fn admits(self, found: ThreadClass) -> bool {
         match self {
             Self::Idle => found.is_idle(),
@@ -71,13 +72,13 @@ impl BatchClass {
         }
     }
 
-    /// Puts the thread `tid` back into it, unless it is in a class that batch may have. Returns whether it did.
+    /// Puts the thread `tid` back into this class, unless its class is allowed for batch. Returns whether it did.
     pub fn put_back(self, tid: u32) -> bool {
         let has_left = ThreadClass::of(tid).is_some_and(|found| !self.admits(found));
         has_left && self.for_kernel().is_some_and(|class| class.give(tid).is_ok())
     }
 
-    /// Puts the calling thread, and its children to come, into it.
+    /// Puts the calling thread, and its future children, into this class.
     pub fn take(self) -> io::Result<()> {
         match self {
             Self::Idle => priority::make_this_thread_idle(),
@@ -94,8 +95,8 @@ pub struct StartBarrier {
 }
 
 impl StartBarrier {
-    /// Starts `command` behind the barrier, without input and output if it is to be quiet; with a pass, so that it can check for itself.
-    /// Without rights it cannot enter a class that runs before the holder's ([`rights`]).
+    /// Starts `command` behind the barrier; with `quiet` without input and output, with `pass` so that it can check its
+    /// lane itself. Without `has_rights` it cannot enter a class that preempts the holder ([`rights`]).
     pub fn start(
         command: &[OsString],
         class: BatchClass,
@@ -128,12 +129,12 @@ impl StartBarrier {
         Ok(Self { child: waiting.spawn()?, barrier })
     }
 
-    /// The command's process id, now and after it has passed the barrier.
+    /// Returns the command's process id, which it keeps after the barrier.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets it run.
+    /// Lets the command run.
     pub fn open(self) -> io::Result<Batch> {
         rustix::io::write(&self.barrier, b"!")?;
         Ok(Batch { child: self.child })
@@ -146,18 +147,18 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends it a POSIX signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not reaped before `reap`.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Whether it has ended. It is not reaped yet, so its process id stays its own.
+    /// Returns whether it has ended. It is not reaped yet, so its process id is not reused.
     pub fn has_ended(&self) -> bool {
         let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&self.child));
         let options = rustix::process::WaitIdOptions::EXITED
@@ -166,20 +167,20 @@ impl Batch {
         matches!(rustix::process::waitid(id, options), Ok(Some(_)))
     }
 
-    /// Waits for it to end and takes its status.
+    /// Waits for its end and returns its status.
     pub fn reap(mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }
 
-/// The exit code that a shell would report.
+/// Returns the exit code that a shell would report.
 pub fn exit_code(status: ExitStatus) -> i32 {
     const SIGNALLED: i32 = 128;
     status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
 }
 
-/// Gives up what lets the command run before others, and the programs that the kernel would start for its core dumps.
-/// The session has noted already what cannot be given up here.
+/// Gives up rights by which the command could preempt other threads, and the programs that the kernel starts for its
+/// core dumps. The session has noted already which rights cannot be given up here.
 fn give_up_rights() {
     if rights::dumps_go_to_a_program() {
         let _ = rights::dump_to_no_program();
@@ -187,12 +188,12 @@ fn give_up_rights() {
     let _ = rights::give_up();
 }
 
-/// The barrier's own program. Returns only if the command cannot be run.
+/// Runs the barrier process. Returns only if the command cannot be run.
 pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for us alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
-    // Before the barrier opens, so that not even its own end runs in another class. Refused only by unusual
-    // security policies, and the lane holder works all the same. A scheduler does not.
+    // Done before the barrier opens, so that not even the end of this process runs in another class. Only unusual
+    // security policies refuse it, and then the lane holder still works. A scheduler of batch does not.
     let taken = class.take();
     if without_rights {
         give_up_rights();

@@ -1,12 +1,12 @@
-//! The confinement of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
+//! The confinement of batch: keeps batch on its lanes, evicts it from a lane, and ends a batch command.
 //!
-//! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
-//! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
-//! them; plain affinity confines where neither does, and is set again when batch strays.
+//! The best mechanism of the machine is used. A cgroup v2 leaf freezes and kills, and confines if the cpuset controller
+//! is delegated to it. On other machines v1 cpuset and freezer leaves do the same. Without either, batch is confined by
+//! affinity, which is set again when batch changes it.
 //!
-//! Sending batch away from one lane of several moves it to the others; from the last one, it
-//! is frozen. A frozen program that goes on sees what it would see after SIGSTOP and SIGCONT: a
-//! few waiting system calls (epoll_wait, sigtimedwait; see signal(7)) return EINTR.
+//! Batch evicted from one of several lanes moves to the others; evicted from the last one, it is frozen. A thawed
+//! program sees what it would see after SIGSTOP and SIGCONT: a few waiting system calls (epoll_wait, sigtimedwait; see
+//! signal(7)) return EINTR.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,52 +28,52 @@ use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::{kill_all, kill_until_none};
 use sidelane_tracker::tracking::MemberList;
 
-/// Batch in user mode is frozen a few microseconds after it runs again.
+/// Time in which a freeze takes effect: batch in user mode freezes a few microseconds after it runs again.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// The groups of one batch command, or of a batch that was adopted.
+/// The groups of one batch command or of adopted batch.
 pub struct BatchConfinement {
     member_list: MemberList,
     lanes: CpuSet,
     freezer: Option<Freezer>,
-    /// An adopted group may have been frozen when it was found.
+    /// Whether an adopted group was frozen when it was found.
     found_frozen: bool,
     cpuset: Option<Leaf>,
-    /// Every leaf made, for admission and removal.
+    /// All leaves made by Sidelane, for admission and removal.
     leaves: Vec<Leaf>,
     adopted: bool,
     state: Mutex<State>,
-    /// By the watchdog, which takes no lock that a keeper may hold.
+    /// Whether the watchdog has stopped batch. Atomic, because the watchdog takes no lock that a keeper may hold.
     stopped: AtomicBool,
-    /// Wakes the watchdog.
+    /// Bell that wakes the watchdog.
     bell: OnceLock<OwnedFd>,
 }
 
-/// What was put right, by the first name of each kind.
+/// Settings that were restored, each with the name of the first thread.
 #[derive(Debug, Default)]
 pub struct PutRight {
     /// A thread that was in another class.
     pub class: Option<String>,
-    /// A thread, or the group, that was allowed other CPUs.
+    /// A thread, or the group, that had other CPUs.
     pub cpus: Option<String>,
-    /// A thread that is still allowed other CPUs: the kernel lets it have no others.
+    /// A thread that still has other CPUs, because the kernel refuses to move it.
     pub kept: Option<String>,
 }
 
-/// What the keepers of the lanes have asked for.
+/// The state that the keepers of the lanes have asked for.
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
-    /// As for a Ctrl-Z.
+    /// Whether all batch is stopped, as after Ctrl-Z.
     paused: bool,
-    /// Nothing is changed any more.
+    /// Whether nothing is changed any more.
     retired: bool,
 }
 
 impl BatchConfinement {
-    /// Makes the confinement `name` for the batch lanes `lanes`. Degrades to what the machine has;
-    /// [`BatchConfinement::missing`] says what it lacks.
+    /// Makes the confinement `name` for the batch lanes `lanes`, by the mechanisms that the machine has.
+    /// [`BatchConfinement::missing`] returns what it lacks.
     pub fn make(name: &str, lanes: CpuSet, member_list: MemberList) -> Self {
         let unified = leaf_in(name, Hierarchy::is_v2);
         let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
@@ -95,7 +95,7 @@ impl BatchConfinement {
         }
     }
 
-    /// A confinement around batch that was adopted, in groups that others made or look after; `leaves` were made for it.
+    /// Makes a confinement around adopted batch, in groups of another owner; `leaves` were made for it by Sidelane.
     pub fn around(
         lanes: CpuSet,
         member_list: MemberList,
@@ -109,16 +109,16 @@ impl BatchConfinement {
         Self { member_list, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
     }
 
-    /// Rings this bell when batch is back on a lane from which it was evicted.
+    /// Sets the bell that is rung when batch is back on a lane from which it was evicted.
     pub fn ring_when_back(&self, bell: OwnedFd) {
         let _ = self.bell.set(bell);
     }
 
-    /// Stops all batch, whatever its classes, without waiting for any keeper: by the freezer, or a command without one
-    /// by SIGSTOP. Safe to repeat.
+    /// Stops all batch, whatever its classes, without waiting for any keeper: by the freezer, or a command without a
+    /// freezer by SIGSTOP. Safe to repeat.
     ///
     /// # Errors
-    /// When there is no means: adopted batch without a freezer, which is not this process's to signal.
+    /// When there is no means: adopted batch without a freezer, which this process must not signal.
     pub fn stop(&self) -> io::Result<()> {
         self.stopped.store(true, Ordering::SeqCst);
         match self.freeze(true) {
@@ -130,7 +130,7 @@ impl BatchConfinement {
         }
     }
 
-    /// Ends a stop: batch is again as the keepers want it.
+    /// Ends a stop: batch is again in the state that the keepers want.
     pub fn go_on(&self) -> io::Result<()> {
         self.stopped.store(false, Ordering::SeqCst);
         if self.freezer.is_none() && !self.adopted {
@@ -139,27 +139,27 @@ impl BatchConfinement {
         self.settle_again()
     }
 
-    /// Puts batch back where it belongs now: into its groups, and onto the lanes that it may use. Returns false if a
-    /// keeper is at work on that.
+    /// Puts batch back into its groups, and onto the lanes that it may use. Returns false if a keeper is changing them
+    /// now.
     pub fn send_back(&self) -> bool {
         self.fetch_back();
         let Ok(state) = self.state.try_lock() else { return false };
         if !state.retired {
-            // A thread that cannot be moved is seen again.
+            // A thread that cannot be moved is noticed again at the next look.
             let _ = self.settle(&state);
         }
         true
     }
 
-    /// Does `work` with the lanes that batch may use now, while no keeper changes them; with all of them, if it is
-    /// frozen because it may use none.
+    /// Calls `work` with the lanes that batch may use, while no keeper changes them. If batch is frozen because it may
+    /// use none, `work` gets all of them.
     pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
         let state = self.state.lock().expect("no holder panics");
         let usable = self.usable(&state.evicted);
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
-    /// Applies once more what was asked for: batch has only now come into the confinement, or somebody else has frozen it.
+    /// Applies the wanted state again: batch has just come into the confinement, or another process has frozen it.
     pub fn settle_again(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
         if state.retired {
@@ -171,18 +171,18 @@ impl BatchConfinement {
         self.settle(&state)
     }
 
-    /// Stops everything in the confinement, whatever the keepers ask for, or lets that be as they ask.
+    /// Stops everything in the confinement whatever the keepers ask for, or returns to what they ask for.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         self.state.lock().expect("no holder panics").paused = paused;
         self.settle_again()
     }
 
-    /// Changes nothing from now on: batch is about to be given back.
+    /// Makes this confinement change nothing any more: batch is about to be given back.
     pub fn retire(&self) {
         self.state.lock().expect("no holder panics").retired = true;
     }
 
-    /// Puts a process that does not run yet into the confinement, and into all batch lanes.
+    /// Puts a process that does not run yet into the confinement, on all batch lanes.
     pub fn admit(&self, pid: u32) -> io::Result<()> {
         self.confine(&self.lanes)?;
         for leaf in &self.leaves {
@@ -191,7 +191,7 @@ impl BatchConfinement {
         pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
     }
 
-    /// What this machine lacks for a full confinement.
+    /// Returns what this machine lacks for a full confinement.
     pub fn missing(&self) -> Vec<LaneNote> {
         let lacks = [
             (self.freezer.is_none(), LaneNote::NoFreezer),
@@ -202,22 +202,23 @@ impl BatchConfinement {
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }
 
-    /// The processes of batch: those in the confinement, and those that have left it.
+    /// Returns the processes of batch: those in the confinement, and those that have left it.
     pub fn processes(&self) -> Vec<u32> {
         let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
         let all: BTreeSet<u32> = (self.member_list)().into_iter().chain(inside).collect();
         all.into_iter().collect()
     }
 
-    /// Puts those back that have left a group, and so would be neither frozen with it nor ended by the guardian. Returns
-    /// how many had.
+    /// Puts processes back that have left a group; otherwise they would not be frozen with it or ended by the guardian.
+    /// Returns their number.
     pub fn fetch_back(&self) -> usize {
         let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
-    /// The processes that have left a group, be it with one thread: in version 1 each thread has a group, and in version 2
-    /// each thread of a threaded group. A thread that is born to a member between these two looks is a member in the second.
+    /// Returns the processes that have left a group, even if only one of their threads did. In version 1 each thread
+    /// has a group, in version 2 each thread of a threaded group. A thread created by a member between both reads is a
+    /// member in the second.
     fn outside(&self, leaf: &Leaf) -> Vec<u32> {
         let all: Vec<(u32, Vec<u32>)> = (self.member_list)().into_iter().map(|pid| (pid, threads(pid))).collect();
         let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
@@ -225,14 +226,14 @@ impl BatchConfinement {
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
     }
 
-    /// Whether the thread is in the group that is frozen: it has not left, even if it is not asleep yet.
+    /// Returns whether the thread is in the frozen group: then it has not left, even if it is not asleep yet.
     pub fn has_frozen(&self, tid: u32) -> bool {
         let frozen = self.freezer.clone().filter(Freezer::has_taken_effect).map(Freezer::into_dir);
         frozen.is_some_and(|dir| threads_in(&dir).contains(&tid))
     }
 
-    /// Puts each thread back that is in another class than batch, or may run on other CPUs than batch. Without a class it
-    /// may be in any.
+    /// Restores each thread that is in another class than batch, or may run on other CPUs than batch. Without `class`
+    /// any class is allowed.
     pub fn put_right(&self, class: Option<BatchClass>) -> PutRight {
         let mut right = PutRight::default();
         if self.narrow_again() {
@@ -257,7 +258,7 @@ impl BatchConfinement {
         right
     }
 
-    /// Gives the group its CPUs again if batch has given it others. Returns whether it had.
+    /// Writes the group's CPUs again if batch has changed them. Returns whether it had.
     fn narrow_again(&self) -> bool {
         let state = self.state.lock().expect("no holder panics");
         let lanes = self.usable(&state.evicted);
@@ -266,8 +267,7 @@ impl BatchConfinement {
         cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
     }
 
-    /// Ends everything in the confinement, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
-    /// end.
+    /// Ends everything in the confinement, with or without groups. Safe to repeat. Adopted batch is not ended.
     pub fn kill(&self) {
         if self.adopted {
             return;
@@ -283,24 +283,23 @@ impl BatchConfinement {
     pub fn put_back(&self) {
         let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
-            // Who cannot be put back now is found outside again.
+            // A thread that cannot be put back now is found again at the next look.
             let _ = self.pin_all(&lanes);
         }
     }
 
-    /// Puts everything in the confinement that is in SCHED_EXT into SCHED_IDLE: no scheduler looks after it
-    /// any more.
+    /// Moves everything in the confinement from SCHED_EXT to SCHED_IDLE: it has no scheduler any more.
     pub fn make_idle(&self) {
         self.move_all(move_from_ext_to_idle);
     }
 
-    /// Puts everything in the confinement into SCHED_EXT that has left it. Returns whether anything had.
+    /// Moves everything in the confinement that has left SCHED_EXT back to it. Returns whether anything had.
     pub fn make_ext(&self) -> bool {
         self.move_all(move_to_ext)
     }
 
     fn move_all(&self, moved: impl Fn(u32) -> bool) -> bool {
-        /// A thread that was just made inherits its maker's class; a round or two find them all.
+        /// A new thread inherits the class of its parent; one or two rounds find them all.
         const ROUNDS_MAX: usize = 10;
         let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| moved(*tid)).count();
         (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
@@ -324,21 +323,22 @@ impl BatchConfinement {
         }
     }
 
-    /// A thread that is made meanwhile may be where the one that made it was.
+    /// Sets the affinity of all threads. A thread that is created during this call may have the old affinity of its
+    /// parent.
     fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
         let cpus: Vec<u32> = lanes.iter().collect();
         let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
         change_all(threads, |thread| pin_thread(thread.tid, &cpus))
     }
 
-    /// Applies what was asked for. The only one that thaws.
+    /// Applies the wanted state. No other function thaws batch.
     fn settle(&self, state: &State) -> io::Result<()> {
         let lanes = self.usable(&state.evicted);
         if lanes.is_empty() {
             return self.freeze(true);
         }
         self.confine(&lanes)?;
-        // A machine without a freezer never froze anything.
+        // Without a freezer batch was never frozen.
         if self.freezer.is_some() { self.freeze(state.paused) } else { Ok(()) }
     }
 }
@@ -352,7 +352,7 @@ impl Evictor for BatchConfinement {
         state.evicted.insert(cpu);
         self.settle(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
-            // Some may have been moved.
+            // Some of the threads may have been moved.
             let _ = self.settle(&state);
         })
     }
@@ -373,7 +373,7 @@ impl Evictor for BatchConfinement {
         true
     }
 
-    /// Threads that were moved to other lanes are there already; a freeze takes time.
+    /// Returns whether the eviction takes effect only later: a freeze takes time, a move to other lanes does not.
     fn is_leaving(&self, _cpu: u32) -> bool {
         let freezes = || {
             let state = self.state.lock().expect("no holder panics");
@@ -384,7 +384,7 @@ impl Evictor for BatchConfinement {
 
     fn came_back(&self, _cpu: u32) {
         if let Some(bell) = self.bell.get() {
-            // Fails only when the counter is full, and then the bell rings already.
+            // Fails only if the counter is full, and then the bell rings already.
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
         }
     }
@@ -397,7 +397,7 @@ fn signal_all(processes: &[u32], signal: i32) {
     }
 }
 
-/// Whether the thread was allowed other CPUs than these, and was confined to them.
+/// Returns whether the thread was allowed other CPUs than these, and was confined again.
 fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
     may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
 }
@@ -420,7 +420,7 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// A thread of the kernel's for one CPU is refused others, as workers of io_uring are before Linux 6.3.
+    /// The kernel refuses to move a kernel thread of one CPU; the same holds for workers of io_uring before Linux 6.3.
     #[test]
     fn a_thread_that_the_kernel_keeps_on_another_cpu_is_told_of() {
         let numbers = std::fs::read_dir("/proc").unwrap().flatten();
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
-    /// The second process is born, on all lanes, just after the first look.
+    /// The second process is created, on all lanes, just after the first look.
     #[test]
     fn whoever_is_made_while_batch_is_sent_away_is_sent_away_too() {
         let lanes: CpuSet = [0, 1].into_iter().collect();

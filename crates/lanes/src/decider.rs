@@ -1,5 +1,4 @@
-//! The part that all keepers of a batch lane have in common: sample the lanes, ask the policy, and have batch sent away
-//! and brought back.
+//! The part that all keepers of a batch lane share: sample the lanes, ask the policy, evict batch and restore it.
 
 use std::io;
 use std::mem;
@@ -23,52 +22,52 @@ use sidelane_host::topology::BatchLane;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Sends batch away from a lane and brings it back; both may take their time.
+/// Actuator that evicts batch from a lane and restores it. Both calls may block.
 pub trait Evictor: Send + Sync {
-    /// No batch thread runs on `cpu` from soon after this call on. On an error batch is where
-    /// it was, and the lane has to be held on.
+    /// Evicts batch: soon after this call no batch thread runs on `cpu`. On an error batch is where it was, and the
+    /// lane must still be held.
     fn evict(&self, cpu: u32) -> io::Result<()>;
-    /// Batch may run on `cpu` again.
+    /// Restores batch: it may run on `cpu` again.
     fn restore(&self, cpu: u32) -> io::Result<()>;
-    /// Whether the last eviction has taken effect, or never will. Waits for that for 1 ms at most, in which the lane is
-    /// batch's: a batch thread stops only when it runs.
+    /// Returns whether the last eviction has taken effect, or never will. Waits at most 1 ms for that. In this time
+    /// batch has the lane, because a batch thread stops only when it runs.
     fn has_left(&self, _cpu: u32) -> bool {
         true
     }
-    /// The same, at once.
+    /// Returns whether the last eviction has yet to take effect, without waiting.
     fn is_leaving(&self, _cpu: u32) -> bool {
         false
     }
-    /// Batch runs on `cpu` beside the service although it was evicted; the lane is held again.
+    /// Notes that evicted batch runs on `cpu` beside the service; the lane is held again.
     fn came_back(&self, _cpu: u32) {}
 }
 
-/// What a keeper works with besides its lane.
+/// Memory, actuator and audit log of a keeper.
 #[derive(Clone)]
 pub struct Means {
-    /// What it sees.
+    /// Memory shared with the kernel program.
     pub memory: Arc<LaneMemory>,
-    /// Who moves batch.
+    /// Actuator that moves batch.
     pub evictor: Arc<dyn Evictor>,
-    /// Where decisions are noted.
+    /// Audit log of its decisions.
     pub audit: LaneAudit,
 }
 
-/// What a keeper did so far.
+/// Counts of a keeper since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HolderBooks {
     /// Holds begun.
     pub holds: u64,
-    /// Holds that lasted until batch was sent away.
+    /// Holds that lasted until batch was evicted.
     pub evictions: u64,
-    /// Times batch could not be sent away or brought back.
+    /// Evictions and restores that failed.
     pub evictor_errors: u64,
-    /// Times batch ran beside the service that had promised to look for itself.
+    /// Times when batch that had promised to check its lane itself ran beside the service.
     pub promises_broken: u64,
     /// Time spent napping.
     pub napped_ns: u64,
-    /// Time batch ran beside requests that had waited, before that was noticed: where requests are
-    /// emitted. The kernel program takes it for lent.
+    /// Time in which batch ran beside requests that had waited, before the keeper noticed. Known only of emitted
+    /// requests. The kernel program counts it as lent.
     pub late_ns: u64,
 }
 
@@ -87,12 +86,12 @@ impl std::ops::Add for HolderBooks {
     }
 }
 
-/// What a keeper's thread shares with the thread that started it.
+/// State shared by a keeper's thread and the thread that started it.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
-    /// The keeper is not on its lane any more.
+    /// Whether the keeper is not on its lane any more.
     pub(super) displaced: AtomicBool,
-    /// Arrivals of service threads on the batch lane that have been dealt with.
+    /// Arrivals of service threads on the batch lane that have been handled.
     visitors_known: AtomicU32,
     pub(super) napped_ns: AtomicU64,
     holds: AtomicU64,
@@ -104,7 +103,7 @@ pub(super) struct Shared {
     kept_off: AtomicBool,
     /// [`sidelane_policy::borrow::Terms::min_idle_ns`].
     min_idle_ns: AtomicU64,
-    /// Why batch may not run on the lane, as the place of a [`Reason`] among all, and 1; 0: it may.
+    /// Index of the [`Reason`] why batch may not run on the lane, plus 1; 0: it may.
     kept_by: AtomicU8,
     summons_delay: SummonsDelay,
     bell: OwnedFd,
@@ -130,7 +129,7 @@ impl Shared {
         })
     }
 
-    /// Whether threads of the service came to the batch lane that have not been dealt with.
+    /// Returns whether threads of the service came to the batch lane that have not been handled.
     pub(super) fn visited(&self, batch_lane: &LaneWord) -> bool {
         batch_lane.lc_visitors() != self.visitors_known.load(Ordering::Acquire)
     }
@@ -140,7 +139,7 @@ impl Shared {
         self.ring_bell();
     }
 
-    /// When batch may have the lane from now on.
+    /// Sets the idle time after which batch gets the lane.
     pub(super) fn set_idle_threshold(&self, threshold: IdleThreshold) {
         let (kept_off, min_idle_ns) = match threshold {
             IdleThreshold::Never => (true, 0),
@@ -157,7 +156,7 @@ impl Shared {
         self.kept_by.store(kept_by, Ordering::Relaxed);
     }
 
-    /// Why batch may not run on the lane; `None`: it may.
+    /// Returns why batch may not run on the lane; `None`: it may.
     pub(super) fn kept_by(&self) -> Option<Reason> {
         let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
         Reason::ALL.get(usize::from(place)).copied()
@@ -178,18 +177,18 @@ impl Shared {
         }
     }
 
-    /// Asks the keeper's thread to come to its end.
+    /// Asks the keeper's thread to end.
     pub(super) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring_bell();
     }
 
     fn ring_bell(&self) {
-        // Fails only when the counter is full, and then the bell rings already.
+        // Fails only if the counter is full, and then the bell rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether it was, also if only just after its time was up.
+    /// Blocks until summoned or rung for, at most `timeout_ns`. Returns whether it was, even if just after the timeout.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
         let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
@@ -206,35 +205,34 @@ impl Shared {
     }
 }
 
-/// How long a keeper sleeps at most beside a lane that is lent while requests are emitted: nobody
-/// tells it when one starts that had to wait, so this is how long such a request may share its core.
-/// (And how long one may be held that may be lent beside, where nobody tells of that.)
-/// It costs batch a wake-up a millisecond: 3 % of its lane on a virtual machine where one takes 28 µs,
-/// of which 2 are for looking.
+/// Longest sleep of a keeper beside a lane that is lent while requests are emitted. No signal tells it that a request
+/// starts that had to wait. So this is the longest time for which such a request shares its core. It is also the
+/// longest hold beside a request that batch may run beside. It costs batch one wakeup per millisecond: 3 % of its lane
+/// on a virtual machine where a wakeup takes 28 µs, 2 µs of them for the look.
 const REFRESH_EVERY_NS: Nanos = 1_000_000;
 
-/// Batch that ran for less of the 1 ms that it had to stop did not have its lane: other threads of the machine did.
+/// Batch that ran for less than this in its 1 ms to stop did not have its lane: other threads of the machine had it.
 const RAN_MIN_NS: Nanos = 300_000;
 
-/// The policy of one lane, with what it sees and what it may do.
+/// The policy of one lane, with its observations and actions.
 pub(super) struct Decider {
     pub(super) cpu: u32,
     pub(super) request_lanes: Vec<u32>,
     pub(super) memory: Arc<LaneMemory>,
     pub(super) shared: Arc<Shared>,
     pub(super) policy: Borrow<AnyRule>,
-    /// The state of the lane: the wanted one, unless batch could not be sent away.
+    /// State of the lane: the wanted one, unless batch could not be evicted.
     pub(super) state: LaneState,
-    /// What was decided last.
+    /// State that was decided last.
     wanted: LaneState,
-    /// A request that had to wait is not to share its core. By the terms, which are agreed before lanes are
-    /// kept.
+    /// Whether a request that had to wait must not share its core. Read from the terms, which are agreed before the
+    /// lanes are kept.
     pub(super) spares_waited: bool,
-    /// The last eviction has taken effect.
+    /// Whether the last eviction has taken effect.
     pub(super) has_left: bool,
-    /// What the last decision was made on.
+    /// Observation on which the last decision was made.
     pub(super) seen: Observation,
-    /// When that was sampled.
+    /// Time of that observation.
     sampled_ns: Nanos,
     evictor: Arc<dyn Evictor>,
     audit: LaneAudit,
@@ -262,7 +260,7 @@ impl Decider {
         }
     }
 
-    /// Samples the lanes, asks the policy, and puts its decision into effect.
+    /// Samples the lanes, asks the policy, and carries out its decision.
     pub(super) fn decide(&mut self) {
         self.sample();
         let decision = self.policy.observe(self.sampled_ns, &self.seen);
@@ -272,7 +270,7 @@ impl Decider {
         self.shared.tell(self.state, decision.why);
     }
 
-    /// Puts the decision into effect.
+    /// Carries out the decision.
     fn change(&mut self, decision: Decision, now: Nanos) {
         let before = mem::replace(&mut self.wanted, decision.state);
         self.audit.record(now, LaneDecision { cpu: self.cpu, before, decision, seen: self.seen });
@@ -298,8 +296,8 @@ impl Decider {
         }
     }
 
-    /// Looks whether batch has left the lane, as in [`Evictor::has_left`]. Batch that does not get the lane even now keeps
-    /// nothing from the service: the kernel program summons the holder when it does.
+    /// Updates whether batch has left the lane; see [`Evictor::has_left`]. Batch that does not run even now delays no
+    /// request: when it runs, the kernel program summons the holder.
     pub(super) fn wait_until_left(&mut self) {
         let was_told = !self.has_left;
         let before_ns = self.memory.batch_ns(self.cpu);
@@ -310,7 +308,7 @@ impl Decider {
         }
     }
 
-    /// Batch is back on a lane from which it was evicted, or still there.
+    /// Handles batch that is back on a lane from which it was evicted, or still there.
     pub(super) fn batch_came_back(&mut self) {
         if self.evictor.is_leaving(self.cpu) {
             self.wait_until_left();
@@ -320,14 +318,14 @@ impl Decider {
         }
     }
 
-    /// Sends batch away whatever the policy says: nobody can keep the lane.
+    /// Evicts batch whatever the policy says, because the lane cannot be kept.
     pub(super) fn give_up(&mut self) {
         if self.state != LaneState::Evicted {
             self.change(Decision { state: LaneState::Evicted, why: Reason::End }, now_ns());
         }
     }
 
-    /// Brings batch back if it was sent away: nobody will keep the lane from now on.
+    /// Restores evicted batch, because the lane will not be kept any more.
     pub(super) fn let_back(&mut self) {
         if self.state == LaneState::Evicted {
             self.change(Decision { state: LaneState::Released, why: Reason::End }, now_ns());
@@ -349,13 +347,13 @@ impl Decider {
         self.seen = Observation { service_on_batch_lane: self.visited(), terms, ..seen };
     }
 
-    /// The requests on the request lanes; if they are emitted, as of the last refresh.
+    /// Returns the requests on the request lanes; emitted requests as of the last refresh.
     fn requests(&self) -> Option<Requests> {
         let words = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
         running_requests(words, self.memory.service_of(self.cpu))
     }
 
-    /// Batch has had the lane since the last sample. If a request that waited runs, it should not have.
+    /// Counts the time for which batch had the lane since the last sample, if a request runs that had waited.
     fn note_late(&self, seen: &Observation) {
         let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
             return;
@@ -369,7 +367,7 @@ impl Decider {
         hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
     }
 
-    /// When to sample again without a summons.
+    /// Returns when to sample again without a summons.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
         if !self.state.misses_requests(self.spares_waited, self.memory.needs_refresh(self.cpu)) {
@@ -383,36 +381,36 @@ impl Decider {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// As [`Decider::waited`], as of now.
+    /// Returns [`Decider::waited`] after a refresh.
     pub(super) fn waited_meanwhile(&self) -> bool {
         self.memory.refresh(self.cpu);
         self.waited()
     }
 
-    /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
-    /// the last look.
+    /// Returns whether a request that had to wait, and is to be spared, runs beside this lane. Emitted requests are as
+    /// of the last look.
     pub(super) fn waited(&self) -> bool {
         self.spares_waited && self.requests().is_some_and(|requests| requests.waited())
     }
 
-    /// What a keeper that naps watches, as of now.
+    /// Returns the values that a napping keeper watches, as of now.
     pub(super) fn watched(&self) -> Watched {
         Watched::of(self.busy(), self.requests().as_ref(), self.spares_waited)
     }
 
-    /// The same, as of the last decision.
+    /// Returns the same values as of the last decision.
     pub(super) fn watched_before(&self) -> Watched {
         Watched::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
     }
 
-    /// Whether somebody has to be on the lane, by what is true now.
+    /// Returns whether a keeper has to be on the lane now.
     pub(super) fn needs_keeper(&self) -> bool {
-        // A hold does not help a visitor that was there at the last decision.
+        // A hold is no help for a service thread that was on the lane at the last decision.
         let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
         self.state.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
-    /// How long to nap at most, so that the next request is seen.
+    /// Returns how long to nap at most, so that the next request is noticed.
     pub(super) fn nap_ns_max(&self) -> Nanos {
         if self.memory.needs_refresh(self.cpu) && !self.spares_waited { REFRESH_EVERY_NS } else { Nanos::MAX }
     }

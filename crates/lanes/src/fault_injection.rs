@@ -1,10 +1,10 @@
-//! Fault injection: summonses that come late, as on a slow host.
+//! Fault injection: summonses that arrive late, as on a slow host.
 //!
-//! A test that passes only with quick keepers does not test what keepers do. So in a debug build each summons comes
-//! 50 µs to 2 ms late if `SIDELANE_DELAY_SUMMONS` is a seed; meanwhile the keeper is off its lane. A release build has
-//! no fault injection.
+//! A test that passes only with fast keepers hides their faults. So in a debug build each summons arrives 50 µs to 2 ms
+//! late if `SIDELANE_DELAY_SUMMONS` is a seed. During this delay the keeper is off its lane. A release build has no
+//! fault injection.
 
-/// The delay of the summonses of one keeper.
+/// Delay of the summonses of one keeper.
 pub(super) struct SummonsDelay {
     #[cfg(debug_assertions)]
     random: Option<std::sync::atomic::AtomicU64>,
@@ -22,7 +22,7 @@ impl SummonsDelay {
 
 #[cfg(debug_assertions)]
 impl SummonsDelay {
-    /// The delay that the environment asks for.
+    /// Returns the delay that the environment asks for.
     ///
     /// # Panics
     /// When the seed is not a number.
@@ -43,7 +43,7 @@ impl SummonsDelay {
 #[cfg(debug_assertions)]
 const VARIABLE: &str = "SIDELANE_DELAY_SUMMONS";
 
-/// A time between [`LATE_MIN_US`] and [`LATE_MAX_US`].
+/// Returns a random time between [`LATE_MIN_US`] and [`LATE_MAX_US`].
 #[cfg(debug_assertions)]
 fn next(random: &std::sync::atomic::AtomicU64) -> std::time::Duration {
     const LATE_MIN_US: u64 = 50;

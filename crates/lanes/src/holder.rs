@@ -1,13 +1,13 @@
-//! The lane holder: keeps a batch lane empty, by being there itself.
+//! The lane holder: keeps a batch lane empty by running there itself.
 //!
-//! One thread a batch lane, in SCHED_FIFO and pinned. It sleeps on its bell ([`SummonsRing`])
-//! while batch may run. When the service starts beside running batch the kernel program rings;
-//! the thread preempts whatever batch runs on the lane, and naps there until the policy lets
-//! go. It asks the policy, and carries out what it says; it decides nothing.
+//! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its bell ([`SummonsRing`]) while
+//! batch may run. When the service starts beside running batch, the kernel program rings. The thread preempts batch,
+//! and naps on the lane until the policy releases it. It asks the policy and carries out the answer; it decides
+//! nothing.
 //!
-//! What the thread must not do while the service waits for it is the rule of this file: its
-//! loop allocates nothing, takes no lock, waits for no page of its code and makes no system call but to sleep.
-//! (Evicting and restoring do; they come when a pause of a millisecond or more has begun or has lasted.)
+//! While the service waits for it, the thread must not do anything slow. Its loop allocates nothing, takes no lock,
+//! waits for no page of its code, and makes no system call but to sleep. (Evictions and restores do, but only when a
+//! pause of at least 1 ms has begun or has lasted.)
 
 use std::io;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use sidelane_rollback::own_threads::Fixed;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// How long to nap where the policy waits for a change that the holder itself has to notice.
+/// Nap while the policy waits for a change that the holder itself has to notice.
 const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;
-/// How long the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave. Real-time
-/// throttling starts above 95 % of the time, so a longer hold would give batch its 5 % in one piece.
+/// How long the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave.
+/// Real-time throttling starts above 95 % of the time, and would give batch the other 5 % in one piece.
 const HOLD_UNTIL_LEFT_NS: u64 = 19_000_000;
 
 /// A running holder. Dropping it releases the lane.
@@ -68,7 +68,8 @@ impl Holder {
         let decider = Decider::new(&lane, means, Arc::clone(&shared), policy);
         let backstop = Backstop::new(Arc::clone(&memory), cpu);
         let body = Body { decider, backstop, ring, nap: Nap::probe() };
-        // Where it may not be locked it is in memory from now on, if not for ever. What leaks for that is counted.
+        // If locking is refused, the code is in memory now but may be paged out later. The overlap that this causes is
+        // counted.
         let _ = keep_code_in_memory();
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
@@ -84,45 +85,44 @@ impl Holder {
         Ok(Self { cpu, shared, memory, thread: Some(thread) })
     }
 
-    /// The lane it holds.
+    /// Returns the lane it holds.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Whether threads of the service were put on the batch lane and have not been
-    /// acknowledged as gone.
+    /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone.
     pub fn visited(&self) -> bool {
         self.shared.visited(self.memory.word(self.cpu))
     }
 
-    /// Says that the service can no longer run on the batch lane, whatever happened before.
+    /// Acknowledges that the service cannot run on the batch lane any more.
     pub fn visitors_gone(&self) {
         self.shared.visitors_gone(self.memory.word(self.cpu));
     }
 
-    /// Whether it is not on its lane any more, and cannot keep it.
+    /// Returns whether it is not on its lane any more, and cannot keep it.
     pub fn is_displaced(&self) -> bool {
         self.shared.displaced.load(Ordering::Acquire)
     }
 
-    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    /// Restores the class of its thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         let tid = self.memory.hold(self.cpu).holder_pid.load(Ordering::Acquire);
         let is_fit = tid == 0 || self.is_displaced() || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::HOLDER);
         !is_fit && ThreadClass::HOLDER.give(tid).is_ok()
     }
 
-    /// Why batch may not run on the lane; `None`: it may.
+    /// Returns why batch may not run on the lane; `None`: it may.
     pub fn kept_by(&self) -> Option<Reason> {
         self.shared.kept_by()
     }
 
-    /// When batch may have the lane from now on.
+    /// Sets the idle time after which batch gets the lane.
     pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
         self.shared.set_idle_threshold(threshold);
     }
 
-    /// What it did so far.
+    /// Returns its counts since the start.
     pub fn books(&self) -> HolderBooks {
         self.shared.books()
     }
@@ -137,8 +137,8 @@ impl Drop for Holder {
     }
 }
 
-/// To move batch takes system calls in which the holder may block: what batch runs meanwhile runs on a lane that
-/// nobody holds, and nobody is summoned for it.
+/// Evictor that marks the lane as left during its system calls, in which the holder may block. Batch that runs in this
+/// time is on a lane without a hold, and no summons is sent for it.
 struct LeavesTheLane {
     evictor: Arc<dyn Evictor>,
     memory: Arc<LaneMemory>,
@@ -210,13 +210,15 @@ impl Body {
         self.leave();
     }
 
-    /// Whether it is on another CPU: its own went offline, or somebody has moved it. The service may be there.
+    /// Returns whether it is on another CPU: its own went offline, or another process has moved it. The service may run
+    /// there.
     fn is_displaced(&self) -> bool {
         // SAFETY: reads no memory of ours.
         unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }
     }
 
-    /// Keeps nobody waiting where it is, and sends batch away from a lane that nobody keeps.
+    /// Gives up the real-time class, so that it delays no thread where it is, and evicts batch from the lane without a
+    /// keeper.
     fn stand_down(&mut self) {
         let _ = ThreadClass::ORDINARY.give(own_tid());
         self.go_where_others_are();
@@ -231,14 +233,14 @@ impl Body {
         }
     }
 
-    /// Its process keeps off request lanes, if it can.
+    /// Takes the affinity of its process, which keeps off request lanes if it can.
     fn go_where_others_are(&self) {
         let process = rustix::process::getpid();
-        // Where it is, it is an ordinary thread.
+        // If this fails it is an ordinary thread where it is.
         let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
     }
 
-    /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.
+    /// Blocks until summoned, rung for, or the time of the policy. Returns whether to go on sleeping.
     fn sleep(&mut self) -> bool {
         let due_ns = self.decider.due();
         let timeout_ns = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
@@ -246,7 +248,7 @@ impl Body {
         let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
         self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
         if sleeps_on {
-            // Batch that looks for itself reads the request words, too.
+            // Batch that checks its lane itself reads the request words, too.
             self.decider.memory.refresh(self.decider.cpu);
         }
         sleeps_on
@@ -256,7 +258,7 @@ impl Body {
     fn serve(&mut self) {
         let hold = self.decider.memory.hold(self.decider.cpu);
         let came_back = self.decider.state == LaneState::Evicted && hold.state() == Ok(HoldState::Summoned);
-        // Running is holding: until the policy has spoken, no further summons are needed.
+        // Running is holding: no summons is needed until the policy has answered.
         hold.hold();
         if came_back && !self.decider.visited() {
             self.decider.batch_came_back();
@@ -275,7 +277,7 @@ impl Body {
         }
     }
 
-    /// Leaves the lane as the policy wants it; false: the lane is, or has to be, held.
+    /// Leaves the lane in the state that the policy wants. Returns false if the lane is, or has to be, held.
     fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         let hold = decider.memory.hold(decider.cpu);
@@ -283,9 +285,10 @@ impl Body {
             LaneState::Held => false,
             LaneState::Released => hold.release(|| decider.needs_keeper()),
             LaneState::Lent => hold.lend(|| decider.needs_keeper()),
-            // A hold would keep a visitor of the service waiting.
+            // A hold would delay a service thread on this lane.
             LaneState::Evicted if !decider.has_left && !decider.visited() => false,
-            // The holder looks again when the policy wants it to, when visitors have gone, or when batch comes back.
+            // The holder looks again when the policy wants it, when the service threads have gone, or when batch comes
+            // back.
             LaneState::Evicted => {
                 hold.evict();
                 true
@@ -293,7 +296,7 @@ impl Body {
         }
     }
 
-    /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
+    /// Naps until the request lanes change, the policy wants to look again, or the holder has to stop.
     fn nap(&self, look_at_ns: u64) {
         let decider = &self.decider;
         let began = now_ns();

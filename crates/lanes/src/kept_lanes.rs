@@ -1,4 +1,4 @@
-//! The batch lanes beside one service, with the threads that keep them and the terms on which they are lent.
+//! The batch lanes beside one service, with their keepers and the terms on which they are lent.
 
 use std::collections::BTreeSet;
 
@@ -16,61 +16,62 @@ use super::terms::TermsKeeper;
 /// The lanes beside one service. Dropping this leaves them to batch.
 pub struct KeptLanes {
     keepers: Vec<LaneKeeper>,
-    /// The lanes; a gate without keepers leaves them to batch.
+    /// Batch lanes; a gate without keepers leaves them to batch.
     pub lanes: Vec<BatchLane>,
-    /// The CPUs of the service.
+    /// CPUs of the service.
     pub beside: CpuSet,
-    /// The terms on which they are lent.
+    /// Terms on which the lanes are lent.
     pub terms: TermsKeeper,
     /// Recent overlap of batch with the service.
     pub overlap: RecentOverlap,
 }
 
 impl KeptLanes {
-    /// The lanes `lanes` of one service, which these keepers keep already. The terms were written before they began.
+    /// Takes the lanes `lanes` of one service, with the keepers that run already. The terms were written before the
+    /// keepers began.
     pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, terms: TermsKeeper, memory: &LaneMemory) -> Self {
         let (lanes, beside, batch) = (lanes.batch.clone(), lanes.request_lanes.clone(), lanes.batch_cpus());
         let overlap = RecentOverlap::new(now_ns(), memory.overlap(&beside, &batch));
         Self { keepers, lanes, beside, terms, overlap }
     }
 
-    /// The keepers.
+    /// Returns the keepers.
     pub fn keepers(&self) -> impl Iterator<Item = &LaneKeeper> {
         self.keepers.iter()
     }
 
-    /// The lanes that have a keeper.
+    /// Returns the lanes that have a keeper.
     pub fn cpus(&self) -> CpuSet {
         self.keepers().map(LaneKeeper::cpu).collect()
     }
 
-    /// The lanes whose keepers are not on them any more.
+    /// Returns the lanes whose keepers are not on them any more.
     pub fn forsaken(&self) -> impl Iterator<Item = u32> {
         self.keepers().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
     }
 
-    /// Gives keepers their class back that another process has changed. Returns their lanes.
+    /// Restores the class of keepers if another process has changed it. Returns their lanes.
     pub fn put_right(&self) -> impl Iterator<Item = u32> {
         self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
     }
 
-    /// Sets when batch may have the lanes.
+    /// Sets the idle time after which batch gets the lanes.
     pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
         self.keepers().for_each(|keeper| keeper.set_idle_threshold(threshold));
     }
 
-    /// Lets go of lanes that are not among these.
+    /// Releases lanes that are not among these.
     pub fn retain(&mut self, cpus: &CpuSet) {
         self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
         self.lanes.retain(|lane| cpus.contains(lane.cpu));
     }
 
-    /// Lets go of all lanes. The terms stay.
+    /// Releases all lanes. The terms stay.
     pub fn let_go(&mut self) {
         self.keepers.clear();
     }
 
-    /// Whether the service was on one of the lanes, and may be there still.
+    /// Returns whether the service was on one of the lanes, and may still be there.
     pub fn visited(&self) -> bool {
         self.keepers().any(LaneKeeper::visited)
     }

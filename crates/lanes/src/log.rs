@@ -1,4 +1,4 @@
-//! The audit log of lanes: what was decided for a lane, why, and what was seen of its core.
+//! The audit log of lanes: each decision for a lane, its reason, and the observation of its core.
 
 use serde_json::{Map, Value, json};
 use sidelane_policy::borrow::{Decision, LaneState, Observation};
@@ -8,21 +8,21 @@ use sidelane_diagnostics::audit::{Audit, Line, decision};
 /// The audit log of a lane's decider.
 pub type LaneAudit = Audit<LaneDecision>;
 
-/// What was decided for one batch lane, why, and what was seen.
+/// One decision for a batch lane, with its reason and observation.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneDecision {
     /// The batch lane.
     pub cpu: u32,
-    /// The state that was wanted before.
+    /// State that was wanted before.
     pub before: LaneState,
-    /// The state that is wanted now, and why.
+    /// State that is wanted now, and the reason.
     pub decision: Decision,
-    /// What was seen.
+    /// Observation of the core.
     pub seen: Observation,
 }
 
 impl Line for LaneDecision {
-    /// Batch that leaves for long, or comes back.
+    /// Returns whether batch is evicted or restored.
     fn is_event(&self) -> bool {
         [self.before, self.decision.state].contains(&LaneState::Evicted)
     }
@@ -33,7 +33,7 @@ impl Line for LaneDecision {
 }
 
 impl LaneDecision {
-    /// The name of the change.
+    /// Returns the name of the change.
     fn action(&self) -> &'static str {
         match (self.before, self.decision.state) {
             (_, LaneState::Held) => "hold",
@@ -45,7 +45,7 @@ impl LaneDecision {
     }
 }
 
-/// The values that were seen; what was not known is left out.
+/// Returns the observed values, without unknown ones.
 fn values(seen: &Observation) -> Map<String, Value> {
     let mut values = Map::new();
     let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));

@@ -180,7 +180,7 @@ diagnostics! {
 }
 
 impl LaneNote {
-    /// Returns what becomes of batch after what was found of its cost to `service`; `None` if a step was taken back.
+    /// Returns the note on batch's cost for `service` and the consequence for batch; `None` if a step was taken back.
     pub fn of_idle_threshold(service: String, threshold: IdleThreshold, found: Verdict) -> Option<Self> {
         let Verdict::Beyond { percentile, ratio } = found else { return None };
         let [_, percent, _] = ratio.percent_longer();
@@ -191,17 +191,17 @@ impl LaneNote {
         })
     }
 
-    /// Whether it says when batch may have the lanes of the service `of`.
+    /// Returns whether the note is on the idle threshold of the service `of`.
     pub fn is_of_idle_threshold(&self, of: &str) -> bool {
         matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == of)
     }
 
-    /// Whether it says that what batch costs the requests of the service `of` is not known.
+    /// Returns whether the note says that batch's cost for requests of the service `of` is unknown.
     pub fn is_unknown_cost_of(&self, of: &str) -> bool {
         matches!(self, Self::CostUnknown { service, .. } if service == of)
     }
 
-    /// Returns the note that explains overlap best: where batch escaped or could not be sent off, the surest first.
+    /// Returns the note that explains overlap best: where batch escaped or could not be evicted, the surest first.
     pub fn explaining<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
         let explaining = notes.into_iter().filter_map(|note| Some((note.get::<Self>()?.overlap_rank()?, note)));
         explaining.min_by_key(|(rank, _)| *rank).map(|(_, note)| note)

@@ -1,5 +1,5 @@
-//! Beside whom, and where: turns what the user asked for into lanes and processes, and refuses
-//! what would make the service wait, before anything on the machine is changed.
+//! Placement of batch beside a service: turns what the user asked for into lanes and processes. It refuses what would
+//! make the service wait, before any change.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -16,103 +16,103 @@ use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
 use sidelane_rollback::own_threads::Fixed;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
-/// real-time thread never lets go of it.
+/// Time in which every lane switches threads: a thread of ordinary priority gets a turn within some milliseconds,
+/// unless a real-time thread never releases the lane.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a batch command cannot run beside a service.
+/// Reason why a batch command cannot run beside a service.
 #[derive(Debug, Error)]
 pub enum PlacementError {
-    /// The machine's CPUs cannot be read.
+    /// Error when the CPUs of the machine are read.
     #[error(transparent)]
     Topology(#[from] ReadError),
-    /// There are no such lanes.
+    /// Lanes that do not exist.
     #[error(transparent)]
     Lanes(#[from] LaneError),
-    /// There is no such service.
+    /// Service that was not found.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// Holding the batch lane would hold up the service.
+    /// Service that may run on a batch lane, so that a hold would delay it.
     #[error(
         "{target} may run on CPUs {allowed}, and so on batch lane(s) {shared}: a hold there would make it wait. \
          Confine it to {requests} first (taskset -a -c -p {requests} PID, or its cpuset), \
          or add --pin-service to have that done now and undone at the end"
     )]
     ServiceOnBatchLane {
-        /// The service.
+        /// Name of the service.
         target: Target,
-        /// Where it may run.
+        /// CPUs on which it may run.
         allowed: CpuSet,
-        /// The batch lanes among them.
+        /// Batch lanes among them.
         shared: CpuSet,
-        /// Where it should run.
+        /// CPUs on which it should run.
         requests: CpuSet,
     },
-    /// The service may not run on any request lane.
+    /// Service that may not run on any request lane.
     #[error("{target} may run on CPUs {allowed} only, and none of them is a request lane ({requests}): check --lanes")]
     ServiceElsewhere {
-        /// The service.
+        /// Name of the service.
         target: Target,
-        /// Where it may run.
+        /// CPUs on which it may run.
         allowed: CpuSet,
-        /// The request lanes.
+        /// Request lanes.
         requests: CpuSet,
     },
-    /// Two services would have the same lane.
+    /// Lane of two services.
     #[error(
         "CPU {cpu} is a lane of both {one} and {other}: give each service lanes of its own (--lanes once for each)"
     )]
     LaneOfTwo {
-        /// The lane.
+        /// CPU of the lane.
         cpu: u32,
-        /// A service.
+        /// Name of one service.
         one: Target,
-        /// Another one.
+        /// Name of the other service.
         other: Target,
     },
-    /// Two names mean the same process.
+    /// Process that two names mean.
     #[error("process {pid} belongs to both {one} and {other}: name a service once")]
     ProcessOfTwo {
-        /// The process.
+        /// Id of the process.
         pid: u32,
-        /// A service.
+        /// Name of one service.
         one: Target,
-        /// Another one.
+        /// Name of the other service.
         other: Target,
     },
-    /// A lane's state could not be learned.
+    /// Lane whose state is unknown.
     #[error(
         "CPU {cpu} switched no thread within 2 s: a real-time thread seems to own it, so nothing can be known of it; \
          choose other lanes with --lanes"
     )]
     LaneStuck {
-        /// The request lane.
+        /// CPU of the request lane.
         cpu: u32,
     },
 }
 
 impl PlacementError {
-    /// Whether the service may be there, and this process not be allowed to see it.
+    /// Returns whether the service may exist although this process is not allowed to see it.
     pub fn is_unseen(&self) -> bool {
         matches!(self, Self::Service(_))
     }
 }
 
-/// What a session stands on.
+/// Services and lanes of a session.
 #[derive(Debug)]
 pub struct Placement {
-    /// As the user named it.
+    /// Name of the service, as the user gave it.
     pub target: Target,
-    /// Its processes when it was looked up.
+    /// Processes of the service when it was looked up.
     pub service: Service,
-    /// Who borrows what from whom.
+    /// Request lanes and batch lanes.
     pub lanes: Lanes,
     /// Whether the service is confined to its request lanes for the session.
     pub pin_service: bool,
 }
 
 impl Placement {
-    /// Looks up service and lanes and checks that they go together.
+    /// Looks up service and lanes and checks that they fit together.
     pub fn find(target: Target, lanes: Option<&str>, pin_service: bool) -> Result<Self, PlacementError> {
         let topology = Topology::read(Path::new("/sys"))?;
         let declared = lanes.map(|spec| topology.declared_pairs(spec)).transpose()?;
@@ -124,7 +124,7 @@ impl Placement {
         Ok(beside)
     }
 
-    /// Whether each thread of the service may run on one CPU alone, or will be confined to one.
+    /// Returns whether each thread of the service may run on one CPU only, or will be confined to one.
     pub fn has_one_place_a_thread(&self) -> bool {
         match self.pin_service {
             true => self.lanes.request_lanes.len() == 1,
@@ -132,10 +132,10 @@ impl Placement {
         }
     }
 
-    /// The lanes of several services together, once it is sure that none is in the way of another.
+    /// Returns the lanes of several services together, after checking that no service is in the way of another.
     ///
     /// # Errors
-    /// When two share a lane or a process, or one may run on a batch lane beside another.
+    /// When two share a lane or a process, or a service may run on a batch lane of another.
     pub fn together(all: &[Self]) -> Result<Lanes, PlacementError> {
         for (index, one) in all.iter().enumerate() {
             all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
@@ -146,13 +146,14 @@ impl Placement {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
             lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
-        // Of its own batch lanes this is known of each already.
+        // A service on its own batch lanes was checked before.
         let mut several = all.iter().filter(|_| all.len() > 1);
         several.try_for_each(|one| one.stays_off(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
         Ok(lanes)
     }
 
-    /// The service, which may run on `allowed`, may not run on the batch lanes `batch`, or will be confined.
+    /// Returns an error if the service, which may run on `allowed`, may run on the batch lanes `batch` and will not be
+    /// confined.
     fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), PlacementError> {
         let shared = allowed.intersection(batch);
         if shared.is_empty() || self.pin_service {
@@ -186,8 +187,8 @@ impl Placement {
     }
 }
 
-/// Waits until the kernel program has seen every request lane switch once: before that a lane
-/// on which the service runs without a break would look idle.
+/// Waits until the kernel program has seen every request lane switch once. Before that, a lane on which the service
+/// runs without a break would look idle.
 pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), PlacementError> {
     for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
         let (done, settled) = mpsc::channel();

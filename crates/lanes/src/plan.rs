@@ -1,4 +1,5 @@
-//! What lends lanes to batch beside services: what the user asks for, and the same, found. Nothing is changed yet.
+//! The plan of a run: what the user asks for, and the services, lanes and batch that were found for it. Nothing is
+//! changed yet.
 
 use std::ffi::OsString;
 
@@ -17,54 +18,54 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 const MAX_SLOWDOWN_ALONE: &str = "--max-slowdown is for --gate holder and --policy borrow-idle: with a budget or an objective batch may cost \
      requests what these say, and other gates wake nobody for a request";
 
-/// What the user asks for.
+/// Request of the user.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The services, each with its lanes if `--lanes` says which.
+    /// Services, each with its lanes if `--lanes` names them.
     pub services: Vec<(Target, Option<String>)>,
-    /// Confine the services to their request lanes meanwhile.
+    /// Whether the services are confined to their request lanes during the run.
     pub pin_service: bool,
-    /// How batch gets off a lane.
+    /// Gate of batch.
     pub gate: GateChoice,
-    /// Who decides, and what batch may cost.
+    /// Policy, and the budget of requests.
     pub lending: Lending,
-    /// By how much batch may slow down requests, if the user says so.
+    /// Bound of the slowdown of requests, if the user gives one.
     pub max_slowdown: Option<MaxSlowdown>,
-    /// What borrows the lanes.
+    /// Batch that borrows the lanes.
     pub batch: AskedBatch,
 }
 
-/// What borrows the lanes.
+/// Batch that borrows the lanes.
 #[derive(Clone, Debug)]
 pub enum AskedBatch {
     /// A command and its arguments.
     Command(Vec<OsString>),
-    /// Batch that somebody else started.
+    /// Batch that runs already.
     Adopted(Target),
 }
 
-/// What borrows the lanes, found.
+/// Batch that borrows the lanes, found.
 pub enum FoundBatch {
     Command(Vec<OsString>),
     Adoptee(Adoptee),
 }
 
-/// What the user asks for, found.
+/// Request of the user, found.
 pub struct Plan {
     pub services: Vec<Placement>,
     pub gate: Gate,
     pub lending: Lending,
-    /// As 0.05 for 5 %, where that is looked at.
+    /// Bound of the slowdown, as 0.05 for 5 %; `None`: no bound.
     pub max_slowdown: Option<f64>,
     pub batch: FoundBatch,
 }
 
 impl Plan {
-    /// Finds what the user has named. What is in the way is noted; then it may be nothing. This
-    /// process leaves the request lanes.
+    /// Finds what the user has named. Obstacles are noted in `errors`, and the result may be `None` then. This process
+    /// leaves the request lanes.
     pub fn find(asked: Asked, errors: &mut PreflightErrors) -> Option<Self> {
         let services = find_services(asked.services, asked.pin_service, errors);
-        // Before any work: to load the kernel program takes some hundred milliseconds.
+        // Done before any work: loading the kernel program takes some hundred milliseconds.
         for placement in &services {
             errors.note(keep_off_cpus(&placement.lanes.request_lanes).context("cannot leave the request lanes"));
         }
@@ -75,7 +76,7 @@ impl Plan {
         Some(Self { services, gate, lending: asked.lending, max_slowdown: max_slowdown?, batch })
     }
 
-    /// What is going to happen, in a line for each service.
+    /// Returns a line on the run for each service.
     pub fn lines(&self) -> Vec<String> {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", requests slowed down by {:.0} % at most", bound * 100.0));
@@ -103,7 +104,7 @@ fn find_services(
     let mut services = Vec::new();
     for (target, lanes) in named {
         let found = Placement::find(target, lanes.as_deref(), pin_service);
-        // Without privileges other users' sockets are not seen.
+        // Without privileges the sockets of other users are not seen.
         if errors.lacks_privileges() && found.as_ref().is_err_and(PlacementError::is_unseen) {
             continue;
         }
@@ -135,7 +136,7 @@ fn find_batch(
     }
 }
 
-/// The bound on the slowdown of requests, where there is one.
+/// Returns the bound of the slowdown, if it can be kept with this gate and policy.
 fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
     let can_keep = *gate == Gate::Holder && !lending.policy.needs_requests();
     match wanted {

@@ -6,11 +6,11 @@ use std::fmt;
 use super::placement::PlacementError;
 use sidelane_host::capabilities::Capabilities;
 
-/// How an unprivileged user gets all the privileges needed.
+/// Advice for an unprivileged user on how to get all privileges needed.
 pub const GRANT: &str =
     "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice,cap_ipc_lock+ep` on the sidelane binary";
 
-/// A command line begins with the program and its verb.
+/// Index of the first argument after the program and its verb.
 const AFTER_VERB: usize = 2;
 
 /// All obstacles to a run.
@@ -21,19 +21,19 @@ pub struct PreflightErrors {
 }
 
 impl PreflightErrors {
-    /// Privileges that this process lacks, or nothing.
+    /// Makes a list with an error for the privileges that this process lacks, or an empty list.
     pub fn of_privileges() -> Self {
         let mut errors = Self::default();
         errors.note_privileges(&Capabilities::own().missing_for_bpf());
         errors
     }
 
-    /// Notes what is in the way; the value if nothing is.
+    /// Returns the value, or notes the error.
     pub fn note<T, E: Into<anyhow::Error>>(&mut self, found: Result<T, E>) -> Option<T> {
         found.map_err(|error| self.problems.push(error.into())).ok()
     }
 
-    /// Notes that privileges are missing. What is not seen without them says nothing.
+    /// Notes missing privileges. An object that is not seen without them may still exist.
     fn note_privileges(&mut self, missing: &[&str]) {
         if !missing.is_empty() {
             self.lacks_privileges = true;
@@ -41,15 +41,15 @@ impl PreflightErrors {
         }
     }
 
-    /// Whether privileges are missing.
+    /// Returns whether privileges are missing.
     pub fn lacks_privileges(&self) -> bool {
         self.lacks_privileges
     }
 
-    /// What was found.
+    /// Returns `found` if there are no errors.
     ///
     /// # Errors
-    /// What is in the way; something is where nothing was found.
+    /// All obstacles; there is at least one if nothing was found.
     pub fn unless<T>(self, found: Option<T>) -> Result<T, Self> {
         match self.problems[..] {
             [] => Ok(found.expect("nothing was in the way")),
@@ -57,7 +57,7 @@ impl PreflightErrors {
         }
     }
 
-    /// The command line with what would mend it, if that is known of all problems.
+    /// Returns the command line with the options that remove all obstacles, if they are known.
     pub fn mended<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let needs_pin = |error: &anyhow::Error| {
             matches!(error.downcast_ref::<PlacementError>(), Some(PlacementError::ServiceOnBatchLane { .. }))
@@ -75,7 +75,7 @@ impl PreflightErrors {
     }
 }
 
-/// As a shell reads it as one word.
+/// Returns the text quoted as one word for a shell.
 fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);

@@ -1,6 +1,7 @@
-//! The overlap promise: whether batch kept off a service, why it did not where that is known, and what to do.
+//! The overlap promise: whether batch kept off a service, why it did not if that is known, and what to do.
 //!
-//! The judgement is `sidelane_policy::borrow::promise`. Here it gets its words, for runs, comparisons and the agent.
+//! The judgement is in `sidelane_policy::borrow::promise`. This file adds the text, for runs, comparisons and the
+//! agent.
 
 use std::fmt;
 
@@ -10,18 +11,18 @@ use sidelane_report::{Check, Unit};
 use super::gate::Gate;
 use sidelane_diagnostics::note::Note;
 
-/// What else is known of the time in which overlap was counted.
+/// Circumstances that may explain overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     /// Gate of batch.
     pub gate: Gate,
-    /// Whether this process was stopped, so that no holder ran.
+    /// Whether this process was stopped in this time, so that no holder ran.
     pub was_stopped: bool,
     /// Note of that time that explains overlap best; see [`LaneNote::explaining`](crate::note::LaneNote::explaining).
     pub note: Option<Note>,
 }
 
-/// The overlap of one service, judged.
+/// Overlap of one service, judged.
 #[derive(Clone, Debug)]
 pub struct Promise {
     /// Service, as the user named it.
@@ -34,7 +35,7 @@ pub struct Promise {
 /// The cause of overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Why {
-    /// The gate is one to compare with.
+    /// A gate for comparison, with its name.
     Gate(&'static str),
     ShortTurns {
         turn_ns: u64,
@@ -93,18 +94,18 @@ impl fmt::Display for Why {
 }
 
 impl Promise {
-    /// Judges the overlap beside `service` under the bound that was asked for, or else 1 %.
+    /// Judges the overlap beside `service` by the bound `bound_ppm`; `None`: 1 %.
     pub fn new(service: String, overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Self {
         let bound_ppm = bound_ppm.unwrap_or(BOUND_PPM);
         Self { service, overlap, bound_ppm, why: Why::of(&overlap, bound_ppm, circumstances) }
     }
 
-    /// Whether the bound is passed by more than a single accident explains.
+    /// Returns whether the overlap exceeds the bound by more than one accident explains.
     pub fn is_broken(&self) -> bool {
         self.overlap.standing(self.bound_ppm) == Standing::Broken
     }
 
-    /// The judgement as a check of a result.
+    /// Returns the judgement as a check of a result.
     pub fn to_check(&self) -> Check {
         let percent = self.overlap.share_ppm().map(percent);
         let name = format!("overlap beside {}", self.service);
@@ -120,7 +121,7 @@ impl Promise {
     }
 }
 
-/// Says that the promise is broken.
+/// Text for a broken promise.
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, overlap, bound_ppm, why } = self;
@@ -136,7 +137,7 @@ impl fmt::Display for Promise {
     }
 }
 
-/// Percent of a bound in millionths.
+/// Returns a bound in millionths as percent.
 pub fn percent_of_bound(bound_ppm: u32) -> f64 {
     percent(bound_ppm)
 }

@@ -1,4 +1,4 @@
-//! `sidelane run`: a batch command, or batch that is there already, in the idle moments of a service.
+//! `sidelane run`: a batch command, or batch that runs already, in the idle moments of a service.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,37 +16,37 @@ use sidelane_host::wall_clock::local_time;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{Unit, check_writable};
 
-/// What `sidelane run` was asked to do.
+/// Options of `sidelane run`.
 #[derive(Debug)]
 pub struct RunOptions {
     /// Services, lanes and batch.
     pub asked: Asked,
-    /// Where the audit log goes, and what is in it.
+    /// Path of the audit log, and its level.
     pub audit: Option<(PathBuf, AuditLevel)>,
-    /// Where the figures go in the end.
+    /// Path for the figures at the end.
     pub json: Option<PathBuf>,
-    /// How long the batch command may go on after a signal that asks it to end.
+    /// How long the batch command may go on after a POSIX signal that asks it to end.
     pub grace: Duration,
-    /// What to do when batch cannot run.
+    /// Action if batch cannot run.
     pub on_blocked: OnBlocked,
     /// Bound of the overlap, in millionths of a service's time; `None`: 1 %.
     pub max_overlap_ppm: Option<u32>,
-    /// The command may enter real-time classes.
+    /// Whether the command may enter real-time classes.
     pub allow_realtime: bool,
-    /// What is reported meanwhile.
+    /// Options of the reports during the run.
     pub progress: ProgressOptions,
 }
 
-/// What to do when batch has been kept off all its lanes for so long.
+/// Action if batch has been kept off all its lanes for this time.
 #[derive(Clone, Copy, Debug)]
 pub struct OnBlocked {
-    /// How long.
+    /// Time without a lane.
     pub after: Duration,
-    /// End the run, instead of saying so.
+    /// Whether the run ends; otherwise this is only reported.
     pub ends: bool,
 }
 
-/// A run that can be.
+/// A run that passed all checks.
 pub struct Run {
     plan: Plan,
     audit: Option<(PathBuf, AuditLevel)>,
@@ -61,7 +61,7 @@ impl Run {
     /// Finds what the user has named. Nothing is changed.
     ///
     /// # Errors
-    /// All that is in the way, at once.
+    /// All obstacles at once.
     pub fn prepare(options: RunOptions) -> Result<Self, PreflightErrors> {
         let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, progress } = options;
         let mut errors = PreflightErrors::of_privileges();
@@ -72,15 +72,15 @@ impl Run {
         Ok(Self { plan: errors.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, progress })
     }
 
-    /// What is going to happen: a line for each service.
+    /// Returns a line on the run for each service.
     pub fn lines(&self) -> Vec<String> {
         let declared = self.plan.services.iter().any(|placement| placement.lanes.kind == PairKind::Declared);
         let gain = declared.then(|| NO_CORE_SHARED.to_owned());
         gain.into_iter().chain(self.plan.lines()).collect()
     }
 
-    /// Runs the command to its end, or adopted batch to its end or until a signal asks to give it back; returns its
-    /// exit code and what the run came to.
+    /// Runs the command or adopted batch to its end; adopted batch is given back earlier if a POSIX signal asks for it.
+    /// Returns the exit code and the summary.
     pub fn run(self) -> Result<(u8, Summary)> {
         let mut progress = Progress::new(self.progress);
         let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.lines(), self.plan);
@@ -93,7 +93,7 @@ impl Run {
             quiet: false,
             allow_realtime: self.allow_realtime,
         };
-        // Before any thread is started, so that no thread takes a signal away.
+        // Done before any thread is started, so that no other thread receives a signal.
         let signals = PosixSignals::listen().context("cannot listen for signals")?;
         let mut session = match batch {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
@@ -117,11 +117,11 @@ fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel
     Ok((file, level))
 }
 
-/// What is to be gained where the kernel shows no common core.
+/// Warning for lanes for which the kernel shows no common core.
 const NO_CORE_SHARED: &str = "as far as the kernel shows, the lanes share no core: batch there cannot slow the service down by \
      sharing one, and a run gains no more than that both never work at once (sidelane compare says what it is worth)";
 
-/// Looks after the session and passes signals on until the batch command has ended.
+/// Supervises the session and forwards POSIX signals until the batch command has ended.
 fn watch(
     session: &mut Session,
     signals: &PosixSignals,
@@ -169,16 +169,16 @@ fn pass_on(session: &Session, caught: Caught) {
     }
 }
 
-/// How much a run reports while it goes on.
+/// Options of the reports during a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgressOptions {
-    /// Nothing at all.
+    /// Whether nothing is reported.
     pub quiet: bool,
-    /// Time between two lines on how batch is getting on.
+    /// Time between two status lines on batch.
     pub status_every: Option<Duration>,
 }
 
-/// Reports to standard error while a run goes on: a line each, with the time of day.
+/// Reports to standard error during a run: lines with the time of day.
 #[derive(Debug)]
 pub struct Progress {
     options: ProgressOptions,
@@ -187,7 +187,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts without a line.
+    /// Makes a reporter that has printed nothing yet.
     pub fn new(options: ProgressOptions) -> Self {
         Self { options, told_at: Instant::now(), batch_ns: 0 }
     }
@@ -199,7 +199,7 @@ impl Progress {
         }
     }
 
-    /// Prints what the session has noted, and how batch is getting on, if it is time for that.
+    /// Prints the notes of the session, and the status of batch if it is due.
     pub fn go_on(&mut self, session: &mut Session) {
         session.take_news().iter().for_each(|note| self.say(&format!("note: {note}")));
         if self.options.status_every.is_some_and(|every| self.told_at.elapsed() >= every) {
@@ -208,7 +208,7 @@ impl Progress {
         }
     }
 
-    /// How batch got on since the last status.
+    /// Returns the status line: what batch did since the last one.
     fn status(&mut self, session: &Session) -> String {
         let wall_s = self.told_at.elapsed().as_secs_f64();
         let (lanes, books) = (session.lanes(), session.books());

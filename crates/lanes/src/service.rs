@@ -1,4 +1,4 @@
-//! A tracked service, as `run` and the agent have it: where its requests are seen, and the batch lanes beside it.
+//! A tracked service, as `run` and the agent have it: the source of its requests, and the batch lanes beside it.
 
 use std::collections::BTreeSet;
 
@@ -13,42 +13,42 @@ use super::kept_lanes::KeptLanes;
 
 /// A service that is tracked.
 pub struct TrackedService {
-    /// The lanes beside it that are kept, if any are. They end before it is tracked no more.
+    /// Lanes beside it that are kept, if any. They are released before its tracking ends.
     pub kept: Option<KeptLanes>,
-    /// As the user or the file names it.
+    /// Name, as the user or the file gives it.
     pub name: String,
-    /// The kernel program's side.
+    /// Tracking by the kernel program.
     pub tracking: ServiceTracking,
-    /// Where its requests are seen.
+    /// Source of its requests.
     pub requests: ServiceRequests,
 }
 
 impl TrackedService {
-    /// A service without lanes.
+    /// Makes a service without lanes.
     pub fn new(name: String, tracking: ServiceTracking, requests: ServiceRequests) -> Self {
         Self { kept: None, name, tracking, requests }
     }
 
-    /// Its processes now.
+    /// Returns its processes now.
     pub fn processes(&self) -> BTreeSet<u32> {
         self.tracking.processes().into_iter().collect()
     }
 
-    /// What has to be looked for to see its requests; `None` if no process of it lives. `service` is its number in the
-    /// answer.
+    /// Returns the question for the search of its requests; `None` if none of its processes lives. `service` is its
+    /// number in the answer.
     pub fn question(&self, service: u64) -> Option<Question> {
         let (pids, known) = (self.processes(), self.requests.known());
         let (name, port) = (self.name.clone(), self.tracking.port());
         (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
     }
 
-    /// Follows its requests where they were found.
+    /// Follows its requests at the place where they were found.
     pub fn take_answer(&mut self, answer: Answer) -> Sight {
         let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
         let requests = &mut self.requests;
         match &mut requests.source {
             Some(RequestSource::Sockets(sockets)) => {
-                // A port that cannot be listened at now can be later.
+                // A listen that fails now may succeed later.
                 let _ = sockets.listen(listeners);
                 return Sight::Same;
             }
@@ -82,42 +82,42 @@ impl TrackedService {
     }
 }
 
-/// How an answer has changed what is seen.
+/// Effect of an answer on what is known of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// As before.
+    /// No change.
     Same,
     /// The first answer: requests are not seen, at least not yet.
     Unseen,
-    /// Requests are seen from now on.
+    /// Requests are seen after this answer.
     Seen,
 }
 
-/// Where the requests of a service are seen.
+/// Source of the requests of a service.
 #[derive(Default)]
 pub struct ServiceRequests {
     /// The source, if they are seen.
     pub source: Option<RequestSource>,
-    /// Why they are not seen, if they were looked for.
+    /// Reason why they are not seen, if they were looked for.
     pub why_not: Option<String>,
-    /// No answer has come yet.
+    /// Whether they are looked for and no answer has come yet.
     pub is_looked_for: bool,
-    /// Where else the service may take requests, if its sockets are looked at.
+    /// Another place where the service may take requests, if its sockets are looked at.
     pub elsewhere: Option<RequestNote>,
 }
 
 impl ServiceRequests {
-    /// Requests that are looked for; [`TrackedService::take_answer`] says where they are.
+    /// Makes a source that is still looked for; [`TrackedService::take_answer`] sets it.
     pub fn looked_for() -> Self {
         Self { why_not: Some(STILL_LOOKED_FOR.to_owned()), is_looked_for: true, ..Self::default() }
     }
 
-    /// Whether the service emits them.
+    /// Returns whether the service emits them.
     pub fn are_emitted(&self) -> bool {
         matches!(self.source, Some(RequestSource::Emitted(_)))
     }
 
-    /// Looks at them, or looks away where looking costs the service anything.
+    /// Starts or stops looking at requests, if looking costs the service time.
     pub fn look(&self, wanted: bool) {
         let Some(source) = &self.source else { return };
         if wanted { source.resume() } else { source.pause() }
@@ -134,10 +134,11 @@ impl ServiceRequests {
 
 const STILL_LOOKED_FOR: &str = "where they can be seen is still looked for";
 
-/// Why requests are not looked at that only batch's cost is wanted of.
+/// Reason why requests are not looked at that would only show batch's cost.
 pub const NOBODY_ASKS: &str = "no objective, no [metrics] and no metric asks for them";
 
-/// Follows the requests at the place that was found, or says why they cannot be seen. What the service emits is preferred.
+/// Follows the requests at the place that was found, or returns why they cannot be seen. Requests emitted by the
+/// service are preferred.
 fn follow(
     tracking: &ServiceTracking,
     name: &str,
@@ -157,7 +158,7 @@ fn follow(
     requests.map(RequestSource::Sockets).map_err(|why| why.to_string())
 }
 
-/// What the service emits. If lanes are lent by it, the request words are the service's own.
+/// Returns the requests emitted by the service. If lanes are lent by them, the service writes the request words itself.
 pub fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
     if tracking.tracker().purpose().lends(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
         let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);

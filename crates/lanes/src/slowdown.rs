@@ -1,7 +1,7 @@
-//! What batch costs requests is measured all the time, and kept under a bound.
+//! The slowdown of requests by batch: measured during the whole run, and kept under a bound.
 //!
-//! The policies' side says how: [`slowdown`], [`windows`] and [`idle_threshold`]. Here requests are seen or not, and the lanes'
-//! keepers are told.
+//! The rules are in the policy crate: [`slowdown`], [`windows`] and [`idle_threshold`]. This file turns the observation
+//! of requests on and off, and sets what keepers do.
 //!
 //! [`slowdown`]: sidelane_policy::borrow::slowdown
 //! [`windows`]: sidelane_policy::borrow::windows
@@ -18,17 +18,17 @@ use sidelane_policy::borrow::windows::{Phase, Windows};
 
 use sidelane_requests::Request;
 
-/// The slowdown of requests that is allowed unless the user says otherwise: 5 %.
+/// Default bound of the slowdown of requests: 5 %.
 pub const BOUND: f64 = 0.05;
-/// In which windows have room for some: the median.
+/// Percentile that both kinds of windows have enough requests for: the median.
 const TYPICAL: f64 = 50.0;
 
-/// By how much batch may slow down requests.
+/// Bound of the slowdown of requests by batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MaxSlowdown {
-    /// That is not looked at.
+    /// No bound; the slowdown is not measured.
     Any,
-    /// As 0.05 for 5 %.
+    /// Bound, as 0.05 for 5 %.
     Bound(f64),
 }
 
@@ -47,44 +47,44 @@ impl fmt::Display for MaxSlowdown {
     }
 }
 
-/// What is known of the requests of one service.
+/// Measurement of the requests of one service.
 #[derive(Clone, Debug)]
 struct Measured {
     threshold: IdleThresholdFinder,
-    /// Since the last change of `threshold`.
+    /// Requests since the last change of `threshold`.
     recent: Box<Slowdown>,
     whole: Box<Slowdown>,
 }
 
-/// When batch may have the lanes of a service from now on, and why.
+/// Change of the idle time after which batch gets the lanes of a service, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Which service.
+    /// Number of the service.
     pub service: u64,
-    /// When batch may have its lanes.
+    /// New idle threshold.
     pub threshold: IdleThreshold,
-    /// What was found; [`Verdict::Undecided`] or [`Verdict::Within`] where a step is taken back.
+    /// Verdict on the slowdown; [`Verdict::Undecided`] or [`Verdict::Within`] if a step is taken back.
     pub verdict: Verdict,
 }
 
-/// Measures the slowdown of services, which whoever keeps the lanes has given numbers.
+/// Measures the slowdown of services. The caller gives the services their numbers.
 #[derive(Clone, Debug)]
 pub struct SlowdownKeeper {
     bound: f64,
     min_idle_ns: Nanos,
     windows: Windows,
     services: BTreeMap<u64, Measured>,
-    /// Some request has been seen since the last pair of windows began.
+    /// Whether any request was seen since the last pair of windows began.
     asked: bool,
 }
 
 impl SlowdownKeeper {
-    /// Of no service yet. Batch gets the lanes after `min_idle_ns`. `bound` is 0.05 for 5 %.
+    /// Makes a measurement without services. Batch gets the lanes after `min_idle_ns`. `bound` is 0.05 for 5 %.
     pub fn new(bound: f64, min_idle_ns: Nanos, now: Nanos) -> Self {
         Self { bound, min_idle_ns, windows: Windows::new(now), services: BTreeMap::new(), asked: false }
     }
 
-    /// From now on these services are measured, and no others.
+    /// Sets the services to measure.
     pub fn measure(&mut self, services: &BTreeSet<u64>, now: Nanos) {
         self.services.retain(|service, _| services.contains(service));
         for service in services {
@@ -96,17 +96,17 @@ impl SlowdownKeeper {
         }
     }
 
-    /// Whether this service is measured.
+    /// Returns whether this service is measured.
     pub fn measures(&self, service: u64) -> bool {
         self.services.contains_key(&service)
     }
 
-    /// Whether there is no service to measure.
+    /// Returns whether no service is measured.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// Goes on from what another session has found of the same services beside the same batch.
+    /// Continues from what another session has measured of the same services beside the same batch.
     pub fn go_on_from(&mut self, earlier: &Self) {
         self.windows.go_on_from(&earlier.windows);
         for (service, of) in &mut self.services {
@@ -115,12 +115,12 @@ impl SlowdownKeeper {
         }
     }
 
-    /// When [`SlowdownKeeper::go_on`] has something to do again.
+    /// Returns when [`SlowdownKeeper::go_on`] has something to do again.
     pub fn due(&self) -> Nanos {
         self.windows.due()
     }
 
-    /// A request of a service has finished.
+    /// Takes in a finished request of a service.
     pub fn finished(&mut self, service: u64, request: &Request) {
         let Some(measured) = self.services.get_mut(&service) else { return };
         self.asked = true;
@@ -129,13 +129,13 @@ impl SlowdownKeeper {
         measured.whole.record(pair, side, request.latency_ns());
     }
 
-    /// Goes on to the next window, if it is time, and judges what is known where a pair begins. To be called after all
-    /// requests so far were told of. `None`: it is not time.
+    /// Goes on to the next window if it is due, and judges the measurements when a pair of windows begins. All requests
+    /// so far must have been passed to [`SlowdownKeeper::finished`] before. `None`: it is not due.
     pub fn go_on(&mut self, now: Nanos) -> Option<Vec<Change>> {
         self.step(now).then(|| self.judge(now))
     }
 
-    /// Returns whether it was time.
+    /// Goes on to the next window. Returns whether it was due.
     fn step(&mut self, now: Nanos) -> bool {
         let ended = self.windows.phase();
         if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.due() {
@@ -148,12 +148,12 @@ impl SlowdownKeeper {
         self.windows.step(now)
     }
 
-    /// Whether requests have to be seen now.
+    /// Returns whether requests have to be seen now.
     pub fn sees_requests(&self) -> bool {
         matches!(self.windows.phase(), Phase::Seen(_))
     }
 
-    /// When batch may have the lanes of a service now.
+    /// Returns the idle threshold of a service now.
     pub fn idle_threshold(&self, service: u64) -> IdleThreshold {
         match (self.windows.phase(), self.services.get(&service)) {
             (_, None) => IdleThreshold::AfterIdle(self.min_idle_ns),
@@ -162,7 +162,7 @@ impl SlowdownKeeper {
         }
     }
 
-    /// Judges what is known so far where a pair of windows begins: all earlier ones are over.
+    /// Judges the measurements when a pair of windows begins: all earlier windows are over then.
     fn judge(&mut self, now: Nanos) -> Vec<Change> {
         if self.windows.phase() != Phase::Seen(Side::Beside) {
             return Vec::new();
@@ -173,7 +173,7 @@ impl SlowdownKeeper {
         let judged = self.services.iter_mut().filter_map(|(service, of)| {
             let verdict = of.recent.verdict(bound);
             let changes = of.threshold.judged(now, verdict);
-            // What is decided is measured anew: the service may change.
+            // After a change the measurement starts again, because the service may change.
             if changes || verdict == Verdict::Within {
                 of.recent.clear();
             }
@@ -186,21 +186,21 @@ impl SlowdownKeeper {
         changes
     }
 
-    /// What it came to for a service, if it is measured.
+    /// Returns the result for a service, if it is measured.
     pub fn outcome(&self, service: u64) -> Option<SlowdownOutcome> {
         let of = self.services.get(&service)?;
         Some(SlowdownOutcome { bound: self.bound, threshold: of.threshold.present(), whole: of.whole.clone() })
     }
 }
 
-/// What batch cost the requests of a service.
+/// Slowdown of the requests of a service by batch.
 #[derive(Clone, Debug)]
 pub struct SlowdownOutcome {
-    /// What was allowed.
+    /// Bound of the slowdown.
     pub bound: f64,
-    /// When batch may have the lanes, at the end.
+    /// Idle threshold at the end.
     pub threshold: IdleThreshold,
-    /// Requests of the windows of the whole session.
+    /// Requests in the windows of the whole session.
     pub whole: Box<Slowdown>,
 }
 
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// Of service 0.
+    /// Makes a measurement of service 0.
     fn keeper(now: Nanos) -> SlowdownKeeper {
         let mut keeper = SlowdownKeeper::new(BOUND, 8_000, now);
         assert!(keeper.is_empty());
@@ -218,7 +218,7 @@ mod tests {
         keeper
     }
 
-    /// Requests of a service that is asked every millisecond and answers in 50 µs, 30 µs later where batch may have
+    /// Adds requests of a service that gets one every millisecond and answers in 50 µs, 30 µs later if batch may have
     /// the lane.
     fn serve(keeper: &mut SlowdownKeeper, from: Nanos, until: Nanos) {
         for arrived_ns in (from..until).step_by(1_000_000) {

@@ -1,4 +1,4 @@
-//! What a run came to, for people and for programs.
+//! The result of a run, as text and as JSON.
 
 use std::fmt;
 
@@ -24,79 +24,79 @@ use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::kernel_work::{InterruptsFrom, WorkBooks};
 use sidelane_tracker::stolen::StolenFrom;
 
-/// The figures of one run. Everything was measured in that run.
+/// Figures of one run, all measured in this run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The lanes that were lent and borrowed.
+    /// Lanes that were lent and borrowed.
     pub lanes: Lanes,
-    /// How long batch ran beside the service.
+    /// Time for which batch ran beside the service.
     pub wall_s: f64,
-    /// Time batch ran on the batch lanes.
+    /// CPU time of batch on the batch lanes.
     pub batch_cpu_s: f64,
-    /// Time the service ran on the request lanes.
+    /// CPU time of the service on the request lanes.
     pub lc_cpu_s: f64,
-    /// Batch's part in the request lanes' idle time.
+    /// Share of the request lanes' idle time that batch used.
     pub batch_share_of_idle_percent: Option<f64>,
-    /// Time batch ran beside the service without leave, of the service's time.
+    /// Overlap: time for which batch ran beside the service without permission, in percent of the service's time.
     pub overlap_percent: Option<f64>,
-    /// Time batch ran beside the service on its requests' budgets, of the service's time.
+    /// Time for which batch ran beside the service on the budget of requests, in percent of the service's time.
     pub lent_overlap_percent: Option<f64>,
-    /// Each service, in the order in which they were named.
+    /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceSummary>,
-    /// Overlap beside each of them, judged.
+    /// Overlap beside each service, judged.
     promises: Vec<Promise>,
     /// Bound of the overlap, in millionths of a service's time.
     bound_ppm: u32,
-    /// How batch got off a lane.
+    /// Gate of batch.
     pub gate: Gate,
-    /// What batch that looked for itself did, if it could.
+    /// Counts of batch that checked its lane itself, if it could.
     pub looked: Option<GateBooks>,
-    /// What else ran on the batch lanes beside the service.
+    /// Other work on the batch lanes beside the service.
     work: WorkBooks,
-    /// From the service's start to batch off.
+    /// Reaction times from the service's start until batch is off.
     pub reaction_off: Histogram,
-    /// Overlap in turns of the service that batch never left: they have no reaction.
+    /// Overlap in turns of the service that batch never left: they have no reaction time.
     never_left_ns: u64,
-    /// From the service's stop to batch back.
+    /// Reaction times from the service's stop until batch is back.
     pub reaction_on: Histogram,
     /// Context switches to the service.
     pub lc_switches: u64,
-    /// Wake-ups that a request lane sent to a holder, and paid for.
+    /// Wakeups that a request lane sent to a holder, at its own cost.
     pub lc_summons: u64,
     /// Holds begun.
     pub holds: u64,
-    /// Of them, those that lasted until batch was sent away.
+    /// Holds that lasted until batch was evicted.
     pub evictions: u64,
     /// The kernel program's time in a context switch, sampled.
     pub cost_per_switch_ns: Option<f64>,
     /// CPU time of this process without the holders' naps.
     pub own_cpu_s: f64,
-    /// Time the holders napped.
+    /// Time for which the holders napped.
     pub napped_s: f64,
-    /// Time the hypervisor took from the lanes; the other times are without it.
+    /// Steal time of the lanes; the other times are without it.
     pub stolen_percent: Option<f64>,
-    /// The longest it took at once.
+    /// The longest gap of steal time.
     pub stolen_gap_max_us: Option<f64>,
-    /// How that is known.
+    /// Source of the steal time.
     pub stolen_from: StolenFrom,
-    /// The batch that was adopted and given back, if it was none of ours.
+    /// Batch that was adopted and given back; `None` if batch was a command.
     pub adopted: Option<String>,
-    /// What was degraded or went wrong.
+    /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
 }
 
-/// The figures that say on what terms the lanes of a service were lent.
+/// Names of the figures on the terms of a service's lanes.
 const OF_TERMS: [&str; 5] =
     ["budget_ms", "harm_percent", "requests_count", "delay_bound_mean_us", "delay_bound_max_us"];
 
-/// The figures of one service in a run.
+/// Figures of one service in a run.
 #[derive(Clone, Debug)]
 pub struct ServiceSummary {
-    /// What it came to.
+    /// Result of the session.
     outcome: ServiceOutcome,
-    /// Time the service ran on its request lanes.
+    /// CPU time of the service on its request lanes.
     lc_cpu_s: f64,
-    /// Time batch ran on its batch lanes.
+    /// CPU time of batch on its batch lanes.
     batch_cpu_s: f64,
     batch_share_of_idle_percent: Option<f64>,
     overlap_percent: Option<f64>,
@@ -131,7 +131,7 @@ impl ServiceSummary {
         row
     }
 
-    /// On what terms its lanes were lent.
+    /// Returns the terms of its lanes.
     fn of_terms(&self) -> [(&'static str, Option<f64>); 5] {
         let terms = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests());
         let requests = terms.filter(|_| self.outcome.requests.is_some()).map(|terms| terms.requests as f64);
@@ -145,7 +145,7 @@ impl ServiceSummary {
         std::array::from_fn(|at| (OF_TERMS[at], values[at]))
     }
 
-    /// The lines about its budget and its requests, where the policy has any.
+    /// Writes the lines about its budget and its requests, if the policy has any.
     fn show_terms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(terms) = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests()) else {
             return Ok(());
@@ -157,13 +157,13 @@ impl ServiceSummary {
         source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(terms.requests)))
     }
 
-    /// The lines about what batch cost its requests.
+    /// Writes the lines about the cost of batch for its requests.
     fn show_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.outcome.objective.iter().try_for_each(|objective| show_objective(objective, f))?;
         self.outcome.slowdown.iter().try_for_each(|slowdown| show_slowdown(slowdown, f))
     }
 
-    /// What batch cost its requests: the objective, and percentiles beside batch and without.
+    /// Returns the cost of batch for its requests: the objective, and percentiles beside batch and without.
     fn of_cost(&self) -> [(&'static str, Option<f64>); 8] {
         let objective = self.outcome.objective;
         let slowdown = self.outcome.slowdown.as_ref();
@@ -183,7 +183,7 @@ impl ServiceSummary {
         ]
     }
 
-    /// One of several.
+    /// Writes the lines of one of several services.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServiceOutcome { target, lanes, .. } = &self.outcome;
         writeln!(
@@ -200,23 +200,23 @@ impl ServiceSummary {
 }
 
 impl Summary {
-    /// Whether the objective of any service was missed.
+    /// Returns whether the objective of any service was missed.
     pub fn misses_objective(&self) -> bool {
         self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_kept())
     }
 
-    /// Whether batch ran beside any service for longer than the bound allows.
+    /// Returns whether batch ran beside any service for longer than the bound allows.
     pub fn breaks_promise(&self) -> bool {
         self.promises.iter().any(Promise::is_broken)
     }
 
-    /// The promises that were broken, a line each; empty if there are none.
+    /// Returns the broken promises, a line each; empty if there are none.
     pub fn broken_promises(&self) -> String {
         let broken = self.promises.iter().filter(|promise| promise.is_broken());
         broken.map(|promise| format!("sidelane: {promise}\n")).collect()
     }
 
-    /// The figures of `outcome`. Overlap is judged by `bound_ppm`, or else by 1 %.
+    /// Works out the figures of `outcome`. Overlap is judged by `bound_ppm`; `None`: 1 %.
     pub fn new(outcome: &Outcome, lanes: Lanes, bound_ppm: Option<u32>) -> Self {
         let books = &outcome.books;
         let napped_s = seconds(outcome.holders.napped_ns);
@@ -255,7 +255,7 @@ impl Summary {
         }
     }
 
-    /// The figures as a result of one row.
+    /// Returns the figures as a result of one row.
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
@@ -304,7 +304,7 @@ impl Summary {
         result
     }
 
-    /// As results name it.
+    /// Returns the policy's name in results.
     fn policy(&self) -> String {
         let terms = self.services.first().and_then(|service| service.outcome.terms);
         terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
@@ -352,11 +352,11 @@ impl Summary {
     }
 }
 
-/// Less work of the kernel, in percent of the service's time, has no line.
+/// Share of the service's time below which work of the kernel has no line, in percent.
 const WORK_SHOWN_PERCENT: f64 = 0.05;
 
 impl Summary {
-    /// What else ran on the batch lanes beside the service, in percent of its time.
+    /// Returns the other work on the batch lanes beside the service, in percent of the service's time.
     fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
         let work = &self.work;
         let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
@@ -371,7 +371,7 @@ impl Summary {
         ]
     }
 
-    /// The line about it, where it is more than about nothing.
+    /// Writes the line about it, if it is more than about nothing.
     fn show_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const KINDS: [&str; 6] =
             ["", "kworkers", "ksoftirqd and interrupt threads", "other kernel threads", "interrupts", ""];
@@ -393,11 +393,11 @@ impl Summary {
     }
 }
 
-/// Of fewer turns no share is told: one turn that was cut off would decide it.
+/// Number of turns below which no share is shown: one turn that was cut off would decide it.
 const TURNS_MIN: u64 = 100;
 
 impl Summary {
-    /// The time in a turn of the service, and the part of all, in which batch ran beside it without leave.
+    /// Returns the overlap in a turn of the service, and its share of all time.
     fn overlap(&self) -> String {
         let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
         match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
@@ -411,7 +411,7 @@ impl Summary {
         Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
     }
 
-    /// What the run cost, without what was nothing.
+    /// Returns the cost of the run, without parts that are zero.
     fn cost(&self) -> String {
         let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
         let summons = self.lc_summons;
@@ -493,13 +493,14 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Overlap in turns that batch never left. What a batch program says of its own reactions is not exact enough for it.
+/// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used:
+/// they are not exact enough.
 fn never_left(books: &Books, lanes: &Lanes) -> u64 {
     let reactions_ns = books.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
     never_left_ns(books.overlap(lanes).overlap_ns, reactions_ns)
 }
 
-/// The line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
+/// Returns the line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
 fn reaction_line(never_left_ns: u64, off: &Histogram, on: &Histogram) -> String {
     if off.count() + on.count() + never_left_ns == 0 {
         return String::new();
@@ -528,7 +529,7 @@ fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
     outcome.services.iter().map(judge).collect()
 }
 
-/// Whether the objective was kept, and what the percentile was.
+/// Writes whether the objective was kept, with its percentile.
 fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let name = format!("p{}", outcome.slo.percentile);
     let (verdict, slo) = (if outcome.is_kept() { "✓ kept" } else { "✗ missed" }, written_objective(outcome.slo));
@@ -542,7 +543,7 @@ fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt
     writeln!(f)
 }
 
-/// By how much requests were slower beside batch, where enough were seen.
+/// Writes how much slower requests were beside batch, if enough were seen.
 fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let whole = &outcome.whole;
     let seen = [Side::Beside, Side::Apart].map(|side| counted(whole.requests(side)));

@@ -1,7 +1,7 @@
-//! The terms on which lanes are lent: keeps them up to date while batch runs.
+//! The terms on which lanes are lent, kept up to date while batch runs.
 //!
-//! The policies are told a budget and a harm; [`TermsMeter`] works both out from requests that have
-//! finished. Here those are collected and the answers written where the lanes' keepers read them.
+//! The policies get a budget and a harm. [`TermsMeter`] works out both from finished requests. This file collects these
+//! requests, and writes the results to where the lanes' keepers read them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,37 +24,37 @@ use sidelane_requests::{Request, RequestError, RequestSource, Source, objective}
 use sidelane_tracker::history::History;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// The terms as they were at the end of a session.
+/// Terms at the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinalTerms {
-    /// What was asked for.
+    /// Policy and budget that were asked for.
     pub lending: Lending,
-    /// The budget of a request.
+    /// Budget of a request.
     pub budget_ns: u64,
-    /// What it loses to batch beside it.
+    /// Harm of batch to a request beside it.
     pub harm: Harm,
-    /// What that was worked out from.
+    /// Source of the harm.
     pub source: HarmSource,
-    /// Requests that finished, of those known.
+    /// Number of known requests that finished.
     pub requests: u64,
-    /// By how much batch can have made them later, at most: the harm of what ran beside them in their
-    /// busy periods, on average. Nothing where that is not known of any.
+    /// Upper bound of the average delay by batch: the harm of batch that ran beside requests in their busy periods.
+    /// `None` if it is not known of any request.
     pub delay_mean_ns: Option<f64>,
-    /// The same, of the one for which that is most.
+    /// The same bound for the request with the longest delay.
     pub delay_max_ns: Option<u64>,
 }
 
-/// What was learned from a service's requests beside a batch program. Another session with the same two goes on
-/// from there, as a session that lasts would have.
+/// Knowledge from a service's requests beside a batch program. Another session of the same two continues from it, as
+/// one long session would.
 #[derive(Clone, Copy, Debug)]
 pub struct Learned {
     terms: sidelane_policy::borrow::Learned,
-    /// Requests that it was learned from.
+    /// Number of requests that it was learned from.
     pub requests: u64,
 }
 
 impl Learned {
-    /// What a request loses to batch beside it, with its error; nothing as long as that is not known.
+    /// Returns the harm of batch to a request beside it, with its error; `None` while it is unknown.
     pub fn harm(&self) -> Option<HarmEstimate> {
         self.terms.harm()
     }
@@ -93,36 +93,36 @@ fn source_of_harm(source: HarmSource) -> &'static str {
     }
 }
 
-/// How a service stood with its objective.
+/// Result of a service for its objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObjectiveOutcome {
     /// The objective.
     pub slo: Objective,
-    /// The objective's percentile of all requests.
+    /// The objective's percentile over all requests.
     pub all_ns: u64,
-    /// Of those that batch ran beside.
+    /// The same percentile over requests that batch ran beside.
     pub beside_ns: Option<u64>,
-    /// Of the others.
+    /// The same percentile over the other requests.
     pub apart_ns: Option<u64>,
-    /// For how long a second of requests was beyond the objective.
+    /// Total time in which the requests of the last second exceeded the objective.
     pub missed_ns: u64,
-    /// All requests.
+    /// Number of requests.
     pub requests: u64,
 }
 
 impl ObjectiveOutcome {
-    /// Whether the run as a whole was within the objective.
+    /// Returns whether the run as a whole kept the objective.
     pub fn is_kept(&self) -> bool {
         self.all_ns <= self.slo.limit_ns
     }
 }
 
-/// Latencies of a whole session, for what is said at its end.
+/// Latencies of a whole session, for the result at its end.
 struct Kept {
     slo: Objective,
     beside: Latencies,
     apart: Latencies,
-    /// Of requests of which it is not known.
+    /// Latencies of requests of which it is not known whether batch ran beside them.
     rest: Latencies,
     missed_looks: u64,
 }
@@ -158,7 +158,7 @@ pub enum LendingError {
              or choose --policy deadline, fixed-budget, refresh-budget or dynamic-refresh"
     )]
     BudgetWithoutUse,
-    /// A policy that spends a budget, and none.
+    /// No budget for a policy that spends one.
     #[error(
         "--policy {0} has to know what batch may cost: say how much later it may make a request, or by \
              deadline until which age it may stay beside one (--budget 5ms), or what requests may take (--slo p99=100ms)"
@@ -175,7 +175,7 @@ impl From<Unfit> for LendingError {
     }
 }
 
-/// How much later requests may be because of batch, at most; see [`DelayBound`].
+/// Upper bound of the delay of requests by batch; see [`DelayBound`].
 #[derive(Default)]
 struct Delays {
     bound: DelayBound,
@@ -207,14 +207,14 @@ pub struct TermsKeeper {
     lanes: Lanes,
     memory: Arc<LaneMemory>,
     meter: TermsMeter<Box<LatencyWindow>>,
-    /// Of one request lane; of several, a request also pays for what ran beside others.
+    /// Delays for one request lane; with several lanes a request also pays for batch beside other requests.
     delays: Option<Delays>,
     kept: Option<Box<Kept>>,
     requests: u64,
 }
 
 impl TermsKeeper {
-    /// Writes the first terms: without an objective the budget that was given, else none yet.
+    /// Writes the first terms: without an objective the given budget, otherwise none yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
         let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.request_lanes.len());
         let keeper = Self {
@@ -231,7 +231,7 @@ impl TermsKeeper {
         keeper
     }
 
-    /// Lends by another budget from now on, with what was learned. Whether it can: another policy needs other keepers.
+    /// Changes the budget, and keeps what was learned. Returns whether it could: another policy needs other keepers.
     pub fn agree_on(&mut self, lending: Lending) -> bool {
         if lending.policy != self.lending.policy {
             return false;
@@ -244,34 +244,34 @@ impl TermsKeeper {
         true
     }
 
-    /// What was learned so far.
+    /// Returns what was learned so far.
     pub fn learned(&self) -> Learned {
         Learned { terms: self.meter.learned(), requests: self.requests }
     }
 
-    /// Goes on from what another session has learned.
+    /// Continues from what another session has learned.
     pub fn take_over(&mut self, learned: &Learned) {
         self.meter.take_over(&learned.terms);
         self.requests = learned.requests;
         self.write(self.meter.present());
     }
 
-    /// Who decides when batch may run beside a request.
+    /// Returns the policy that decides when batch may run beside a request.
     pub fn policy(&self) -> PolicyKind {
         self.lending.policy
     }
 
-    /// What batch may cost, as it was asked for.
+    /// Returns the budget that was asked for.
     pub fn budget(&self) -> Budget {
         self.lending.budget
     }
 
-    /// Takes in the requests that have finished since the last call, and hands them on.
+    /// Takes in the requests that have finished since the last call, and passes each to `each`.
     pub fn learn(&mut self, source: &mut RequestSource, mut each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let emitted = source.name() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
-        // Later than all of them.
+        // Read after all of them.
         let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
             each(request);
@@ -284,8 +284,8 @@ impl TermsKeeper {
         Ok(())
     }
 
-    /// An emitted request does not know what ran beside it; where that is not known, it says nothing of
-    /// harm.
+    /// Takes in an emitted request. It does not know what ran beside it; if the history does not know it either, the
+    /// request says nothing about harm.
     fn emitted(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
@@ -320,8 +320,8 @@ impl TermsKeeper {
         self.meter.finished(request.latency_ns(), &finished);
     }
 
-    /// Agrees new terms; to be called ten times a second. Returns how the service stands with its
-    /// objective, if that has changed.
+    /// Agrees new terms; to be called ten times a second. Returns the service's standing on its objective, if it has
+    /// changed.
     pub fn keep(&mut self) -> Option<Standing> {
         let before = self.meter.standing();
         let terms = self.meter.agree();
@@ -331,12 +331,12 @@ impl TermsKeeper {
         Some(self.meter.standing()).filter(|standing| *standing != before)
     }
 
-    /// How the service stood with its objective, if it has one and any request was seen.
+    /// Returns the result for the objective, if there is one and any request was seen.
     pub fn objective(&self) -> Option<ObjectiveOutcome> {
         self.kept.as_ref()?.outcome()
     }
 
-    /// The terms that are agreed now.
+    /// Returns the present terms.
     pub fn present(&self) -> FinalTerms {
         let terms = self.meter.present();
         FinalTerms {
@@ -358,7 +358,7 @@ impl TermsKeeper {
         }
     }
 
-    /// What does not change as long as the lane is lent.
+    /// Writes the terms that do not change while the lane is lent.
     fn introduce(&self, lane: &BatchLane) {
         let terms = self.memory.terms(lane.cpu);
         terms.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
@@ -371,9 +371,9 @@ impl TermsKeeper {
     }
 }
 
-/// Batch that looks for itself comes back at once, unless the user said otherwise: a nap costs the
-/// service nothing, so no idle moment is too short to end it (see the policy's hysteresis). Nobody else
-/// reads this term.
+/// Returns the idle time after which self-checking batch comes back: 0 unless the user set one. A nap costs the service
+/// nothing, so no idle moment is too short to end it (see the policy's hysteresis). Only self-checking batch reads this
+/// term.
 fn min_idle_of_checkers_ns(config: &BorrowConfig) -> u64 {
     if config.min_idle_ns == BorrowConfig::default().min_idle_ns { 0 } else { config.min_idle_ns }
 }

@@ -1,8 +1,8 @@
 //! The watchdog of a session's batch lanes: a thread that acts when batch does not leave a lane.
 //!
-//! It sleeps until the kernel program raises an alarm, or a holder finds that evicted batch is back. What to do is decided
-//! by [`Watchdog`]; the thread looks, and carries it out. It takes no lock that a keeper may hold while batch keeps that
-//! keeper from running, and its CPU is none of batch's: batch that outranks everything does not delay it.
+//! It sleeps until the kernel program raises an alarm, or a holder finds that evicted batch is back. [`Watchdog`]
+//! decides what to do; the thread looks, and carries it out. It takes no lock that a keeper may hold while batch keeps
+//! that keeper from running. It does not run on a batch lane, so batch that outranks everything does not delay it.
 
 use std::fmt;
 use std::io;
@@ -27,30 +27,30 @@ use super::decider::timespec;
 use crate::note::LaneNote;
 use sidelane_rollback::own_threads::{Fixed, this_tid};
 
-/// Findings that are kept until the session takes them. It takes them ten times a second.
+/// Bound of the findings that are kept for the session, which takes them ten times a second.
 const FINDINGS_MAX: usize = 100;
 
 /// A step that the watchdog took.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// When.
+    /// Time of the step.
     pub at_ns: Nanos,
-    /// What was done.
+    /// Step of the watchdog.
     pub step: Step,
-    /// The name of the batch thread because of which it was done.
+    /// Name of the batch thread that caused the step.
     pub thread: String,
-    /// The thread's scheduling class then.
+    /// Scheduling class of this thread then.
     pub class: String,
-    /// The lane on which it ran.
+    /// Lane on which it ran.
     pub lane: u32,
     /// How long batch had stayed on the lane beside the service.
     pub stayed_ns: Nanos,
-    /// Why the step could not be taken.
+    /// Error of the step, if it failed.
     pub error: Option<String>,
 }
 
 impl Finding {
-    /// The note of the step, if there is anything to say.
+    /// Returns the note of the step, if there is one.
     pub fn note(&self) -> Option<LaneNote> {
         let (thread, class, lane) = (self.thread.clone(), self.class.clone(), self.lane);
         if let Some(error) = self.error.clone() {
@@ -64,7 +64,7 @@ impl Finding {
         }
     }
 
-    /// The step's name in an audit log.
+    /// Returns the step's name in an audit log.
     pub fn name(&self) -> &'static str {
         match self.step {
             Step::Wait => "wait",
@@ -101,7 +101,7 @@ pub struct LaneWatch {
 }
 
 struct Shared {
-    /// The watchdog's thread, once it has its place.
+    /// Id of the watchdog's thread, set once it runs on its CPU.
     tid: AtomicU32,
     ends: AtomicBool,
     bell: OwnedFd,
@@ -133,14 +133,14 @@ impl LaneWatch {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    /// Restores the class of its thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         let tid = self.shared.tid.load(Ordering::Acquire);
         let is_fit = tid == 0 || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
         !is_fit && put_first(tid).is_ok()
     }
 
-    /// What was done since the last call.
+    /// Returns the findings since the last call.
     pub fn take_findings(&self) -> Vec<Finding> {
         std::mem::take(&mut *self.shared.findings.lock().expect("the watchdog does not panic"))
     }
@@ -149,7 +149,7 @@ impl LaneWatch {
 impl Drop for LaneWatch {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
-        // Fails only when the counter is full, and then the bell rings already.
+        // Fails only if the counter is full, and then the bell rings already.
         let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -164,11 +164,11 @@ struct Body {
     confinement: Arc<BatchConfinement>,
     shared: Arc<Shared>,
     watchdog: Watchdog,
-    /// Findings that the session cannot take yet.
+    /// Findings that the session could not take yet.
     untold: Vec<Finding>,
 }
 
-/// What a look has found.
+/// Result of a look.
 #[derive(Default)]
 struct Look {
     situation: Situation,
@@ -197,8 +197,9 @@ impl Body {
         }
     }
 
-    /// A CPU that is no lane, if there is one. Else a request lane, where it is an ordinary thread that runs for some
-    /// microseconds after an alarm: on the batch lane it could not run beside batch that outranks all.
+    /// Pins the thread to a CPU that is no lane, or to a request lane if there is none. There it is an ordinary thread
+    /// that runs for some microseconds after an alarm. On the batch lane it could not run beside batch that outranks
+    /// everything.
     fn take_place(&self) {
         let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
         let others = online_cpus().unwrap_or_default().difference(requests).difference(&batch);
@@ -211,7 +212,7 @@ impl Body {
         self.shared.tid.store(this_tid(), Ordering::Release);
     }
 
-    /// Sleeps until an alarm or `due_ns`. Whether a holder said that batch is back.
+    /// Sleeps until an alarm or `due_ns`. Returns whether a holder reported that batch is back.
     fn sleep(&self, due_ns: Option<Nanos>) -> bool {
         let timeout = due_ns.map(|due_ns| timespec(due_ns.saturating_sub(now_ns())));
         let mut doors =
@@ -224,7 +225,7 @@ impl Body {
 
     fn look(&self, came_back: bool) -> Look {
         let outranking: Vec<Outranking> = outranking(self.confinement.processes()).collect();
-        // Where other programs have the lane, a frozen thread may take many turns until it sleeps.
+        // If other programs use the lane, a frozen thread may need many turns until it sleeps.
         let is_out = |stay: &Stay| !self.confinement.has_frozen(stay.tid);
         let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
         let longest = longest_stay(&self.memory, self.lanes.batch.iter());
@@ -233,7 +234,7 @@ impl Body {
         Look { situation, outranking, stays }
     }
 
-    /// The batch thread that waits for its turn on the lane, as one that a holder has preempted.
+    /// Returns the batch thread that waits for its turn on the lane, as one does that a holder has preempted.
     fn waits(&self, lane: u32) -> Option<Stay> {
         let hold = self.memory.hold(lane);
         let tid = hold.waiting_pid.load(Ordering::Acquire);
@@ -259,7 +260,7 @@ impl Body {
         if self.untold.len() < FINDINGS_MAX {
             self.untold.push(Finding { error: done.err().map(|error| error.to_string()), ..finding });
         }
-        // The thread that takes findings may be one that batch keeps from running.
+        // The thread that takes findings may be kept from running by batch, so this does not wait for its lock.
         if let Ok(mut findings) = self.shared.findings.try_lock() {
             let room = FINDINGS_MAX.saturating_sub(findings.len());
             findings.extend(self.untold.drain(..).take(room));
@@ -289,25 +290,25 @@ impl Body {
     }
 }
 
-/// A thread of batch that runs before the holder of its lane.
+/// A batch thread that would preempt the holder of its lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Outranking {
-    /// Its process.
+    /// Id of its process.
     pub pid: u32,
-    /// Its number.
+    /// Id of the thread.
     pub tid: u32,
-    /// Its class.
+    /// Its scheduling class.
     pub class: ThreadClass,
 }
 
-/// The threads of these processes that run before a holder.
+/// Returns the threads of these processes that would preempt a holder.
 pub fn outranking(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = Outranking> {
     let all = pids.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
     let classes = all.filter_map(|(pid, tid)| Some(Outranking { pid, tid, class: ThreadClass::of(tid)? }));
     classes.filter(|thread| thread.class.outranks(HOLDER_PRIORITY))
 }
 
-/// What the watchdog is told.
+/// Returns the input for the watchdog's decision.
 pub fn situation(outranking: &[Outranking], stays: Option<Stay>) -> Situation {
     Situation { outranks: !outranking.is_empty(), stayed_ns: stays.map(|stay| stay.stayed_ns) }
 }
@@ -323,7 +324,7 @@ pub struct Stay {
     pub tid: u32,
 }
 
-/// The longest stay on these lanes.
+/// Returns the longest stay on these lanes.
 pub fn longest_stay<'a>(memory: &LaneMemory, lanes: impl Iterator<Item = &'a BatchLane>) -> Option<Stay> {
     lanes.filter_map(|lane| stay_on(memory, lane)).max()
 }

@@ -1,4 +1,4 @@
-//! Finding batch that is there already, and refusing what must not be touched, before anything is changed.
+//! Finds batch that runs already, and refuses processes that must not be changed, before any change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,51 +14,52 @@ use sidelane_host::procfs::{family, is_alive, is_kernels};
 use sidelane_host::service::{ServiceError, Target};
 use sidelane_host::thread::Thread;
 
-/// Why a batch cannot be adopted.
+/// Reason why a batch cannot be adopted.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// Only a tree of processes or a group can be.
+    /// Name that is neither a process tree nor a group.
     #[error("`{0}` does not name batch to adopt: use pid:NUMBER or cgroup:/PATH")]
     Syntax(String),
-    /// There is no such group.
+    /// Name of a group that does not exist.
     #[error("there is no group {0} in any hierarchy that is mounted here; see `systemd-cgls`")]
     NoGroup(String),
-    /// The group is empty.
+    /// Group without processes.
     #[error("the group {0} holds no process: there is nothing to adopt")]
     Empty(String),
-    /// There is no such process.
+    /// Id of a process that does not exist.
     #[error("no process {0} is running: there is nothing to adopt")]
     NoProcess(u32),
-    /// The batch and the service share a process.
+    /// Batch that shares a process with the service.
     #[error("{batch} holds process {pid} of the service: adopt only the part of it that is batch")]
     HoldsService {
-        /// As the user named it.
+        /// Name of the batch, as the user gave it.
         batch: Target,
-        /// The process.
+        /// Id of the shared process.
         pid: u32,
     },
-    /// The batch holds Sidelane itself.
+    /// Batch that contains Sidelane itself.
     #[error(
         "{0} holds this sidelane itself, which would be frozen with it: adopt only the part of it that is batch, \
          or run sidelane elsewhere"
     )]
     HoldsSidelane(Target),
-    /// Some threads belong to the kernel.
+    /// Batch that contains threads of the kernel.
     #[error("process {0} is a thread of the kernel: it cannot be adopted")]
     Kernel(u32),
 }
 
-/// Where an adopted batch's processes are found.
+/// Place where the processes of an adopted batch are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// In this group and below.
+    /// The processes of this group and of the groups below it.
     Group(PathBuf),
-    /// This process, and its descendants when it was adopted. Who is born later is known by the kernel program.
+    /// This process, and its descendants at the time of adoption. Only the kernel program knows those that are created
+    /// later.
     Family(Thread),
 }
 
 impl Members {
-    /// The processes that are found there now.
+    /// Returns the processes that are there now.
     pub fn now(&self) -> BTreeSet<u32> {
         let found: BTreeSet<u32> = match self {
             Members::Group(dir) => processes(dir).into_iter().collect(),
@@ -72,21 +73,21 @@ impl Members {
 /// Batch that can be adopted.
 #[derive(Clone, Debug)]
 pub struct Adoptee {
-    /// As the user named it.
+    /// Name of the batch, as the user gave it.
     pub target: Target,
-    /// Its processes.
+    /// Place where its processes are found.
     pub members: Members,
-    /// The oldest of its processes.
+    /// Oldest of its processes.
     pub root: Thread,
-    /// Its own group that can be frozen, if it was named by one.
+    /// Group of the batch that can be frozen, if the user named the batch by its group.
     pub freezable: Option<PathBuf>,
-    /// Its own group that has a list of CPUs, if it was named by one.
+    /// Group of the batch whose list of CPUs can be changed alone, if the user named the batch by its group.
     pub cpuset: Option<Leaf>,
-    /// Its own group that has a list of CPUs, also if groups below it have to be changed with it.
+    /// Group of the batch with a list of CPUs, even if the lists of groups below must be changed with it.
     pub lists: Option<PathBuf>,
 }
 
-/// A group that was named, in one hierarchy.
+/// A named group in one hierarchy.
 struct Named {
     dir: PathBuf,
     hierarchy: Hierarchy,
@@ -97,8 +98,8 @@ impl Named {
         Members::Group(self.dir.clone()).now()
     }
 
-    /// Whether these processes are in this group. Those that are ending tell nothing; those that are born meanwhile are
-    /// in the groups of those who started them.
+    /// Returns whether these processes are in this group. Processes that are ending cannot be read, and count as
+    /// members. Processes created in between are in the group of their parent.
     fn holds(&self, pids: &BTreeSet<u32>, groups: &mut Groups) -> bool {
         let mut is_here = |pid: &u32| {
             let memberships = groups.entry(*pid).or_insert_with(|| memberships(*pid));
@@ -108,7 +109,7 @@ impl Named {
         pids.iter().all(&mut is_here)
     }
 
-    /// Whether there is anything by which it can be confined or frozen.
+    /// Returns whether batch can be confined or frozen by this group.
     fn is_of_use(&self) -> bool {
         Freezer::of(&self.dir).is_some() || has_list(&self.dir)
     }
@@ -118,7 +119,7 @@ impl Named {
 type Groups = BTreeMap<u32, Option<String>>;
 
 impl Adoptee {
-    /// Reads the name of a batch.
+    /// Parses the name of a batch.
     pub fn parse(text: &str) -> Result<Target, AdoptError> {
         match text.parse() {
             Ok(target @ (Target::Pid(_) | Target::Cgroup(_))) => Ok(target),
@@ -128,7 +129,7 @@ impl Adoptee {
         }
     }
 
-    /// Finds the batch `target` as it is now, beside a service of these processes.
+    /// Finds the batch `target` as it is now, beside a service with the processes `service`.
     pub fn find(target: &Target, service: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = match target {
             Target::Pid(pid) => Self::tree(target, *pid)?,
@@ -147,7 +148,7 @@ impl Adoptee {
 
     fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
         let all = Hierarchy::all().into_iter().map(|hierarchy| Named { dir: hierarchy.dir(path), hierarchy });
-        // Those that can hold batch come first: mostly the others need not be looked at.
+        // Hierarchies that can hold batch come first: usually the others are not read then.
         let (able, others): (Vec<Named>, Vec<Named>) = all.partition(|group| group.hierarchy.can_hold());
         let named = able.iter().chain(&others);
         let first = named.clone().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
@@ -157,7 +158,7 @@ impl Adoptee {
             false => AdoptError::NoGroup(path.to_owned()),
         })?;
         let (dir, mut groups) = (&first.dir, Groups::new());
-        // A group of the same name in another hierarchy is the batch's, too, if it holds the same processes.
+        // A group of the same name in another hierarchy belongs to the batch too, if it has the same processes.
         let mut is_same = |other: &Named| {
             let others = other.pids();
             !others.is_empty() && first.holds(&others, &mut groups) && other.holds(&pids, &mut groups)
@@ -169,7 +170,7 @@ impl Adoptee {
             target: target.clone(),
             members: Members::Group(dir.clone()),
             root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
-            // That of version 2 is several times as fast.
+            // The freezer of version 2 is several times as fast.
             freezable: same.iter().filter_map(|dir| Freezer::of(dir)).max_by_key(Freezer::is_v2).map(Freezer::into_dir),
             cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
             lists: same.iter().find(|dir| has_list(dir)).map(|dir| dir.to_path_buf()),
@@ -190,21 +191,21 @@ impl Adoptee {
         Ok(())
     }
 
-    /// The affinity and the class of its root, for processes that are born while it is adopted.
+    /// Returns the affinity and the class of its root, for processes that are created during the adoption.
     pub fn of_root(&self) -> Option<(Affinity, ThreadClass)> {
         Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?.of_children()))
     }
 }
 
-/// Whether the list of CPUs of the group `dir` can be written by itself. A v1 group cannot have fewer CPUs than the groups
-/// below it.
+/// Returns whether the list of CPUs of the group `dir` can be changed alone. A v1 group cannot have fewer CPUs than the
+/// groups below it.
 fn can_confine(dir: &Path) -> bool {
     let is_v2 = dir.join("cgroup.controllers").exists();
     let has_groups = || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
     has_list(dir) && (is_v2 || !has_groups())
 }
 
-/// Whether the group `dir` has a list of CPUs of its own to write. A partition has its CPUs to itself.
+/// Returns whether the group `dir` has a list of CPUs that can be written. The CPUs of a partition are exclusive.
 fn has_list(dir: &Path) -> bool {
     let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");

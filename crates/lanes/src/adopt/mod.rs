@@ -1,10 +1,11 @@
-//! Adopted batch: processes that somebody else started borrow the batch lanes for a while, and are given back as
-//! they were found.
+//! Adopted batch: processes of another owner, which borrow the batch lanes for a while and get their settings back.
 //!
-//! They are not ours to end. Each thread's CPUs and class, each process's group and the freezer and CPUs of a group
-//! that is used in place are told to the guardian before they are changed. A process gets its class in the kernel
-//! program after its threads were noted and before they are changed: so whoever is born with a changed thread's CPUs
-//! is of that class, and one that has none is seen as it was before Sidelane came.
+//! Sidelane does not end these processes. The guardian is told of each setting before it is changed: the CPUs and class
+//! of each thread, the group of each process, and the freezer and CPUs of a group that is used in place.
+//!
+//! A process becomes batch in the kernel program after its threads were noted, and before they are changed. So a
+//! process created with the CPUs of a changed thread is batch too. A process that is not batch has the settings that it
+//! had before Sidelane.
 
 mod find;
 
@@ -32,17 +33,17 @@ use sidelane_rollback::newcomers::Newcomers;
 use sidelane_rollback::{Ticket, Undo};
 use sidelane_tracker::tracking::BatchTracking;
 
-/// A process forks no faster than its children are taken in; this many rounds have never been needed.
+/// Bound of the rounds: a process creates children no faster than they are taken in, and this bound was never reached.
 const ROUNDS_MAX: usize = 1000;
 
 /// Adopted batch.
 pub struct Adopted {
     adoptee: Adoptee,
-    /// A group of ours that its processes are moved into, where it has none that can be frozen.
+    /// Group made by Sidelane for its processes, if the batch has no group that can be frozen.
     leaf: Option<OwnLeaf>,
-    /// The CPUs are those of its own group; else those of its threads.
+    /// Group of the batch whose list of CPUs is used; `None`: the CPUs of each thread are changed.
     cpuset: Option<Leaf>,
-    /// Who was born meanwhile, and how that is undone.
+    /// Undo for processes that are created during the adoption.
     newcomers: Newcomers,
     newcomers_ticket: Ticket,
     /// Processes that have undos of their own, by process id.
@@ -50,18 +51,18 @@ pub struct Adopted {
     counts: Counts,
 }
 
-/// The group that was made, and the hierarchy that it is in.
+/// A group that Sidelane made, with its hierarchy.
 struct OwnLeaf {
     leaf: Leaf,
     hierarchy: Hierarchy,
 }
 
-/// How many were adopted.
+/// Counts of adopted processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Processes at the beginning.
     pub processes: usize,
-    /// Processes that joined the batch later, without being born to it.
+    /// Processes that joined the batch later, other than as children of members.
     pub joined: usize,
     /// Processes that left its group.
     pub left: usize,
@@ -75,8 +76,7 @@ impl fmt::Display for Counts {
 }
 
 impl Adopted {
-    /// Gets ready: makes the group that is needed, and tells the guardian of all that will be changed. Nothing of
-    /// the batch is changed yet.
+    /// Makes the group that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
         let (affinity, class) = adoptee.of_root().context("the batch has ended before it was adopted")?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
@@ -94,8 +94,8 @@ impl Adopted {
             class: Some(class),
         };
         let cpuset = adoptee.cpuset.clone();
-        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer: one of them
-        // may have had the lanes' CPUs before.
+        // This entry is undone last. Until each present process has an undo entry of its own, the list of newcomers is
+        // empty: a process may have had the CPUs of the lanes before the adoption.
         let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
         let newcomers_ticket = guardian.add([Undo::Newcomers(nobody)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
@@ -107,7 +107,8 @@ impl Adopted {
             adopted.note(pid, guardian)?;
         }
         guardian.replace(newcomers_ticket, Undo::Newcomers(adopted.newcomers.clone()))?;
-        // After its threads: it is undone before them, since they may get back only what their group has.
+        // Added after the entry of its threads, and so undone before it: threads can get back only CPUs that their
+        // group has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).found();
             ensure!(!found.lists.is_empty(), "cannot read the CPUs of the batch's group {}", leaf.dir.display());
@@ -116,7 +117,7 @@ impl Adopted {
         Ok(adopted)
     }
 
-    /// The confinement around it.
+    /// Returns the confinement around it.
     pub fn confinement(&self, lanes: CpuSet, job: &BatchTracking) -> BatchConfinement {
         let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
         let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
@@ -150,7 +151,7 @@ impl Adopted {
         bail!("{} starts processes faster than they can be adopted", self.adoptee.target)
     }
 
-    /// A v2 group may be given CPUs that the groups above it do not have, and then has others.
+    /// Returns an error if the group does not have its CPUs: a v2 group accepts CPUs that the groups above do not have.
     fn must_be_confined(&self) -> Result<()> {
         let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
         let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
@@ -159,13 +160,13 @@ impl Adopted {
         Ok(())
     }
 
-    /// Members that are nobody's yet.
+    /// Returns members that belong to no service and no job yet.
     fn strangers(&self, job: &BatchTracking) -> BTreeSet<u32> {
         let is_nobodys = |pid: &u32| job.is_free(*pid);
         self.adoptee.members.now().into_iter().filter(is_nobodys).collect()
     }
 
-    /// Notes a process as it is, unless that was done.
+    /// Notes the present settings of a process, unless that was done.
     fn note(&mut self, pid: u32, guardian: &mut Guardian) -> Result<()> {
         let Some(process) = Thread::of(pid) else { return Ok(()) };
         if self.noted.get(&pid).is_some_and(|(noted, _)| *noted == process) {
@@ -184,7 +185,7 @@ impl Adopted {
         }
         let tickets = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, tickets));
-        // Whoever bore the number before has ended.
+        // The process that had this id before has ended.
         guardian
             .withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default())
             .context("cannot tell the guardian what to undo")
@@ -220,7 +221,8 @@ impl Adopted {
     ) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
-            // Who is born to a member between these two looks is a member in the second.
+            // Processes are read before members: a child of a member, created between both reads, is a member in the
+            // second.
             let ours = job.processes();
             let members = self.adoptee.members.now();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
@@ -239,7 +241,8 @@ impl Adopted {
         Ok(left)
     }
 
-    /// Where no group holds all of the batch, those whose parents have ended are known by the kernel program alone.
+    /// Notes the families of batch that has no group of its own: only the kernel program knows descendants whose
+    /// parents have ended.
     pub fn note_families(&mut self, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
         if !self.newcomers.groups.is_empty() {
             return Ok(());
@@ -253,7 +256,7 @@ impl Adopted {
         guardian.replace(self.newcomers_ticket, undo).context("cannot tell the guardian what to undo")
     }
 
-    /// Whether it was batch's, and is no more.
+    /// Gives back a process that was batch's and is not any more. Returns whether it was.
     fn give_back(
         &mut self,
         pid: u32,
@@ -281,31 +284,31 @@ impl Adopted {
         Ok(true)
     }
 
-    /// What is noted of those who have ended is of no use to anybody.
+    /// Withdraws the undo entries of processes that have ended.
     fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
         let tickets = ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, tickets)| tickets);
         guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot tell the guardian what to undo")
     }
 
-    /// Whether all of its processes have ended.
+    /// Returns whether all of its processes have ended.
     pub fn has_ended(&self, job: &BatchTracking) -> bool {
-        // The members of a tree take longer to find.
+        // Checked second, because the members of a tree take longer to find.
         job.processes().is_empty() && self.adoptee.members.now().is_empty()
     }
 
-    /// As the user named it, and how many it were.
+    /// Returns the name that the user gave, with the counts.
     pub fn in_words(&self) -> String {
         format!("{}, {}", self.adoptee.target, self.counts)
     }
 
-    /// As the user named it.
+    /// Returns the name that the user gave.
     pub fn name(&self) -> String {
         self.adoptee.target.to_string()
     }
 }
 
-/// What is to be done about a process that cannot be put on these CPUs.
+/// Returns the text of an error for a process that cannot be put on these CPUs, with what to do.
 fn refusal(pid: u32, lanes: &CpuSet) -> String {
     let kept = threads(pid).into_iter().find(|tid| is_kept_in_place(*tid));
     let why = kept.map_or("its groups may allow others only".to_owned(), |tid| {
@@ -317,7 +320,7 @@ fn refusal(pid: u32, lanes: &CpuSet) -> String {
     format!("cannot put process {pid} of the batch on CPUs {lanes}; {why}")
 }
 
-/// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds none that is new.
+/// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds no new thread.
 fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     let cpus: Option<Vec<u32>> = lanes.map(|lanes| lanes.iter().collect());
     change_all(
@@ -329,7 +332,7 @@ fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     )
 }
 
-/// A group below the one that the batch's root is in, so that the batch keeps every limit that it has.
+/// Makes a group below the group of the batch's root, so that the batch keeps all of its limits.
 fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<OwnLeaf>> {
     for hierarchy in with_freezers() {
         let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
@@ -342,7 +345,7 @@ fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<O
     Ok(None)
 }
 
-/// Hierarchies whose groups can be frozen, the newer version first.
+/// Returns hierarchies whose groups can be frozen, version 2 first.
 fn with_freezers() -> Vec<Hierarchy> {
     let (v2, v1): (Vec<_>, Vec<_>) = Hierarchy::all().into_iter().partition(Hierarchy::is_v2);
     v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.controls("freezer"))).collect()

@@ -1,10 +1,9 @@
-//! The backstop: the holder looks in on batch that promised to look for itself.
+//! The backstop: the holder checks batch that promised to check its lane itself.
 //!
-//! A promise cannot be checked by asking. But the books tell: batch that runs beside the service and
-//! neither naps nor was lent the lane leaks, and leaking is what a kept promise rules out. So the
-//! holder wakes up once a millisecond while such a thread runs, which costs the lane some 0.3 %, and
-//! compares. A thread that leaked loses its promise: from then on the holder is summoned for it, as
-//! for any other, until it looks again.
+//! The promise is checked by its effect. Batch that runs beside the service, neither naps nor was lent the lane, has
+//! broken it. This time, the leak, is counted. So while such a thread runs the holder wakes once a millisecond, which
+//! costs the lane about 0.3 %, and compares the count. A thread that leaked loses its promise: the holder is summoned
+//! for it, as for any other thread, until the thread checks its lane again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,15 +12,15 @@ use sidelane_formats::hist_record;
 
 use sidelane_tracker::tracker::LaneMemory;
 
-/// How often a thread is looked at that looks for itself.
+/// Interval of looks at a thread that checks its lane itself.
 const LOOK_EVERY_NS: u64 = 1_000_000;
-/// How often the lane is, to see whether there is one.
+/// Interval of looks at a lane without such a thread.
 const PEEK_EVERY_NS: u64 = 10_000_000;
-/// Leak between two looks that shows a broken promise. One that is kept leaks under a microsecond
-/// in each busy period, and loses some more from the books when it is switched out in a nap.
+/// Leak between two looks that shows a broken promise. A kept promise leaks less than 1 µs in each busy period, and a
+/// little more when the thread is switched out in a nap.
 const LEAK_MAX_NS: u64 = 200_000;
 
-/// The holder's eye on one lane.
+/// Checks of the holder on one lane.
 pub struct Backstop {
     memory: Arc<LaneMemory>,
     cpu: u32,
@@ -31,26 +30,26 @@ pub struct Backstop {
 }
 
 impl Backstop {
-    /// Watches the batch lane `cpu`, if batch may look for itself.
+    /// Watches the batch lane `cpu`, if batch may check its lane itself.
     pub fn new(memory: Arc<LaneMemory>, cpu: u32) -> Self {
         Self { memory, cpu, watching: false, leaked_ns: 0, broken: 0 }
     }
 
-    /// How long the holder may sleep, if the policy lets it sleep for `policy_ns`.
+    /// Returns how long the holder may sleep, if the policy lets it sleep for `policy_ns`.
     pub fn sleep_ns(&mut self, policy_ns: Option<u64>) -> Option<u64> {
         if !self.memory.self_checking() {
             return policy_ns;
         }
         self.leaked_ns = self.memory.leaked_ns(self.cpu);
         match self.watching {
-            // It asks a policy of its own.
+            // Such a thread asks a policy of its own.
             true => Some(LOOK_EVERY_NS),
             false => Some(policy_ns.map_or(PEEK_EVERY_NS, |ns| ns.min(PEEK_EVERY_NS))),
         }
     }
 
-    /// The holder woke up by itself, preempting whoever runs on the lane. Whether it may sleep on:
-    /// nothing else is due, and if batch promised to look for itself, it did.
+    /// Returns whether the holder, which woke by itself and preempted the thread on the lane, may go on sleeping. It
+    /// may if nothing else is due and self-checking batch kept its promise.
     pub fn sleeps_on(&mut self, policy_is_due: bool) -> bool {
         if !self.memory.self_checking() {
             return false;
@@ -76,7 +75,7 @@ impl Backstop {
         false
     }
 
-    /// Promises that were broken so far.
+    /// Returns the number of broken promises.
     pub fn broken(&self) -> u64 {
         self.broken
     }

@@ -1,23 +1,23 @@
-//! Whether a command looks for itself, as far as its file tells.
+//! Finds out from the file of a command whether it checks its lane itself.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What programs with checks in them call, as it stands in their table of names.
+/// Functions that programs with such checks call, as they stand in their symbol table.
 const CALLED: [&[u8]; 4] = [b"mcount\0", b"__fentry__\0", b"__cyg_profile_func_enter\0", b"sidelane_gate_join\0"];
-/// The loader of the C library that the gate's library needs.
+/// Loader of the C library that the gate's library needs.
 const LOADER: &[u8] = b"/ld-linux-x86-64.so.2\0";
 const ELF: &[u8] = b"\x7fELF";
-/// Larger programs than this are none that somebody built with checks, and take long to read.
+/// Bound of the size: larger programs are not built with checks, and take long to read.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// Whether `program`, as a shell would find it, is a program of this machine with checks in it.
+/// Returns whether `program`, as a shell would find it, is a program for this machine with checks.
 pub(super) fn checks(program: &OsStr) -> bool {
     let file = find(program).filter(|path| fs::metadata(path).is_ok_and(|found| found.len() <= SIZE_MAX));
     let bytes = file.and_then(|path| fs::read(path).ok()).unwrap_or_default();
-    // One with no loader takes in no library.
+    // A program without a loader cannot load a library.
     bytes.starts_with(ELF) && holds(&bytes, LOADER) && CALLED.iter().any(|name| holds(&bytes, name))
 }
 

@@ -1,5 +1,4 @@
-//! What a batch command is given so that it can look for itself: descriptors, two variables of the
-//! environment, and a library.
+//! What a batch command gets to check its lane itself: file descriptors, two environment variables and a library.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,14 +13,14 @@ use sidelane_formats::{GATE_ENV, GATE_VERSION};
 use sidelane_tracker::identities::Number;
 use sidelane_tracker::tracking::ServiceTracking;
 
-/// In the order of `abi/gate.h`. The kernel maps no array from a descriptor that is read-only, so these
-/// are not; the library maps the first four read-only.
+/// Shared arrays, in the order of `abi/gate.h`. Their descriptors are writable, because the kernel maps no array from a
+/// read-only one; the library maps the first four read-only.
 const ARRAYS: [&str; 6] =
     ["lane_words", "request_words", "service_words", "lane_terms", "gate_words", "self_checking_threads"];
 const LIBRARY: &str = "SIDELANE_GATE_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// What lets a batch command in.
+/// Access of a batch command to the shared memory.
 #[derive(Debug)]
 pub struct Pass {
     fds: Vec<OwnedFd>,
@@ -30,40 +29,40 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// For the arrays of `tracker`. Has to live until the command was started.
+    /// Makes a pass for the arrays of `tracker`. It has to live until the command was started.
     pub fn make(tracking: &ServiceTracking, library: &Path) -> io::Result<Self> {
         let fds = ARRAYS.iter().map(|array| tracking.tracker().share(array)).collect::<io::Result<_>>()?;
         Ok(Self { fds, service: tracking.number(), library: library.to_owned() })
     }
 
-    /// Names everything in the environment of `command`.
+    /// Names the descriptors and the library in the environment of `command`.
     pub fn announce(&self, command: &mut Command) {
         let fds = self.fds.iter().map(|fd| format!(":{}", fd.as_raw_fd())).collect::<String>();
         command.env(GATE_ENV, format!("{GATE_VERSION}{fds}:{}", self.service)).env(LIBRARY, &self.library);
     }
 
-    /// Between fork and exec: lets the descriptors through. Async-signal-safe.
+    /// Lets the descriptors through an exec. Called between fork and exec; async-signal-safe.
     pub fn open(fds: &[i32]) -> io::Result<()> {
         fds.iter().try_for_each(|fd| {
-            // SAFETY: the descriptors of a pass that lives until the fork is done.
+            // SAFETY: the descriptors belong to a pass that lives until the fork is done.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
             Ok(fcntl_setfd(fd, FdFlags::empty())?)
         })
     }
 
-    /// The descriptors' numbers.
+    /// Returns the numbers of the descriptors.
     pub fn numbers(&self) -> Vec<i32> {
         self.fds.iter().map(AsRawFd::as_raw_fd).collect()
     }
 }
 
-/// Takes everything out of the environment of `command`: it is not let in.
+/// Removes all of this from the environment of `command`.
 pub fn keep_out(command: &mut Command) {
     command.env_remove(GATE_ENV);
 }
 
-/// In the process that becomes the command: preloads the library, before what the user preloads.
-/// Only here, because the loader takes LD_PRELOAD away from an agent with file capabilities.
+/// Preloads the library before the libraries that the user preloads. Called in the process that becomes the command,
+/// because the loader removes LD_PRELOAD from an agent with file capabilities.
 pub fn preload(command: &mut Command) {
     let (Some(_), Some(library)) = (env::var_os(GATE_ENV), env::var_os(LIBRARY)) else { return };
     let mut list: OsString = library;

@@ -1,4 +1,4 @@
-//! Whoever keeps a batch lane.
+//! The keeper of a batch lane, for each gate.
 
 use super::super::holder::{Holder, HolderBooks};
 use super::sched_ext::ExtKeeper;
@@ -7,14 +7,14 @@ use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 
 /// The keeper of one batch lane. Dropping it leaves the lane to batch.
 pub enum LaneKeeper {
-    /// Takes the lane in person.
+    /// A real-time thread that holds the lane itself.
     Holder(Holder),
-    /// Has batch's scheduler keep batch off it.
+    /// A thread that makes batch's scheduler keep batch off the lane.
     SchedExt(ExtKeeper),
 }
 
 impl LaneKeeper {
-    /// The lane.
+    /// Returns the lane.
     pub fn cpu(&self) -> u32 {
         match self {
             Self::Holder(holder) => holder.cpu(),
@@ -22,8 +22,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Whether threads of the service were put on the batch lane and have not been acknowledged as
-    /// gone.
+    /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone.
     pub fn visited(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.visited(),
@@ -31,7 +30,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Says that the service can no longer run on the batch lane, whatever happened before.
+    /// Acknowledges that the service cannot run on the batch lane any more.
     pub fn visitors_gone(&self) {
         match self {
             Self::Holder(holder) => holder.visitors_gone(),
@@ -39,7 +38,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Gives its thread its class back, in case that another process has changed that. Returns whether one had.
+    /// Restores the class of its thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.put_right(),
@@ -47,7 +46,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Why batch may not run on the lane; `None`: it may, or that is for its scheduler to say.
+    /// Returns why batch may not run on the lane; `None`: it may, or batch's scheduler decides.
     pub fn kept_by(&self) -> Option<Reason> {
         match self {
             Self::Holder(holder) => holder.kept_by(),
@@ -55,14 +54,15 @@ impl LaneKeeper {
         }
     }
 
-    /// When batch may have the lane from now on. Batch's scheduler wakes nobody for a request: nothing is agreed there.
+    /// Sets the idle time after which batch gets the lane. With batch's scheduler this has no effect: it wakes no
+    /// keeper for a request.
     pub fn set_idle_threshold(&self, threshold: IdleThreshold) {
         if let Self::Holder(holder) = self {
             holder.set_idle_threshold(threshold);
         }
     }
 
-    /// What it did so far.
+    /// Returns its counts since the start.
     pub fn books(&self) -> HolderBooks {
         match self {
             Self::Holder(holder) => holder.books(),
@@ -70,7 +70,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Whether it is not on its lane any more, and cannot keep it.
+    /// Returns whether it is not on its lane any more, and cannot keep it.
     pub fn is_displaced(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.is_displaced(),
@@ -78,7 +78,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Batch's scheduler is about to be ended: one that keeps by it goes, too.
+    /// Dismisses a keeper that works by batch's scheduler, which is about to end.
     pub fn dismiss_from_scheduler(&self) {
         match self {
             Self::Holder(_) => {}
@@ -86,7 +86,7 @@ impl LaneKeeper {
         }
     }
 
-    /// What went wrong when it had to be succeeded.
+    /// Returns why no holder could replace it.
     pub fn forsaken(&self) -> Option<&std::io::Error> {
         match self {
             Self::Holder(_) => None,

@@ -1,4 +1,4 @@
-//! Starting the keepers of all batch lanes.
+//! Starts the keepers of all batch lanes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::Tracker;
 
-/// What every keeper by batch's scheduler is given.
+/// Parts that every keeper by batch's scheduler gets.
 #[derive(Clone)]
 struct Outfit {
     means: Means,
@@ -34,8 +34,8 @@ pub fn hold(lanes: &Lanes, tracker: &Tracker, lending: Lending, means: &Means) -
     lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
 }
 
-/// Lets those lanes be held again that the service has visited and may not run on any more. It consists of these
-/// processes; of one that has none nothing is known.
+/// Lets lanes be held again that the service visited and may not run on any more. `processes` are those of the service;
+/// if there are none, nothing is known and nothing is done.
 pub fn let_visitors_go<'a>(keepers: impl Iterator<Item = &'a LaneKeeper>, processes: &BTreeSet<u32>) {
     if processes.is_empty() {
         return;
@@ -50,7 +50,7 @@ fn holder(lane: &BatchLane, ring: SummonsRing, lending: Lending, means: Means) -
     Holder::start(lane.clone(), memory, ring, policy, evictor, audit)
 }
 
-/// Starts a keeper for each batch lane, and batch's scheduler if the gate is one.
+/// Starts a keeper for each batch lane, and batch's scheduler if the gate uses one.
 pub fn start(
     gate: &Gate,
     lanes: &Lanes,
@@ -86,7 +86,8 @@ impl Outfit {
         ExtKeeper::start(lane, self.means.clone(), tracker.ring(lane.cpu)?, scheduler.orders(), policy, succeed)
     }
 
-    /// A holder, who is to find batch in the class that holders are made for.
+    /// Returns the function that starts a holder in place of the scheduler, and moves batch to the class that holders
+    /// need.
     fn successor(&self, lane: &BatchLane, ring: SummonsRing) -> Successor {
         let (outfit, lane) = (self.clone(), lane.clone());
         Box::new(move || {

@@ -1,4 +1,4 @@
-//! Where the library is that programs are to be given.
+//! Finds the library for self-checking programs.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 const NAME: &str = "libsidelane_gate.so";
-/// Overrides the places below; for packages and tests.
+/// Variable that overrides the places below; for packages and tests.
 const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
 
-/// Why a gate cannot be used here.
+/// Reason why the library cannot be used here.
 #[derive(Debug, Error)]
 pub enum LibraryError {
-    /// The library is nowhere.
+    /// A library that was not found.
     #[error(
         "the gate `instrumented` needs {NAME}, and there is none beside sidelane, in ../lib, or where {OVERRIDE} \
          says ({looked}): build it with `cargo build --release --workspace`, or use --gate holder"
     )]
     NoLibrary {
-        /// Where it was looked for.
+        /// Places that were searched.
         looked: String,
     },
-    /// The loader splits its list at blanks and colons.
+    /// A path that the loader would split at a blank or colon.
     #[error(
         "the gate `instrumented` cannot preload {0}: the loader cannot read a path with a blank or a colon; move it"
     )]

@@ -1,6 +1,5 @@
-//! Gates: how batch gets off a lane. The lane holder is the one that always works; here are those
-//! that some batch programs or kernels allow, what a user would pick instead, and the choice between
-//! them all.
+//! Gates: mechanisms that get batch off a lane and let it back. The lane holder works always. Here are the gates that
+//! some batch programs or kernels allow, gates for comparison, and the choice among them.
 
 pub mod backstop;
 mod command;
@@ -49,47 +48,47 @@ pub enum Gate {
     /// The lane holder alone.
     #[default]
     Holder,
-    /// Batch looks for itself, with this library; the holder looks in.
+    /// Batch that checks its lane itself with this library; the holder verifies.
     Instrumented {
-        /// `libsidelane_gate.so`.
+        /// Path of `libsidelane_gate.so`.
         library: PathBuf,
     },
-    /// Batch has a scheduler of its own.
+    /// A scheduler for batch (sched_ext).
     SchedExt,
     /// Core scheduling: batch has a cookie of its own.
     CoreSched,
-    /// A holder that sends batch away at once.
+    /// A holder that evicts batch at once.
     Freezer,
-    /// Nobody keeps the lane.
+    /// No keeper at all.
     SchedIdle,
 }
 
-/// Why a gate cannot be used here.
+/// Reason why a gate cannot be used here.
 #[derive(Debug, Error)]
 pub enum GateError {
-    /// The library is nowhere.
+    /// The library was not found.
     #[error(transparent)]
     Instrumented(#[from] LibraryError),
-    /// The kernel lets nobody schedule, or somebody else.
+    /// The kernel has no sched_ext, or another scheduler is active.
     #[error("the gate `sched-ext` cannot be used here: {0}; or use --gate holder")]
     SchedExt(Unavailable),
-    /// The kernel keeps no threads apart.
+    /// The kernel lacks core scheduling.
     #[error("the gate `core-sched` cannot be used here: {0}; use --gate holder")]
     CoreSched(Lack),
-    /// Batch that was adopted has to be what it was when it is given back.
+    /// Adopted batch, which must be unchanged when it is given back.
     #[error("--adopt goes with --gate holder, freezer or sched-idle: batch that runs already cannot be given another")]
     Adopted,
 }
 
 impl Gate {
-    /// The gate for a command.
+    /// Returns the gate for a command.
     ///
-    /// Of a command that is itself instrumented this can be told from its file. It cannot of one
-    /// that starts instrumented programs, such as a script; and to preload a library into every
-    /// program on the mere chance is not harmless: some refuse to run with one (sanitizers, other
-    /// C libraries). So that is the user's word to give. Nor is a scheduler for batch chosen unasked:
-    /// a kick costs the service's CPU an interrupt at each stop, too, where a holder sees the stop by
-    /// itself, and which is dearer is for measurements on real lanes to say.
+    /// Whether a command is instrumented is read from its file. For a script that starts instrumented programs it is
+    /// not known. Preloading a library into every program is not harmless: some refuse to run with one (sanitizers,
+    /// other C libraries). So in this case the user has to ask for the gate.
+    ///
+    /// A scheduler for batch is not chosen unasked either. Its kick costs the service's CPU an interrupt at each stop,
+    /// too; a holder sees the stop by itself. Only measurements on real lanes can tell which costs more.
     ///
     /// # Errors
     /// When the choice cannot be used here.
@@ -105,10 +104,10 @@ impl Gate {
         }
     }
 
-    /// The gate for batch that runs already.
+    /// Returns the gate for batch that runs already.
     ///
     /// # Errors
-    /// When the choice is for commands alone.
+    /// When the choice works only for commands.
     pub fn choose_for_adopted(choice: GateChoice) -> Result<Self, GateError> {
         match choice {
             GateChoice::Auto | GateChoice::Holder => Ok(Self::Holder),
@@ -126,7 +125,7 @@ impl Gate {
         }
     }
 
-    /// The class that batch has to be in.
+    /// Returns the class that batch has to be in.
     pub fn batch_class(&self) -> BatchClass {
         match self {
             Self::SchedExt => BatchClass::Ext,
@@ -134,7 +133,7 @@ impl Gate {
         }
     }
 
-    /// Its name in results.
+    /// Returns its name in results.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Holder => "holder",
@@ -146,7 +145,7 @@ impl Gate {
         }
     }
 
-    /// Whether batch may look for itself.
+    /// Returns whether batch may check its lane itself.
     pub fn is_instrumented(&self) -> bool {
         matches!(self, Self::Instrumented { .. })
     }

@@ -1,8 +1,8 @@
-//! A session: one batch, a command or adopted, borrowing the lanes of one service, from start to end.
+//! A session: one batch, a command or adopted, borrowing the lanes of one or more services, from start to end.
 //!
-//! Order is everything here. What can fail without touching the machine comes first; the
-//! guardian knows of each change before it is made; batch runs last. At the end batch goes
-//! first, and the lanes are let go only when nothing is left to run in them.
+//! The order matters. Steps that can fail without a change to the machine come first. The guardian knows of each change
+//! before it is made. Batch runs last. At the end batch ends first, and the lanes are released when nothing is left to
+//! run on them.
 
 mod rank;
 mod service;
@@ -53,45 +53,45 @@ use sidelane_tracker::tracking::BatchTracking;
 pub use start::{Ending, SessionOptions};
 use start::{Stage, Started, Wanted, Work, adopt_batch, start_batch, start_guardian, undo};
 
-/// Batch that was killed is gone by then, unless it is stuck.
+/// Time in which killed batch is gone, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
 const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The library of the gate reads the words of one service.
+/// Error text: the library of the gate reads the words of one service only.
 const INSTRUMENTED_BESIDE_ONE: &str =
     "--gate instrumented works beside one service; name one --service, or use --gate holder";
 
-/// What a session came to.
+/// Result of a session.
 pub struct Outcome {
     /// How batch ended.
     pub ending: Ending,
-    /// What the kernel counted, from start to end.
+    /// Counts of the kernel program, from start to end.
     pub books: Books,
-    /// What the lanes' keepers did.
+    /// Counts of the lanes' keepers.
     pub holders: HolderBooks,
-    /// How batch got off its lanes.
+    /// Gate of batch.
     pub gate: Gate,
-    /// What it came to for each service, in the order in which they were named.
+    /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceOutcome>,
-    /// Whether this process was stopped meanwhile, so that no holder ran.
+    /// Whether this process was stopped during the session, so that no holder ran.
     pub was_stopped: bool,
-    /// What was degraded or went wrong on the way.
+    /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
 }
 
-/// What a session came to for one service.
+/// Result of a session for one service.
 #[derive(Clone, Debug)]
 pub struct ServiceOutcome {
-    /// As the user named it.
+    /// Name, as the user gave it.
     pub target: Target,
     /// Its lanes.
     pub lanes: Lanes,
-    /// On what terms they were lent, if they were held at all.
+    /// Terms on which its lanes were lent, if they were held.
     pub terms: Option<FinalTerms>,
-    /// Where its requests were learned from, if the policy had to know them.
+    /// Source of its requests, if the policy needed them.
     pub requests: Option<Source>,
-    /// How it stood with its objective, if it has one.
+    /// Result for its objective, if it has one.
     pub objective: Option<ObjectiveOutcome>,
-    /// What batch cost its requests, if that was looked at and they could be seen.
+    /// Slowdown of its requests by batch, if it was measured.
     pub slowdown: Option<SlowdownOutcome>,
 }
 
@@ -111,7 +111,8 @@ impl ServiceOutcome {
 }
 
 impl Outcome {
-    /// The batch command's exit code, as a shell would report it. That of adopted batch is for others to know.
+    /// Returns the batch command's exit code, as a shell would report it. For adopted batch it is unknown, and 0 is
+    /// returned.
     pub fn exit_code(&self) -> u8 {
         match &self.ending {
             Ending::Command(status) => exit_code(*status) as u8,
@@ -123,7 +124,7 @@ impl Outcome {
 /// A running session.
 pub struct Session {
     services: Vec<SessionService>,
-    /// Of all services.
+    /// Lanes of all services.
     lanes: Lanes,
     tracker: Rc<Tracker>,
     job: BatchTracking,
@@ -142,12 +143,12 @@ pub struct Session {
     was_stopped: bool,
     service_looked_at: Instant,
     rank: Rank,
-    /// Notes that nobody has been told of.
+    /// Notes that were not yet fetched by [`Session::take_news`].
     news: Vec<Note>,
     blocked: Blocked,
 }
 
-/// Since when batch may not run on any lane, and how long it had run then.
+/// Time since when batch may not run on any lane, and its CPU time until then.
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
     since: Instant,
@@ -156,12 +157,12 @@ struct Blocked {
 }
 
 impl Session {
-    /// Starts `command` beside these services, of which there is at least one.
+    /// Starts `command` beside at least one service.
     pub fn start(services: Vec<Placement>, command: &[OsString], options: SessionOptions) -> Result<Self> {
         Self::begin(services, Wanted::Command(command), options)
     }
 
-    /// Adopts batch beside these services, of which there is at least one.
+    /// Adopts batch beside at least one service.
     pub fn adopt(services: Vec<Placement>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
         Self::begin(services, Wanted::Adoptee(adoptee), options)
     }
@@ -176,7 +177,7 @@ impl Session {
         let mut services = pending.into_iter().map(|service| service.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
         keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lanes")?;
-        // A moment before the guardian, who is to hold them too.
+        // Just before the guardian is started, which is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
         let pinned = services
             .iter()
@@ -227,7 +228,7 @@ impl Session {
         })
     }
 
-    /// Nothing where no request can be seen, or nobody asks.
+    /// Makes the measurement of the slowdown; `None` if no request can be seen or no bound is set.
     fn measure_slowdown(services: &[SessionService], options: &SessionOptions) -> Option<SlowdownKeeper> {
         let min_idle_ns = options.hold?.config.min_idle_ns;
         let bound = options
@@ -239,74 +240,74 @@ impl Session {
         Some(keeper)
     }
 
-    /// What was noted since the last call.
+    /// Returns notes since the last call.
     pub fn take_news(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.news)
     }
 
-    /// The keepers of all lanes.
+    /// Returns the keepers of all lanes.
     fn keepers(&self) -> impl Iterator<Item = &LaneKeeper> {
         self.services.iter().filter_map(|service| service.tracked.kept.as_ref()).flat_map(KeptLanes::keepers)
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn books(&self) -> Books {
         self.memory().books().since(&self.began)
     }
 
-    /// For how long batch has not been allowed to run on any of its lanes, and why.
+    /// Returns for how long batch has not been allowed to run on any of its lanes, and why.
     pub fn blocked(&self) -> Option<(Duration, Reason)> {
         Some((self.blocked.since.elapsed(), self.blocked.why?))
     }
 
-    /// The lanes of all its services.
+    /// Returns the lanes of all its services.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// The memory shared with the kernel program.
+    /// Returns the memory shared with the kernel program.
     pub fn memory(&self) -> Arc<LaneMemory> {
         self.tracker.memory()
     }
 
-    /// The kernel's side.
+    /// Returns the user-space side of the kernel program.
     pub fn tracker(&self) -> &Tracker {
         &self.tracker
     }
 
-    /// Whether batch has ended.
+    /// Returns whether batch has ended.
     pub fn has_ended(&self) -> bool {
         self.work.has_ended(&self.job)
     }
 
-    /// What was learned from the requests of the first service, if lanes are held.
+    /// Returns what was learned from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<Learned> {
         self.services[0].tracked.kept.as_ref().map(|kept| kept.terms.learned())
     }
 
-    /// Goes on from what another session has learned of the same service and batch command.
+    /// Continues from what another session has learned of the same service and batch command.
     pub fn take_over(&mut self, learned: &Learned) {
         self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.terms.take_over(learned));
     }
 
-    /// Whether batch was adopted.
+    /// Returns whether batch was adopted.
     pub fn is_adopted(&self) -> bool {
         matches!(self.work, Work::Adopted(_))
     }
 
-    /// Sends a batch command a signal. Adopted batch is not ours to signal.
+    /// Sends a batch command a POSIX signal. Adopted batch gets none.
     pub fn signal(&self, signal: i32) {
         self.work.signal(signal);
     }
 
-    /// Ends the batch command and everything it started, now. Adopted batch goes on.
+    /// Ends the batch command and all of its descendants now. Adopted batch goes on.
     pub fn kill(&mut self) {
         self.confinement.kill();
         self.work.signal(libc::SIGKILL);
         self.end_scheduler();
     }
 
-    /// Ends batch's scheduler, if it has one: a thread that never gets its lane could not even die.
+    /// Ends batch's scheduler, if it has one: a killed thread that never gets its lane could not even die.
     fn end_scheduler(&mut self) {
         if self.scheduler.is_some() {
             self.keepers().for_each(LaneKeeper::dismiss_from_scheduler);
@@ -319,7 +320,7 @@ impl Session {
         let _ = self.confinement.pause(paused);
     }
 
-    /// Ctrl-Z: batch stops first, then this process, until the shell continues it.
+    /// Handles Ctrl-Z: stops batch first, then this process, until the shell continues it.
     pub fn stop_with_batch(&self) {
         self.pause(true);
         stop_this_process();
@@ -327,10 +328,10 @@ impl Session {
         self.pause(false);
     }
 
-    /// Takes down what was put up, batch first. Works at any time.
+    /// Undoes all changes, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
         self.tell_findings();
-        // Batch that it has stopped goes on, and ends or is given back like any other.
+        // Ending the watchdog thaws batch that it has stopped, so that batch ends or is given back as usual.
         self.watch = None;
         if !self.is_adopted() {
             self.end_command()?;
@@ -342,7 +343,7 @@ impl Session {
         for service in &mut self.services {
             service.follow_pinned(&service.tracked.processes(), &mut self.guardian)?;
         }
-        // Adopted batch goes on, and where it does is no concern of these books.
+        // Adopted batch goes on after this, but its later work does not count.
         let at_end = self.is_adopted().then(|| self.memory().books());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
@@ -382,14 +383,14 @@ impl Session {
             let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
             self.guardian.withdraw(families)?;
         }
-        // Where there are no groups the guardian knows of the batch command alone.
+        // Without groups the guardian knows of the batch command alone, not of its descendants.
         self.confinement.kill();
         self.end_scheduler();
         self.say_what_is_stuck();
         Ok(())
     }
 
-    /// Says which process does not die, at once: until it does its groups cannot be removed.
+    /// Notes at once which process does not die: its groups cannot be removed before it is gone.
     fn say_what_is_stuck(&self) {
         let (began, stuck) = (Instant::now(), || self.confinement.processes().into_iter().find(|pid| is_stuck(*pid)));
         while let Some(pid) = stuck() {
@@ -404,14 +405,14 @@ impl Session {
         }
     }
 
-    /// Batch has been kept off for so long.
+    /// Notes that batch has been kept off its lanes for `after`.
     pub fn note_blocked(&mut self, after: Duration, why: Reason) {
         if why != Reason::ServiceOnBatchLane && why != Reason::KeptOff {
             self.note(LaneNote::Blocked { seconds: after.as_secs(), why: why.to_string() });
         }
     }
 
-    /// Notes something once, however often it is seen.
+    /// Adds a note once, even if it comes several times.
     fn note(&mut self, what: impl Into<Note>) {
         let what = what.into();
         if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
@@ -423,7 +424,7 @@ impl Session {
     }
 }
 
-/// From this share of all switches on it is said that the kernel hides some.
+/// A note says that the kernel hides switches if it hides one in this number.
 const UNTOLD_ONE_IN: u64 = 200;
 
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = LaneNote> {
@@ -431,7 +432,7 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = LaneN
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
     let (untold, switches) = (books.sum(|lane| lane.untold), books.sum(|lane| lane.switches));
-    // Fewer change no figure that is shown.
+    // Fewer hidden switches change no figure that is shown.
     let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;

@@ -1,5 +1,5 @@
-//! Batch below the holder of its lane: what a command gives up for that, and the regular look at threads that have
-//! another class, other CPUs or another group all the same.
+//! The rank of batch below the holder of its lane: the rights that a command gives up, and the regular look at threads
+//! that have another class, other CPUs or another group.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use sidelane_host::rights;
 use sidelane_host::topology::Lanes;
 use sidelane_tracker::books::Books;
 
-/// Batch chooses the names of its threads, so notes that have one are bounded.
+/// Bound of the notes with a thread's name, because batch chooses these names.
 const NAMES_MAX: usize = 8;
-/// A command that has used no CPU is looked at once while it runs, after this time.
+/// Time after which a command that has used no CPU is looked at once.
 const UNUSED_LOOK_AFTER: Duration = Duration::from_secs(10);
-/// Shorter runs say nothing about a command that waits.
+/// Shortest idle time of a run that shows whether a command only waits.
 const UNUSED_IDLE_MIN_NS: u64 = 1_000_000_000;
-/// A command that uses less than one part in this many of the request lanes' idle time has used none.
+/// Divisor of the idle time: a command that used a smaller part of the request lanes' idle time has used none.
 const UNUSED_SHARE: u64 = 100;
-/// The signals of which the kernel makes a core dump.
+/// Signals of which the kernel makes a core dump.
 const DUMPING: [i32; 10] = [
     libc::SIGQUIT,
     libc::SIGILL,
@@ -35,16 +35,16 @@ const DUMPING: [i32; 10] = [
     libc::SIGSYS,
 ];
 
-/// What is known of batch's place below the holder.
+/// Knowledge about batch's rank below the holder.
 pub(super) struct Rank {
     began: Instant,
-    /// The class that batch is kept in; `None` if it may choose.
+    /// Class in which batch is kept; `None` if it may choose.
     class: Option<BatchClass>,
     is_command: bool,
     is_allowed: bool,
-    /// The kernel would hand core dumps to a program, and is kept from it.
+    /// Whether the kernel would start a program for core dumps, and is kept from it.
     withholds_dumps: bool,
-    /// Whether the command has used any CPU was looked at while it ran.
+    /// Whether the CPU time of the command was looked at while it ran.
     use_seen: bool,
 }
 
@@ -56,14 +56,14 @@ impl Rank {
         Self { began: Instant::now(), class, is_command, is_allowed, withholds_dumps, use_seen: false }
     }
 
-    /// What is to be said at the start.
+    /// Returns the notes for the start.
     pub(super) fn notes(&self) -> Vec<LaneNote> {
         let keeps_rights = self.is_command && self.class.is_some() && !rights::can_give_up();
         let notes = [(self.is_allowed, LaneNote::RealtimeAllowed), (keeps_rights, LaneNote::RightsStay)];
         notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()
     }
 
-    /// What is to be said of how the command ended.
+    /// Returns the note on how the command ended.
     pub(super) fn of_ending(&self, ending: &Ending) -> Option<LaneNote> {
         use std::os::unix::process::ExitStatusExt;
         let Ending::Command(status) = ending else { return None };
@@ -72,7 +72,7 @@ impl Rank {
     }
 }
 
-/// The CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
+/// Returns the CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
 fn unused(books: &Books, lanes: &Lanes) -> Option<u64> {
     let (batch_ns, busy_ns) = (books.batch_ns(lanes), books.lc_ns(lanes));
     left_unused(batch_ns, (books.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
@@ -84,13 +84,13 @@ fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
 }
 
 impl Session {
-    /// Puts threads right that have left batch's class, CPUs or group.
+    /// Restores threads that have left batch's class, CPUs or group.
     pub(super) fn look_at_rank(&mut self) {
         if self.confinement.fetch_back() > 0 {
             self.note(LaneNote::BatchLeftGroup);
         }
         let class = match self.rank.class {
-            // Its scheduler was put out.
+            // The kernel has ended its scheduler.
             Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
             class => class,
         };
@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Notes what has a name that batch chose, up to a bound.
+    /// Adds a note with a name that batch chose, up to a bound.
     pub(super) fn note_named(&mut self, note: LaneNote) {
         let named = |note: &LaneNote| {
             matches!(
@@ -162,7 +162,7 @@ mod tests {
         const S: u64 = 1_000_000_000;
         assert_eq!(left_unused(0, S), Some(0));
         assert_eq!(left_unused(50_000_000, 60 * S), Some(50));
-        // A hundredth, and idle time of less than a second, say nothing.
+        // A hundredth of the idle time, or idle time of less than a second, gives no note.
         assert_eq!(left_unused(S, 100 * S), None);
         assert_eq!(left_unused(0, S - 1), None);
     }

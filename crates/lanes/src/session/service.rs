@@ -1,4 +1,4 @@
-//! One service of a session: what the tracker has to do for it, and how it is confined to its request lanes
+//! One service of a session: what the tracker has to do for it, and its confinement to its request lanes
 //! (`--pin-service`).
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use sidelane_tracker::counters::EventPair;
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// A service that was found, and what the tracker has to be able to do for it.
+/// Service that was found, with what the tracker has to do for it.
 pub(super) struct PendingService {
     placement: Placement,
     emitters: Option<Emitters>,
@@ -31,14 +31,14 @@ pub(super) struct PendingService {
     requests: Wanted,
 }
 
-/// What the requests of a service are wanted for.
+/// Purpose for which the requests of a service are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
-    /// Nothing.
+    /// Requests are not wanted.
     No,
-    /// To see what batch costs them. It can be done without.
+    /// Requests show their slowdown by batch. The session works without them.
     ForTheirSlowdown,
-    /// The policy lends by them.
+    /// The policy lends lanes by requests.
     ForThePolicy,
 }
 
@@ -50,7 +50,7 @@ impl PendingService {
             _ if options.max_slowdown.is_some() => Wanted::ForTheirSlowdown,
             _ => Wanted::No,
         };
-        // The service's own word is better than what its sockets show.
+        // Emitted requests are more exact than those seen at sockets.
         let emitters = (requests != Wanted::No).then(|| Emitters::find(&placement.service.pids)).flatten();
         let counting = lending.filter(|lending| lending.policy.needs_harm());
         let lane_use = LaneUse {
@@ -68,7 +68,7 @@ impl PendingService {
         self.requests == Wanted::ForThePolicy && self.emitters.is_some()
     }
 
-    /// A tracker for all of them.
+    /// Loads one tracker for all of them.
     pub(super) fn load_tracker(services: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
         let any = |needs: &dyn Fn(&Self) -> bool| services.iter().any(needs);
         let can_track = can_track();
@@ -116,17 +116,17 @@ impl PendingService {
 pub(super) struct SessionService {
     pub(super) tracked: TrackedService,
     pub(super) placement: Placement,
-    /// How it is confined, if it is to be.
+    /// Its confinement, if it is pinned.
     pinned: Option<Pinned>,
 }
 
 impl SessionService {
-    /// Its processes whose threads will be confined.
+    /// Returns the processes whose threads will be confined.
     pub(super) fn to_be_pinned(&self) -> Vec<u32> {
         if self.placement.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
     }
 
-    /// Confines it to its request lanes, if it is to be.
+    /// Confines the service to its request lanes, if that is wanted.
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
         if self.placement.pin_service {
             let group = self.placement.service.group.as_ref().map(|group| group.dir.clone());
@@ -136,8 +136,8 @@ impl SessionService {
         Ok(())
     }
 
-    /// It consists of these processes now: who was born to it is to get back, too, what it had. One that has come back is
-    /// confined anew.
+    /// Takes in the present processes of the service, so that new ones get their settings back too. A service that was
+    /// restarted is confined anew.
     pub(super) fn follow_pinned(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         match &mut self.pinned {
             Some(pinned) if pinned.shares(pids) => pinned.follow(pids, guardian),
@@ -146,13 +146,13 @@ impl SessionService {
         }
     }
 
-    /// Confines it once more, if it is to be: it was moved.
+    /// Confines the service again, if that is wanted: its threads were moved.
     pub(super) fn pin_again(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
     }
 
-    /// What was lost or not told apart of its requests, why they could not be seen, and why harm was worked out from server
-    /// times, if it was.
+    /// Returns notes on its requests: those lost or not told apart, why requests could not be seen, and why harm was
+    /// worked out from server times.
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
         let why = requests.why_not.as_ref();
@@ -162,7 +162,8 @@ impl SessionService {
         let window = requests.source.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
         let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
-        // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
+        // Unless the policy lends by requests, a part of a connection's requests is not told apart. No note is needed
+        // for that.
         let lends_by_requests = terms.is_some_and(|terms| terms.lending.policy.needs_requests());
         let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
@@ -170,7 +171,7 @@ impl SessionService {
         lost.into_iter().chain(harm).chain(unseen).map(Note::from).chain(vague).collect()
     }
 
-    /// Where else the service may take requests, if its sockets are looked at.
+    /// Returns another place where the service may take requests, if its sockets are looked at.
     fn elsewhere(&self) -> Option<RequestNote> {
         let TrackedService { name, tracking, requests, .. } = &self.tracked;
         let at_sockets = matches!(requests.source, Some(RequestSource::Sockets(_)));
@@ -188,8 +189,8 @@ fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<LaneNote>
     })
 }
 
-/// The threads of a service on its request lanes, and the CPUs that each gets back. A thread created by one of them is there,
-/// too, and gets back what its parent had.
+/// The threads of a service on its request lanes, and the CPUs that each gets back. A thread created by one of them
+/// inherits its affinity, and gets back what its parent had.
 struct Pinned {
     threads: Threads,
     whose: Whose,
@@ -197,7 +198,7 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Confines the service. The guardian knows of it before.
+    /// Confines the service, after telling the guardian.
     fn begin(whose: Whose, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Threads::note(&whose, guardian)?;
         let confined = threads.confine(|| whose.clone(), &cpus, guardian);
@@ -205,12 +206,12 @@ impl Pinned {
         Ok(Self { threads, whose, cpus })
     }
 
-    /// Whether any of these processes was the service's at the last look.
+    /// Returns whether any of these processes belonged to the service at the last look.
     fn shares(&self, pids: &BTreeSet<u32>) -> bool {
         self.whose.pids.iter().any(|pid| pids.contains(pid))
     }
 
-    /// The service consists of these processes now, which were born to confined ones.
+    /// Takes in the present processes of the service, which are descendants of confined ones.
     fn follow(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         if pids.iter().eq(&self.whose.pids) {
             return Ok(());
@@ -219,7 +220,8 @@ impl Pinned {
         self.threads.follow(&self.whose, guardian)
     }
 
-    /// Confines threads that their owner has moved since. At the end they get back what they were given last.
+    /// Confines threads that their owner has moved since. At the end they get back the CPUs that the owner gave them
+    /// last.
     fn confine_again(&mut self, guardian: &mut Guardian) -> Result<()> {
         let kept = self.threads.keep(|| self.whose.clone(), guardian).map(drop);
         kept.with_context(|| format!("cannot confine the service to CPUs {}", self.cpus))

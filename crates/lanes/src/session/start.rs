@@ -1,4 +1,4 @@
-//! How batch is started, by which options: the guardian, the changes to the machine, and then the command, in that order.
+//! Start of batch, and its options: the guardian, then the changes to the machine, then the command.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,39 +32,40 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::Tracker;
 use sidelane_tracker::tracking::{BatchTracking, ServiceTracking};
 
-/// How a session runs.
+/// Options of a session.
 pub struct SessionOptions {
-    /// Batch's scheduling class.
+    /// Scheduling class of batch.
     pub class: BatchClass,
-    /// Hold lanes by this policy; `None` only watches, for comparison.
+    /// Policy by which lanes are held; `None`: lanes are only watched, for comparison.
     pub hold: Option<Lending>,
-    /// How batch gets off a lane.
+    /// Gate of batch.
     pub gate: Gate,
-    /// Where the audit log goes.
+    /// Audit log, with its level.
     pub audit: Option<(AuditFile, AuditLevel)>,
-    /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
-    /// not ask for requests itself; `None`: that is not looked at.
+    /// Bound of the slowdown of requests, as 0.05 for 5 %; `None`: no bound. Applies if a holder keeps the lanes and
+    /// the policy does not need requests itself.
     pub max_slowdown: Option<f64>,
-    /// A command gets no input, and its output is nobody's: it is started several times.
+    /// Whether a command gets no input and its output is dropped: comparisons start it several times.
     pub quiet: bool,
-    /// A command keeps the rights to real-time classes and nice values, and its threads keep the class that they take.
+    /// Whether a command keeps the rights to real-time classes and nice values, and its threads keep the class that
+    /// they take.
     pub allow_realtime: bool,
 }
 
 impl SessionOptions {
-    /// Whether batch is kept in its scheduling class. Batch that is only watched, for comparison, runs as it likes.
+    /// Returns whether batch is kept in its scheduling class. Batch that is only watched, for comparison, is not.
     pub(super) fn keeps_class(&self) -> bool {
         self.hold.is_some() && !self.allow_realtime
     }
 }
 
-/// What is to borrow the lanes.
+/// Batch that is to borrow the lanes.
 pub(super) enum Wanted<'command> {
     Command(&'command [OsString]),
     Adoptee(Adoptee),
 }
 
-/// What borrows the lanes.
+/// Batch that borrows the lanes.
 pub(super) enum Work {
     Command(Batch),
     Adopted(Box<Adopted>),
@@ -78,14 +79,14 @@ impl Work {
         }
     }
 
-    /// Sends a command a signal. What others started is theirs to signal.
+    /// Sends a command a POSIX signal. Adopted batch gets none.
     pub(super) fn signal(&self, signal: i32) {
         if let Work::Command(batch) = self {
             batch.signal(signal);
         }
     }
 
-    /// How it ended, and what is to be said of that in the log.
+    /// Returns how it ended, with the text for the log.
     pub(super) fn finish(self) -> Result<(Ending, String)> {
         match self {
             Work::Command(batch) => {
@@ -107,14 +108,14 @@ impl Work {
 pub enum Ending {
     /// The command ended, by itself or not.
     Command(ExitStatus),
-    /// Adopted batch was given back. What it was, in words.
+    /// Adopted batch was given back; its name and counts.
     GivenBack(String),
 }
 
 /// The parts of a session that start with batch.
 pub(super) struct Started {
     pub(super) confinement: Arc<BatchConfinement>,
-    /// The lanes of each service, if they are held at all.
+    /// Lanes of each service, if they are held.
     pub(super) kept: Vec<KeptLanes>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) watch: Option<LaneWatch>,
@@ -122,22 +123,22 @@ pub(super) struct Started {
     pub(super) log: Log,
 }
 
-/// What batch is started on.
+/// The parts of a session that exist before batch.
 pub(super) struct Stage<'a> {
     pub(super) services: &'a mut [SessionService],
-    /// Of all services.
+    /// Lanes of all services.
     pub(super) lanes: &'a Lanes,
     pub(super) tracker: &'a Tracker,
     pub(super) job: &'a BatchTracking,
 }
 
 impl Stage<'_> {
-    /// The first change to the machine: the services' affinities, if wanted.
+    /// Makes the first change to the machine: the affinities of the services, if wanted.
     fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.services.iter_mut().try_for_each(|service| service.pin(guardian))
     }
 
-    /// Tracking begins; whoever was forked since the services were looked at is taken in, too.
+    /// Begins tracking, and takes in processes that were created since the services were looked at.
     fn attach(&self) -> Result<()> {
         self.tracker.attach()?;
         self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.placement.service.pids));
@@ -145,18 +146,18 @@ impl Stage<'_> {
     }
 }
 
-/// Starts a guardian that holds these claims, too, and hears from the tracker of halts of this process.
+/// Starts a guardian that holds these claims too, and is told by the tracker when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
     let bell = tracker.halt_bell()?;
     Guardian::start(&locks(claims)?, Some(bell)).context("cannot start the guardian process")
 }
 
-/// Second handles on the locks of these claims.
+/// Returns second handles on the locks of these claims.
 pub(super) fn locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
     Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
 }
 
-/// What the groups of this session are called.
+/// Returns the name of this session's groups.
 fn group_name() -> String {
     format!("sidelane-{}", std::process::id())
 }
@@ -181,7 +182,7 @@ pub(super) fn start_batch(
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     confinement.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
-    // The barrier takes its class too, but may not have got as far when the session first looks at it.
+    // The barrier takes its class itself, but may not have done so when the session first looks.
     options.class.put_back(barrier.pid());
     if options.gate == Gate::CoreSched {
         CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;
@@ -195,7 +196,7 @@ pub(super) fn start_batch(
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
 
-/// Moves batch that is there already to its lanes. They are kept before it comes.
+/// Moves batch that runs already to its lanes. The lanes are kept before it comes.
 pub(super) fn adopt_batch(
     mut stage: Stage<'_>,
     guardian: &mut Guardian,
@@ -211,7 +212,7 @@ pub(super) fn adopt_batch(
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
     let taken = adopted.take_all(&confinement, job, guardian);
     if taken.is_err() {
-        // The keepers are there for a moment longer.
+        // The keepers still run for a moment, and must not change batch any more.
         confinement.retire();
     }
     taken?;
@@ -219,7 +220,7 @@ pub(super) fn adopt_batch(
     Ok(Started { confinement, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
-/// The lanes, and what keeps batch off them.
+/// The lanes, with their keepers.
 struct Kept {
     kept: Vec<KeptLanes>,
     scheduler: Option<Scheduler>,
@@ -242,7 +243,7 @@ fn keep_lanes(
     let terms: Vec<TermsKeeper> = lanes().map(|lanes| TermsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
     let (mut keepers, scheduler) =
         keepers::start(&options.gate, stage.lanes, stage.tracker, confinement, lending, &pen)?;
-    // Where the gate keeps no lane, batch has to leave none.
+    // Without keepers batch is not evicted from any lane, so no watchdog is needed.
     let watched = !keepers.is_empty();
     let watch = || {
         LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, confinement).context(NO_WATCHDOG)
@@ -265,7 +266,7 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
     pass.map(Some).context("cannot hand the lane words to the batch command")
 }
 
-/// The audit log, beginning with what was done to the machine so far.
+/// Opens the audit log, which begins with the changes to the machine so far.
 fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &str) -> Result<(AuditLog, LaneAudit)> {
     let (pen, lines) = Audit::ring();
     let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;

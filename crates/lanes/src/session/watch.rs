@@ -1,4 +1,4 @@
-//! What a session looks after while batch runs, besides what is decided lane by lane.
+//! Supervision of a session while batch runs, apart from the decisions for each lane.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,15 +22,15 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::topology::online_cpus;
 use sidelane_requests::objective;
 
-/// How often the session looks after what is not decided lane by lane.
+/// Interval of supervision.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
-/// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
+/// Interval of the looks at services, which may be gone or have moved, and at processes that joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The same while a service is on a batch lane: batch waits for the end of that.
+/// The same interval while a service is on a batch lane, because batch waits for its end.
 const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Session {
-    /// Looks after everything that is not decided lane by lane; to be called a few times a second.
+    /// Supervises everything that is not decided for each lane; to be called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
         self.look_at_log();
         self.keep_terms()?;
@@ -51,13 +51,13 @@ impl Session {
                 let left = adopted.look(&self.confinement, &self.job, &mut self.guardian)?;
                 left.into_iter().for_each(|process| self.note_named(LaneNote::LeftAdopted { process }));
             }
-            // After processes that have left adopted batch were let go.
+            // After processes that have left adopted batch were released.
             self.look_at_rank();
         }
         Ok(())
     }
 
-    /// Has the audit log written. A run never ends because of it.
+    /// Writes the audit log. An error of the log never ends a run.
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
@@ -89,13 +89,13 @@ impl Session {
         Ok(())
     }
 
-    /// When to look after the session again, at the latest.
+    /// Returns when the next call of [`Session::supervise`] is due, at the latest.
     pub fn due(&self) -> Duration {
         let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.due().saturating_sub(now_ns()));
         due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
     }
 
-    /// Sees requests, or not, and keeps batch off, or not, as the windows of comparison go on.
+    /// Goes on with the windows of the slowdown measurement: looks at requests or not, and keeps batch off or not.
     fn keep_slowdown(&mut self) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.go_on(now_ns()) else { return };
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
+    /// Tells request sources and keepers of lanes what to do in the present window.
     fn set_idle_thresholds(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
@@ -115,12 +115,12 @@ impl Session {
         }
     }
 
-    /// What was found so far of what batch costs requests.
+    /// Returns the measurement of the slowdown so far.
     pub fn slowdown(&self) -> Option<&SlowdownKeeper> {
         self.slowdown.as_ref()
     }
 
-    /// Goes on from what another session has found of the same service and batch command.
+    /// Continues from what another session has measured of the same service and batch command.
     pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
         if let Some(slowdown) = &mut self.slowdown {
             slowdown.go_on_from(earlier);
@@ -128,18 +128,18 @@ impl Session {
         }
     }
 
-    /// Batch is blocked while every keeper keeps it off and it does not run on its lanes.
+    /// Updates whether batch is blocked: every keeper keeps it off, and it does not run on its lanes.
     fn look_at_blocked(&mut self) {
         let keepers = self.keepers().map(LaneKeeper::kept_by);
         let why = keepers.reduce(|one, other| one.and(other)).flatten();
-        // The books are large: nobody asks for them while batch may run.
+        // The books are large, so they are not read while batch may run.
         let batch_ns = if why.is_some() { self.books().batch_ns(&self.lanes) } else { 0 };
         let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
         let since = if goes_on { self.blocked.since } else { Instant::now() };
         self.blocked = Blocked { since, batch_ns, why };
     }
 
-    /// Of several changes the last one stays.
+    /// Replaces earlier notes on the idle threshold of the service.
     fn tell_idle_threshold(&mut self, change: &Change) {
         let service = self.services[change.service as usize].tracked.name.clone();
         self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Says once that batch's scheduler was put out, and puts back who has left its class.
+    /// Notes once that the kernel has ended batch's scheduler, and restores the class of threads that have left it.
     fn look_after_scheduler(&mut self) -> Result<()> {
         if let Some(error) = self.keepers().find_map(LaneKeeper::forsaken) {
             bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
@@ -163,7 +163,7 @@ impl Session {
         Ok(())
     }
 
-    /// A lane that nobody can keep, if there is one, is no place for batch.
+    /// Returns an error if a lane cannot be kept: batch must not run there.
     fn must_keep(&self, gone: Option<u32>) -> Result<()> {
         let Some(cpu) = gone else { return Ok(()) };
         bail!(
@@ -172,7 +172,7 @@ impl Session {
         )
     }
 
-    /// Writes down what the watchdog did.
+    /// Logs and notes the steps of the watchdog.
     pub(super) fn tell_findings(&mut self) {
         let findings = self.watch.as_ref().map(LaneWatch::take_findings).unwrap_or_default();
         for finding in findings {
@@ -197,7 +197,7 @@ impl Session {
         let alive = self.guardian.is_alive();
         if !alive {
             self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
-            // Said once it is so: the new one has the whole list.
+            // Noted after the replacement, which has the whole list.
             self.note(LaneNote::GuardianEnded);
         }
         if !self.guardian.take_frozen().is_empty() {
@@ -208,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Finds services that were restarted, and lets lanes be held again that one had visited.
+    /// Finds services that were restarted, and lets lanes be held again that a service had visited.
     fn look_after_services(&mut self) -> Result<()> {
         for index in 0..self.services.len() {
             let pids = self.look_after_service(index)?;

@@ -1,4 +1,4 @@
-//! Whether this kernel can have a scheduler for batch, and if not, what to do.
+//! Checks whether this kernel can have a scheduler for batch, and says what to do if not.
 
 use std::fs;
 use std::io;
@@ -8,24 +8,24 @@ use thiserror::Error;
 
 const ROOT: &str = "/sys/kernel/sched_ext";
 
-/// Why batch cannot have a scheduler of its own.
+/// Reason why batch cannot have a scheduler of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unavailable {
-    /// Kernels before 6.12, and later ones that were built without it.
+    /// A kernel before 6.12, or one built without sched_ext.
     #[error("this kernel has no sched_ext: boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y")]
     NotInKernel,
-    /// There is only one at a time.
+    /// Another scheduler that is active: the kernel has one at a time.
     #[error("the scheduler `{0}` is loaded, and sched_ext has only one at a time: stop it first")]
     Taken(String),
-    /// Somebody comes or goes.
+    /// A scheduler that is just starting or ending.
     #[error("sched_ext is in the state `{0}`, not `disabled`: try again in a moment")]
     NotReady(String),
 }
 
-/// Whether it can.
+/// Checks whether batch can have a scheduler.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn available() -> Result<(), Unavailable> {
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file));
     judge(read("state"), read("root/ops"))

@@ -1,17 +1,15 @@
 //! The keeper of a lane whose batch has a scheduler of its own.
 //!
-//! It runs the same policy as a holder, but only moves the hold word, and is not on the lane while
-//! it does: the scheduler acts on the word. Three things are different from a holder:
+//! It runs the same policy as a holder, but only writes the hold word, and is not on the lane: the scheduler acts on
+//! the word. It differs from a holder in three ways:
 //!
-//! - *It is not told when the service starts.* A lane that is RELEASED is refused to batch as long
-//!   as the service is busy; the kernel sees to that alone. The policy still calls the lane
-//!   released, and is right to: it is released on that condition. So there is no hysteresis
-//!   either, for there is no wake-up to save.
-//! - *HELD means that it wants to hear when the service stops*, as budgets need it to.
-//! - *It looks after long holds by looking, a few times a minute.* What bounds a hold is how long
-//!   the kernel lets a thread wait, 30 s, so a busy period that nobody announced is seen early
-//!   enough: [`LOOK_EVERY_NS`] and [`EVICT_AFTER_NS`] together are half of it. Such a look also
-//!   kicks the lane, so even a kick that got lost would cost no more than that.
+//! - *It is not told when the service starts.* While the service is busy, the kernel refuses a RELEASED lane to batch.
+//!   So the policy rightly calls the lane released: it is, on this condition. Hysteresis is not needed, because there
+//!   is no wakeup to save.
+//! - *HELD means that it wants to be told when the service stops*, as budgets need it.
+//! - *It notices long holds by a look every few seconds.* The kernel lets a thread wait for at most 30 s, which bounds
+//!   a hold. Together [`LOOK_EVERY_NS`] and [`EVICT_AFTER_NS`] are half of that. So a busy period without a signal is
+//!   noticed in time. Such a look also kicks the lane, so a lost kick costs no more.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -32,7 +30,7 @@ use sidelane_tracker::tracker::LaneMemory;
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 const EVICT_AFTER_NS: Nanos = 10_000_000_000;
 
-/// Takes over the lane if the scheduler is put out.
+/// Holder that takes over the lane if the kernel ends the scheduler.
 pub type Successor = Box<dyn FnOnce() -> io::Result<Holder> + Send>;
 
 /// A running keeper. Dropping it leaves the lane to batch.
@@ -45,7 +43,7 @@ pub struct ExtKeeper {
 }
 
 impl ExtKeeper {
-    /// What its policy has to be told.
+    /// Settings of its policy.
     pub const CONFIG: BorrowConfig =
         BorrowConfig { min_idle_ns: 0, evict_after_ns: EVICT_AFTER_NS, lend_ahead_min_ns: 0 };
 
@@ -75,38 +73,38 @@ impl ExtKeeper {
         Ok(Self { cpu: lane.cpu, shared, memory, successor, thread: Some(thread) })
     }
 
-    /// The lane it keeps.
+    /// Returns the lane it keeps.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// As [`Holder::visited`].
+    /// Does the same as [`Holder::visited`].
     pub fn visited(&self) -> bool {
         self.holder().map_or_else(|| self.shared.visited(self.memory.word(self.cpu)), Holder::visited)
     }
 
-    /// As [`Holder::visitors_gone`].
+    /// Does the same as [`Holder::visitors_gone`].
     pub fn visitors_gone(&self) {
         let here = || self.shared.visitors_gone(self.memory.word(self.cpu));
         self.holder().map_or_else(here, Holder::visitors_gone);
     }
 
-    /// What it and its successor did so far.
+    /// Returns the counts of it and its successor.
     pub fn books(&self) -> HolderBooks {
         self.shared.books() + self.holder().map(Holder::books).unwrap_or_default()
     }
 
-    /// Its successor's; it needs not be on its lane itself.
+    /// Returns whether its successor is off its lane; this keeper itself need not be on it.
     pub fn is_displaced(&self) -> bool {
         self.holder().is_some_and(Holder::is_displaced)
     }
 
-    /// Asks it to go; no holder takes over from now on.
+    /// Asks it to end; no holder takes over after that.
     pub fn dismiss(&self) {
         self.shared.ask_to_stop();
     }
 
-    /// Why there is no holder although the scheduler was put out.
+    /// Returns why no holder took over although the kernel ended the scheduler.
     pub fn forsaken(&self) -> Option<&io::Error> {
         self.successor.get().and_then(|taken| taken.as_ref().err())
     }
@@ -152,18 +150,18 @@ impl Body {
         }
         self.decider.let_back();
         self.set(LaneState::Released);
-        // Who ends the scheduler on purpose has dismissed its keepers before.
+        // A scheduler that is ended on purpose has dismissed its keepers before.
         if self.decider.must_stop() { End::Dismissed } else { End::PutOut }
     }
 
-    /// When to look again though nothing was heard.
+    /// Returns when to look again without a signal.
     fn look_at(&self) -> Nanos {
         let routine = now_ns().saturating_add(LOOK_EVERY_NS);
         self.decider.due().map_or(routine, |wanted| wanted.min(routine))
     }
 
-    /// Leaves the lane as the policy wants it; false: what it has seen has changed meanwhile. As in
-    /// [`sidelane_formats::HoldWord`], the state is stored before the other side's words are read.
+    /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. As
+    /// in [`sidelane_formats::HoldWord`], the state is stored before the words of the other side are read.
     fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         self.set(decider.state);
@@ -174,7 +172,7 @@ impl Body {
     fn set(&self, state: LaneState) {
         let cpu = self.decider.cpu;
         if self.orders.set(cpu, state).is_err() {
-            // Without a kick the lane looks when batch's present turn is over.
+            // Without a kick the scheduler checks the lane at the end of batch's present turn.
             self.decider.memory.hold(cpu).state.store(state as u32, Ordering::SeqCst);
         }
     }
