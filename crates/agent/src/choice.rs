@@ -1,4 +1,4 @@
-//! The policy that the file names, on this machine.
+//! The policy that the file names, made for this machine.
 
 use sidelane_policy::cpus::{Actions, Observation, Reason};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
@@ -9,7 +9,7 @@ use sidelane_policy::{Nanos, Policy};
 use super::config::{Kind, OnMachine, PolicyConfig};
 use sidelane_rollback::cpu_mask::mask;
 
-/// A policy of CPUs, whichever it is.
+/// A policy of CPUs, of any kind.
 pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;
 
 /// Makes the policy.
@@ -35,17 +35,17 @@ pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
     }
 }
 
-/// Whether the policy says where containers may run, lanes that batch is sent away from aside.
+/// Returns whether the policy says where containers may run, apart from lanes from which batch is evicted.
 pub fn moves_containers(config: &PolicyConfig) -> bool {
     !matches!(config.kind, Kind::Unmanaged)
 }
 
-/// Whether the policy places services that may be placed.
+/// Returns whether the policy places services that may be placed.
 pub fn places_services(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }
 
-/// Whether the policy goes by interference.
+/// Returns whether the policy uses interference.
 pub fn goes_by_interference(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }

@@ -1,27 +1,27 @@
-//! How much of the time other programs have the counters that interference is told from.
+//! Contention for the counters that measure interference: the share of time in which other programs have them.
 //!
-//! A processor has few counters. Where others count too, the kernel gives them in turns, and what happens in the
-//! others' turns is not seen.
+//! A processor has few counters. If other programs count too, the kernel gives the counters in turns, and events in the
+//! turns of other programs are not seen.
 
 use std::collections::BTreeMap;
 
 use sidelane_policy::Nanos;
 use sidelane_tracker::interference::Counted;
 
-/// Less is not worth a note, in percent.
+/// Share below which there is no note, in percent.
 const WORTH_A_NOTE: u64 = 1;
-/// Nor is it worth another one, in percent, until it is so much more.
+/// Increase below which there is no further note, in percent.
 const WORTH_ANOTHER: u64 = 10;
 
 /// The share of time in which other programs have the counters, by CPU.
 #[derive(Debug, Default)]
 pub struct CounterContention {
     cpus: BTreeMap<u32, Before>,
-    /// The most that was told, in percent.
+    /// Highest share that was noted, in percent.
     told: Option<u64>,
 }
 
-/// A CPU at the last look that found its counters read anew.
+/// A CPU at the last look that found new values of its counters.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     at_ns: Nanos,
@@ -29,8 +29,8 @@ struct Before {
 }
 
 impl CounterContention {
-    /// Takes in what was counted on each CPU so far. A CPU and the share of the time, in percent, in which its counters
-    /// were others', if that is news.
+    /// Takes in the counts of each CPU so far. Returns a CPU and the share of time, in percent, in which other programs
+    /// had its counters, if a note is due.
     pub fn look(&mut self, now_ns: Nanos, cpus: impl Iterator<Item = (u32, Counted)>) -> Option<(u32, u64)> {
         let shares = cpus.filter_map(|(cpu, counted)| Some((cpu, self.share(cpu, now_ns, counted)?)));
         let (cpu, percent) = shares.collect::<Vec<_>>().into_iter().max_by_key(|(_, percent)| *percent)?;
@@ -41,7 +41,8 @@ impl CounterContention {
         })
     }
 
-    /// Counters are read while a service comes and goes. Between two reads nothing is known.
+    /// Returns the share since the last new values. Counters are read when a service comes or goes; in between nothing
+    /// is known.
     fn share(&mut self, cpu: u32, now_ns: Nanos, counted: Counted) -> Option<u64> {
         let now = Before { at_ns: now_ns, counted };
         let before = *self.cpus.entry(cpu).or_insert(now);

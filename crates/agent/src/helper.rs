@@ -1,8 +1,8 @@
-//! The agent's helper: a thread without real-time class that finds services and containers, and where requests of
+//! The agent's helper: a thread in the ordinary class that finds services and containers, and where requests of
 //! services can be seen.
 //!
-//! Both take time that grows with the machine: processes, open files, network namespaces. The agent's own thread is a
-//! real-time one, and only takes in what the helper has found.
+//! Both take time that grows with the machine: processes, open files, network namespaces. The agent's own thread is in
+//! a real-time class, and only takes in the helper's reports.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,16 +20,16 @@ use super::config::Config;
 use super::discover::{Birthplace, Changes, Container, ContainerId, Finder, FoundService, Lack, ServiceId};
 use sidelane_requests::search::{Answer, Question, Search};
 
-/// After the kernel had no memory for a wait.
+/// Pause after the kernel had no memory for a wait.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the helper has found.
+/// Report of the helper.
 pub enum Report {
-    /// A look found something new.
+    /// A look with changes.
     Looked(Box<Looked>),
-    /// The same after another file was read, with all that are there.
+    /// The first look after another file was read, with all services and containers.
     Reloaded(Box<Reloaded>),
-    /// Where requests of a service can be seen.
+    /// The place where requests of a service can be seen.
     Requests(Answer),
 }
 
@@ -37,13 +37,13 @@ pub enum Report {
 pub struct Looked {
     /// Services and containers that came and went since the last report.
     pub changes: Changes,
-    /// What the file names and the machine lacks.
+    /// Things that the file names and the machine lacks.
     pub lacks: Vec<Lack>,
     /// The groups in which new batch is made.
     pub birthplaces: Vec<Birthplace>,
 }
 
-/// All that the new file names and the machine has.
+/// Everything that the new file names and the machine has.
 pub struct Reloaded {
     /// The first look by the new file.
     pub looked: Looked,
@@ -53,7 +53,7 @@ pub struct Reloaded {
     pub containers: BTreeMap<ContainerId, Container>,
 }
 
-/// What the helper is to do next.
+/// Orders for the helper.
 #[derive(Default)]
 struct Orders {
     looks: bool,
@@ -72,19 +72,19 @@ impl Board {
     }
 }
 
-/// The helper, as the agent sees it. Dropping this ends it.
+/// The agent's handle of the helper. Dropping it ends the helper.
 pub struct Helper {
     board: Arc<Board>,
-    /// Wakes the helper.
+    /// Eventfd that wakes the helper.
     kick: Arc<OwnedFd>,
-    /// Wakes the agent.
+    /// Eventfd that wakes the agent.
     bell: Arc<OwnedFd>,
     reports: Receiver<Report>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Helper {
-    /// Starts it.
+    /// Starts the helper.
     pub fn start(config: &Config) -> Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
         let (kick, bell) = (event()?, event()?);
@@ -104,15 +104,15 @@ impl Helper {
         Ok(Self { board, kick, bell, reports, thread })
     }
 
-    /// Becomes readable when it has found something.
+    /// Returns a descriptor that becomes readable when there is a report.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Has it look for services and containers.
+    /// Orders a look for services and containers.
     ///
     /// # Errors
-    /// If it has ended by itself: the agent would be blind.
+    /// If the helper has ended by itself: the agent would see no changes any more.
     pub fn look(&self) -> Result<()> {
         ensure!(
             self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
@@ -122,23 +122,23 @@ impl Helper {
         Ok(())
     }
 
-    /// Has it look where requests of these services, and of no others, can be seen.
+    /// Orders a search for where requests of these services, and of no others, can be seen.
     pub fn ask(&self, questions: Vec<Question>) {
         self.order(|orders| orders.questions = Some(questions));
     }
 
-    /// Tells it that a container is looked after.
+    /// Tells the helper that a container is managed.
     pub fn note_held(&self, id: &ContainerId) {
         self.order(|orders| orders.held.push(id.clone()));
     }
 
-    /// What it has found since the last call.
+    /// Returns the reports since the last call.
     pub fn reports(&self) -> Vec<Report> {
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         self.reports.try_iter().collect()
     }
 
-    /// Has it go on by another file. The next report that is a [`Report::Reloaded`] is about that.
+    /// Orders the helper to continue with another file. The next [`Report::Reloaded`] is the result.
     pub fn reload(&self, config: &Config) {
         self.order(|orders| orders.reload = Some(Box::new(config.clone())));
     }
@@ -146,7 +146,7 @@ impl Helper {
     /// Waits for a report. `None`: there was none in this time.
     ///
     /// # Errors
-    /// If it has ended by itself.
+    /// If the helper has ended by itself.
     pub fn next_report(&self, within: Duration) -> Result<Option<Report>> {
         match self.reports.recv_timeout(within) {
             Ok(report) => Ok(Some(report)),
@@ -163,17 +163,17 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It is not waited for: it may be reading a large machine, and changes nothing.
+        // The thread is not joined: it may be reading a large machine, and changes nothing.
         self.order(|orders| orders.ends = true);
     }
 }
 
-/// Fails only when the counter is full, and then it is readable already.
+/// Makes the eventfd readable. Fails only if the counter is full, and then it is readable already.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
-/// The thread's side.
+/// The helper's thread.
 struct Worker {
     finder: Finder,
     search: Search,
@@ -181,7 +181,7 @@ struct Worker {
     kick: Arc<OwnedFd>,
     bell: Arc<OwnedFd>,
     reports: Sender<Report>,
-    /// What was reported last besides changes.
+    /// Lacks and birthplaces of the last report.
     told: (Vec<Lack>, Vec<Birthplace>),
 }
 
@@ -209,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Waits for orders, or until a group comes or goes, and returns whether one did.
+    /// Waits for orders, or until a group comes or goes. Returns whether one did.
     fn wait(&self) -> io::Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.kick.as_fd(), PollFlags::IN)];
         fds.extend(self.finder.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

@@ -1,4 +1,4 @@
-//! How interference is told: by counters, by latency, from a recording, or not at all.
+//! The source of interference: counters, latency, a recording, or none.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use super::observation::Span;
 use super::tracked::Tracked;
 use crate::replay::Replay;
 
-/// A service of which nothing was recorded for so long was not active, as with counters.
+/// Time after which a recorded value expires: without a newer one, the service was not active, as with counters.
 const VALUE_LASTS_NS: Nanos = 10_000_000;
 
-/// From what interference is told.
+/// Source of interference.
 pub enum InterferenceSource {
-    /// It is not: the policy does not go by it.
+    /// No source: the policy does not use interference.
     None,
-    /// By counters, which the kernel program reads.
+    /// Counters that the kernel program reads.
     Counters(Box<Counters>),
-    /// By the services' own request times.
+    /// The services' own request times.
     Latency(Box<LatencyRise>),
-    /// From a recording.
+    /// A recording.
     Replay(Replayed),
 }
 
 impl InterferenceSource {
-    /// What the file comes to here. The tracker was loaded for it.
+    /// Starts the source that the file asks for on this machine. The tracker was loaded for it.
     pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
@@ -50,7 +50,7 @@ impl InterferenceSource {
         }
     }
 
-    /// The same for a tracker that runs already, and was loaded for a policy that does not go by interference.
+    /// Starts the source on a tracker that runs already, and was loaded for a policy that does not use interference.
     pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
         let purpose = tracker.purpose();
         let is_loaded = match &here.told {
@@ -65,8 +65,9 @@ impl InterferenceSource {
         Self::start(here, true, tracker)
     }
 
-    /// On the CPUs beside batch, counters are read each `tick` while a service runs on, and a value that reaches
-    /// `threshold` rings. On all others there is no batch to take contention: the next look reads the peak.
+    /// Sets the CPUs that are watched closely: on the CPUs beside batch, counters are read each `tick` while a service
+    /// runs on, and a value that reaches `threshold` rings. On other CPUs there is no batch to move; the next look
+    /// reads the peak.
     pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
         for cpu in all {
@@ -76,7 +77,7 @@ impl InterferenceSource {
         }
     }
 
-    /// These CPUs have come online: what was open there before counts no more.
+    /// Opens counters on CPUs that have come online: counters that were open there before do not count any more.
     pub fn count_on(&mut self, came: &CpuSet) -> Result<()> {
         let Self::Counters(counters) = self else { return Ok(()) };
         for cpu in came {
@@ -87,14 +88,14 @@ impl InterferenceSource {
         Ok(())
     }
 
-    /// These are the cores from now on.
+    /// Sets the cores.
     pub fn has_cores(&mut self, cores: &Cores) {
         if let Self::Latency(rise) = self {
             rise.cores = cores.clone();
         }
     }
 
-    /// In words, for every output.
+    /// Returns the source as text.
     pub fn words(&self) -> String {
         match self {
             Self::None => "nothing: the policy does not go by it".to_owned(),
@@ -106,7 +107,7 @@ impl InterferenceSource {
         }
     }
 
-    /// When there is something new to be read, though nobody rings.
+    /// Returns when the next value is due, if it does not ring.
     pub fn due_ns(&self) -> Option<Nanos> {
         match self {
             Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_ns()?),
@@ -114,14 +115,14 @@ impl InterferenceSource {
         }
     }
 
-    /// Takes in what is due.
+    /// Takes in the values that are due.
     pub fn follow(&mut self, now_ns: Nanos) {
         if let Self::Replay(replayed) = self {
             replayed.follow(now_ns);
         }
     }
 
-    /// Interference on a CPU; `None` where nothing is known.
+    /// Returns interference on a CPU; `None` if it is unknown.
     pub fn read(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::None => None,
@@ -131,7 +132,7 @@ impl InterferenceSource {
         }
     }
 
-    /// The most that there was on a CPU since this was last asked.
+    /// Returns the highest interference on a CPU since the last call.
     pub fn peak(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::Counters(counters) => counters.open.take_peak(cpu),
@@ -139,7 +140,7 @@ impl InterferenceSource {
         }
     }
 
-    /// Becomes readable when a value has crossed the threshold beside batch.
+    /// Returns a descriptor that becomes readable when a value has crossed the threshold beside batch.
     pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Counters(counters) => Some(counters.open.bell()),
@@ -147,7 +148,7 @@ impl InterferenceSource {
         }
     }
 
-    /// Whether the bell has rung and was not answered.
+    /// Returns whether the bell has rung and was not answered.
     pub fn has_rung(&self) -> bool {
         matches!(self, Self::Counters(counters) if counters.open.has_rung())
     }
@@ -164,33 +165,33 @@ impl InterferenceSource {
         onset_ns
     }
 
-    /// On which CPU other programs have the counters, and for how much of the time in percent, if that is news.
+    /// Returns a CPU on which other programs have the counters, and the share of time in percent, if a note is due.
     pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
         let Counters { open, cpus, contention } = &mut **counters;
         contention.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
     }
 
-    /// Whether requests have to be known for it.
+    /// Returns whether requests have to be seen for it.
     pub fn needs_requests(&self) -> bool {
         matches!(self, Self::Latency(_))
     }
 }
 
-/// Open counters.
+/// Counters that are open.
 pub struct Counters {
     open: Interference,
     cpus: CpuSet,
-    /// When they count for others.
+    /// Share of time in which other programs have the counters.
     contention: CounterContention,
 }
 
-/// A recording that is told again since the agent started.
+/// A recording that is replayed since the start of the agent.
 pub struct Replayed {
     file: PathBuf,
     replay: Replay,
     began_ns: Nanos,
-    /// By CPU: when the last value came, and it.
+    /// Time and value of the last record, by CPU.
     values: Vec<Option<(Nanos, f64)>>,
 }
 
@@ -210,21 +211,21 @@ impl Replayed {
     }
 }
 
-/// By which share requests of each service take longer beside batch, and on each CPU that a service ran on.
+/// Rise in latency beside batch: of each service, and on each CPU on which a service ran.
 pub struct LatencyRise {
     cores: Cores,
-    /// By place.
+    /// Services by slot.
     services: Vec<(u32, Inflation)>,
     values: Vec<Option<f64>>,
 }
 
 impl LatencyRise {
-    /// Nothing is known yet.
+    /// Makes a source without values.
     pub fn new(cores: Cores) -> Self {
         Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
     }
 
-    /// Takes in what the services' requests took in the span.
+    /// Takes in the request times of the services in the span.
     pub fn note(&mut self, span: &Span, tracked: &Tracked) {
         self.values.fill(None);
         self.services.retain(|(number, _)| {
@@ -246,7 +247,7 @@ impl LatencyRise {
         }
     }
 
-    /// Why the rise of a service is not known, if it has not for long.
+    /// Returns why the rise of a service is unknown, if it has been for long.
     pub fn silence(&self, number: u32) -> Option<Silence> {
         self.services.iter().find(|(other, _)| *other == number)?.1.silence()
     }
@@ -261,7 +262,7 @@ impl LatencyRise {
     }
 }
 
-/// The higher of two values that may not be known.
+/// Returns the higher of two values, each of which may be unknown.
 fn most(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(f64::max)
 }

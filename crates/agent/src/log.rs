@@ -1,4 +1,4 @@
-//! The audit log of CPUs: what was decided for whom, why, and on what.
+//! The audit log of CPUs: each decision, its target, its reason, and the observation.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use sidelane_rollback::cpu_mask::set;
 /// The pen of the agent.
 pub type CpuAudit = Audit<CpuLine>;
 
-/// One decision.
+/// A decision with its circumstances.
 #[derive(Clone, Debug)]
 pub struct CpuLine {
-    /// What was decided.
+    /// Action that was decided.
     pub action: Action,
-    /// For whom, as the file or the machine names it.
+    /// Name of the container or service, from the file or the machine.
     pub name: Arc<str>,
-    /// Why.
+    /// Reason of the decision.
     pub why: Reason,
-    /// On what.
+    /// Observation on which it was made.
     pub seen: LoggedObservation,
 }
 
-/// The values that were seen, of the whole machine.
+/// Observed values of the whole machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoggedObservation {
-    /// The most interference on any CPU, and on which.
+    /// Highest interference on any CPU, and this CPU.
     pub interference: Option<(f64, u32)>,
-    /// From which on it counts.
+    /// Interference threshold.
     pub threshold: Option<f64>,
-    /// CPUs' worth of time that anybody ran.
+    /// CPU time of all tasks, in CPUs.
     pub busy: f64,
-    /// Of it, services.
+    /// CPU time of services, in CPUs.
     pub serving: f64,
-    /// CPUs that are online and the agent's.
+    /// Number of CPUs that are online and claimed by the agent.
     pub cpus: usize,
 }
 
 impl LoggedObservation {
-    /// The values of an observation.
+    /// Returns the values of an observation.
     pub fn of(seen: &Observation, threshold: Option<f64>) -> Self {
         let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
         let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
@@ -83,7 +83,7 @@ impl Line for CpuLine {
     }
 }
 
-/// Whom an action is about, a word for it, and the CPUs.
+/// Returns the kind of the action's target, a word for the action, and the CPUs.
 pub fn in_words(action: Action) -> (&'static str, &'static str, Option<String>) {
     match action {
         Action::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
@@ -92,7 +92,7 @@ pub fn in_words(action: Action) -> (&'static str, &'static str, Option<String>) 
     }
 }
 
-/// As it is told to people.
+/// Returns the action as a sentence.
 pub fn sentence(action: Action, name: &str) -> String {
     match action {
         Action::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
@@ -101,7 +101,7 @@ pub fn sentence(action: Action, name: &str) -> String {
     }
 }
 
-/// Whom an action is about, by name.
+/// Returns the name of the action's target.
 pub fn name_of(action: Action, tracked: &Tracked) -> Arc<str> {
     let container = |place| tracked.containers.get(place).map(|contained| contained.container.name.as_str());
     let service = |place| tracked.services.get(place).map(|served| served.found.name.as_str());

@@ -116,7 +116,7 @@ diagnostics! {
 }
 
 impl AgentNote {
-    /// Why harm says nothing of a service.
+    /// Returns the note on why interference with a service is unknown.
     pub(crate) fn of_silence(silence: Silence, service: String) -> Self {
         match silence {
             Silence::NoSiblings => Self::HarmWithoutSiblings { service },
@@ -125,13 +125,13 @@ impl AgentNote {
         }
     }
 
-    /// Whether it says why harm says nothing of a service.
+    /// Returns whether the note says why interference with a service is unknown.
     pub(crate) fn is_of_silence(&self) -> bool {
         matches!(self, Self::HarmWithoutSiblings { .. } | Self::HarmWithoutBaseline { .. } | Self::HarmBetween { .. })
     }
 }
 
-/// Whether `note` is about the service `of` of the agent, and over when that has gone.
+/// Returns whether `note` is about the agent's service `of`, and ends with it.
 pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
     let is_own = |note: &AgentNote| match note {
         AgentNote::HarmUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == of,
@@ -143,7 +143,7 @@ pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
         || note.is(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == of))
 }
 
-/// Whether `note` says that the requests of the service `of` cannot be seen.
+/// Returns whether `note` says that the requests of the service `of` cannot be seen.
 pub(crate) fn is_of_unseen_requests(note: &Note, of: &str) -> bool {
     note.is(|note| matches!(note, AgentNote::HarmUnknown { service, .. } if service == of))
         || note.is(|note: &LaneNote| note.is_unknown_cost_of(of))

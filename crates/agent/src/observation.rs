@@ -1,4 +1,4 @@
-//! Looking: from what the kernel program adds up to what a policy of CPUs is told.
+//! Observation: from the kernel program's sums to the input of a policy of CPUs.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -9,21 +9,21 @@ use sidelane_tracker::tracker::LaneMemory;
 
 use super::tracked::Tracked;
 
-/// Who had each CPU in the time between two looks.
+/// Shares of each CPU in the time between two looks.
 #[derive(Debug, Default)]
 pub struct Span {
-    /// Its length.
+    /// Length of this time.
     pub length_ns: Nanos,
     cpus: Vec<Option<Shares>>,
 }
 
 impl Span {
-    /// What the CPU did; `None` if nothing is known of it.
+    /// Returns the shares of the CPU; `None` if they are unknown.
     pub fn of(&self, cpu: usize) -> Option<&Shares> {
         self.cpus.get(cpu)?.as_ref()
     }
 
-    /// A CPU that could not be read keeps what was known of it, and the next look takes in the time of both.
+    /// Takes in a CPU. One that could not be read keeps its old values, and the next look covers the time of both.
     fn take_in(&mut self, cpu: usize, now: Option<Shares>, before: &mut Option<Shares>) {
         let Some(now) = now else { return };
         if let Some(before) = before.replace(now) {
@@ -31,29 +31,29 @@ impl Span {
         }
     }
 
-    /// A part of the span as a share, 0 to 1.
+    /// Returns a part of the span as a share, 0 to 1.
     pub fn share(&self, part_ns: Nanos) -> f64 {
         if self.length_ns == 0 { 0.0 } else { (part_ns as f64 / self.length_ns as f64).min(1.0) }
     }
 
-    /// Time that anybody with this identity ran, on all CPUs.
+    /// Returns the CPU time of tasks with this identity, on all CPUs.
     pub fn ran_ns(&self, identity: Identity) -> Nanos {
         self.cpus.iter().flatten().map(|shares| shares.of(identity)).sum()
     }
 
-    /// Time that any batch ran, on all CPUs.
+    /// Returns the CPU time of all batch, on all CPUs.
     pub fn batch_ns(&self) -> Nanos {
         self.cpus.iter().flatten().map(Shares::batch_ns).sum()
     }
 
-    /// The CPUs that somebody with this identity ran on.
+    /// Returns the CPUs on which a task with this identity ran.
     pub fn ran_on(&self, identity: Identity) -> CpuMask {
         let ran = |cpu: &usize| self.of(*cpu).is_some_and(|shares| shares.of(identity) > 0);
         (0..self.cpus.len().min(MAX_CPUS)).filter(ran).collect()
     }
 }
 
-/// Looks at all CPUs again and again.
+/// Samples all CPUs repeatedly.
 #[derive(Debug, Default)]
 pub struct Sampler {
     looked_ns: Nanos,
@@ -62,7 +62,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Looks, and returns what there was since the last look.
+    /// Takes a sample, and returns the span since the last one.
     pub fn look(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
         let count = memory.cpu_count();
         self.before.resize(count, None);
@@ -76,19 +76,19 @@ impl Sampler {
         &self.span
     }
 
-    /// All that the CPU did since the kernel program began to count; `None` if nothing is known of it.
+    /// Returns the shares of the CPU since the kernel program began to count; `None` if they are unknown.
     pub fn total(&self, cpu: usize) -> Option<&Shares> {
         self.before.get(cpu)?.as_ref()
     }
 
-    /// What the last look saw.
+    /// Returns the span of the last sample.
     pub fn span(&self) -> &Span {
         &self.span
     }
 }
 
-/// Says what a policy is told. `usable` are the CPUs that are online and the agent's, without the lanes that batch is
-/// sent away from; `closed` are the CPUs of these lanes' cores.
+/// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
+/// which batch is evicted; `closed` are the CPUs of these lanes' cores.
 pub fn fill(
     seen: &mut Observation,
     span: &Span,
@@ -97,7 +97,7 @@ pub fn fill(
     closed: &CpuMask,
     interference: impl Fn(u32) -> Option<f64>,
 ) {
-    // There is nothing to say of CPUs that this machine cannot have.
+    // CPUs that this machine cannot have are left out.
     seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
         *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuSeen::default() };
@@ -121,7 +121,7 @@ pub fn fill(
 
 fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuSeen {
     let Some(shares) = span.of(cpu) else { return CpuSeen { online: true, interference, ..CpuSeen::default() } };
-    // Of the time that was counted on this CPU: its last look may be longer ago than the others'.
+    // Shares of the time that was counted on this CPU: its last sample may be older than those of the others.
     let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
     let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
     CpuSeen { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }

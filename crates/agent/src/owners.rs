@@ -1,7 +1,8 @@
 //! Owners: every CPU, group and service that the agent changes has one part of Sidelane that may change it.
 //!
 //! Within the agent this is a table. Between processes it is the claims: an agent claims each CPU that it may give to
-//! batch, and leaves those alone that a `sidelane run` has claimed before, for batch or for requests; see [`sidelane_rollback::claim`].
+//! batch. It leaves CPUs alone that a `sidelane run` has claimed before, for batch or for requests; see
+//! [`sidelane_rollback::claim`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,14 +17,14 @@ use thiserror::Error;
 use sidelane_rollback::Undo;
 use sidelane_rollback::claim::{Claim, ClaimError};
 
-/// A guardian that puts the machine right after its agent was killed holds the claims for so long at most.
+/// Longest time for which a guardian holds the claims, while it undoes the changes of a killed agent.
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What can be owned.
+/// A thing that can be owned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thing {
-    /// A CPU, as a place for batch.
+    /// A CPU that batch may be given.
     Cpu(u32),
     /// A group of batch, by the kernel's path.
     Group(String),
@@ -41,7 +42,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// Who may change a thing.
+/// Owner of a thing, which may change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The policy of CPUs.
@@ -62,17 +63,17 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A thing has another owner.
+/// Error for a thing that has another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{thing} belongs to {owner}")]
 pub struct Owned {
     /// The thing.
     pub thing: Thing,
-    /// Its owner.
+    /// Owner of the thing.
     pub owner: Owner,
 }
 
-/// The table, and the claims that stand behind it.
+/// The table of owners, with the claims of the CPUs.
 #[derive(Debug, Default)]
 pub struct Owners {
     table: BTreeMap<Thing, Owner>,
@@ -80,7 +81,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// The thing is this owner's from now on, unless it is another one's.
+    /// Gives the thing to this owner, unless it has another one.
     pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), Owned> {
         match self.table.get(&thing) {
             Some(other) if *other != owner => Err(Owned { thing, owner: other.clone() }),
@@ -91,7 +92,7 @@ impl Owners {
         }
     }
 
-    /// The thing is passed on by the one who has it.
+    /// Passes the thing from its owner to another one.
     pub fn pass_on(&mut self, thing: &Thing, from: &Owner, to: Owner) -> Result<(), Owned> {
         match self.table.get_mut(thing) {
             Some(owner) if owner == from => *owner = to,
@@ -101,28 +102,28 @@ impl Owners {
         Ok(())
     }
 
-    /// The thing is nobody's any more.
+    /// Frees the thing.
     pub fn free(&mut self, thing: &Thing) {
         self.table.remove(thing);
     }
 
-    /// Who has the thing.
+    /// Returns the owner of the thing.
     pub fn of(&self, thing: &Thing) -> Option<&Owner> {
         self.table.get(thing)
     }
 
-    /// All things with their owners.
+    /// Returns all things with their owners.
     pub fn iter(&self) -> impl Iterator<Item = (&Thing, &Owner)> {
         self.table.iter()
     }
 
-    /// The CPUs that are the agent's.
+    /// Returns the CPUs that the agent has claimed.
     pub fn cpus(&self) -> CpuSet {
         self.claims.keys().copied().collect()
     }
 
-    /// Claims those CPUs that are not claimed yet, and notes whose the others are. Returns the undos of those that
-    /// are new, and are to be announced when the guardian knows of them.
+    /// Claims those CPUs that are not claimed yet, and notes the owners of the others. Returns the undos of new claims,
+    /// which are to be announced when the guardian knows them.
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
@@ -141,12 +142,12 @@ impl Owners {
         Ok(new)
     }
 
-    /// How the claims of these CPUs are undone.
+    /// Returns the undos of the claims of these CPUs.
     pub fn undo_of(&self, cpus: &CpuSet) -> Vec<Undo> {
         self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
     }
 
-    /// Lets the claims stand, but for those of CPUs that a run has claimed since.
+    /// Announces the claims, except those of CPUs that a run has claimed since.
     pub fn announce(&mut self) -> Result<(), ClaimError> {
         for cpu in self.cpus().iter() {
             match self.claims[&cpu].announce() {
@@ -160,13 +161,13 @@ impl Owners {
         Ok(())
     }
 
-    /// Second handles on all claims, for the guardian to hold.
+    /// Returns second handles on all claims, for the guardian to hold.
     pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
         self.claims.values().map(Claim::share).collect()
     }
 }
 
-/// Claims to be this machine's agent. If the last agent was killed, its guardian may need a moment.
+/// Claims the role of this machine's agent. If the last agent was killed, this waits until its guardian has finished.
 pub fn be_the_agent() -> Result<Claim, ClaimError> {
     let deadline = Instant::now() + GUARDIAN_TIMEOUT;
     loop {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for in whatever order: who has a thing keeps it until it is freed or passed on.
+        /// In whatever order it is asked for, a thing keeps its owner until it is freed or passed on.
         #[test]
         fn a_thing_has_one_owner(asked in prop::collection::vec((things(), owners(), any::<bool>()), 1..100)) {
             let mut table = Owners::default();

@@ -1,6 +1,6 @@
-//! Places: what comes is given one, which nobody else has for one look after it went.
+//! A table of slots: a freed slot is reused only after the next look.
 
-/// As many places as a policy knows.
+/// A table with the number of slots that a policy knows.
 #[derive(Debug)]
 pub struct Places<T> {
     slots: Vec<Slot<T>>,
@@ -9,18 +9,18 @@ pub struct Places<T> {
 #[derive(Debug)]
 enum Slot<T> {
     Free,
-    /// It went, and no look has seen that yet.
+    /// A slot whose value was removed after the last look.
     Left,
     Taken(T),
 }
 
 impl<T> Places<T> {
-    /// So many, all free.
+    /// Makes a table of `count` free slots.
     pub fn new(count: usize) -> Self {
         Self { slots: (0..count).map(|_| Slot::Free).collect() }
     }
 
-    /// Puts it in the lowest free place; gives it back if there is none.
+    /// Puts the value into the lowest free slot; gives it back if there is none.
     pub fn add(&mut self, value: T) -> Result<usize, T> {
         match self.slots.iter().position(|slot| matches!(slot, Slot::Free)) {
             Some(place) => {
@@ -31,12 +31,12 @@ impl<T> Places<T> {
         }
     }
 
-    /// Whether a place is free.
+    /// Returns whether a slot is free.
     pub fn has_room(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Free))
     }
 
-    /// Takes it out.
+    /// Removes the value of a slot.
     pub fn remove(&mut self, place: usize) -> Option<T> {
         let slot = self.slots.get_mut(place).filter(|slot| matches!(slot, Slot::Taken(_)))?;
         match std::mem::replace(slot, Slot::Left) {
@@ -45,12 +45,12 @@ impl<T> Places<T> {
         }
     }
 
-    /// A look has seen who is there.
+    /// Frees the slots whose values were removed before this look.
     pub fn were_seen(&mut self) {
         self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Left)).for_each(|slot| *slot = Slot::Free);
     }
 
-    /// Who has the place.
+    /// Returns the value of a slot.
     pub fn get(&self, place: usize) -> Option<&T> {
         match self.slots.get(place) {
             Some(Slot::Taken(value)) => Some(value),
@@ -58,7 +58,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// Who has the place.
+    /// Returns the value of a slot.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         match self.slots.get_mut(place) {
             Some(Slot::Taken(value)) => Some(value),
@@ -66,12 +66,12 @@ impl<T> Places<T> {
         }
     }
 
-    /// All that are there, with their places.
+    /// Returns all values with their slots.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         (0..self.slots.len()).filter_map(|place| Some((place, self.get(place)?)))
     }
 
-    /// All that are there, with their places.
+    /// Returns all values with their slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(place, slot)| match slot {
             Slot::Taken(value) => Some((place, value)),
@@ -79,12 +79,12 @@ impl<T> Places<T> {
         })
     }
 
-    /// The place of the first that is so.
+    /// Returns the slot of the first value for which `is_it` is true.
     pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<usize> {
         self.iter().find(|(_, value)| is_it(value)).map(|(place, _)| place)
     }
 
-    /// Whether nobody is there.
+    /// Returns whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

@@ -1,11 +1,11 @@
-//! Recordings of interference: one line a value, as JSON.
+//! Recordings of interference: JSON with a value in each line.
 //!
 //! ```text
 //! {"at_ns":1000,"cpu":0,"value":41.5}
 //! ```
 //!
-//! Times are of any clock that goes on, and never go back; only their differences matter. Where there is no line,
-//! nobody was active.
+//! Times are of any clock that never goes back; only their differences matter. A service is inactive in a time without
+//! lines.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,43 +20,43 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
-    /// When.
+    /// Time of the value.
     pub at_ns: u64,
-    /// Of which CPU.
+    /// CPU of the value.
     pub cpu: u32,
-    /// How much the service there was disturbed.
+    /// Interference with the service there.
     pub value: f64,
 }
 
-/// A file that is no recording.
+/// Reason why a file is not a recording.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// A file that cannot be read.
     #[error("the recording {file} cannot be read")]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A line is wrong.
+    /// A wrong line.
     #[error("{file}:{line}: {what}; a line is as in {{\"at_ns\":1000,\"cpu\":0,\"value\":41.5}}")]
     Line {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Problem of the line.
         what: String,
     },
 }
 
-/// A recording that is told again, from its first moment on.
+/// A recording that is replayed from its first time on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
-    /// What was not told yet.
+    /// Values that were not replayed yet.
     rest: VecDeque<Recorded>,
-    /// The moment from which times count.
+    /// Time of the first value, from which times count.
     origin_ns: u64,
 }
 
@@ -67,7 +67,7 @@ impl Replay {
         Self::of_bytes(&bytes).map_err(|(line, what)| ReplayError::Line { file: file.to_owned(), line, what })
     }
 
-    /// The lines of a recording; else the number of the first wrong one, and what is wrong with it.
+    /// Parses a recording. An error is the number of the first wrong line, with its problem.
     fn of_bytes(bytes: &[u8]) -> Result<Self, (usize, String)> {
         let mut rest: VecDeque<Recorded> = VecDeque::new();
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -84,12 +84,12 @@ impl Replay {
         Ok(Self { rest, origin_ns })
     }
 
-    /// When the next value comes, since the start of the recording; nothing at its end.
+    /// Returns the time of the next value since the start of the recording; `None` at its end.
     pub fn next_ns(&self) -> Option<u64> {
         self.rest.front().map(|next| next.at_ns - self.origin_ns)
     }
 
-    /// Tells every value up to `since_start_ns` that was not told yet, in order.
+    /// Passes every value up to `since_start_ns` that was not passed yet to `tell`, in order.
     pub fn advance(&mut self, since_start_ns: u64, mut tell: impl FnMut(Recorded)) {
         while self.next_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
             self.rest.pop_front().into_iter().for_each(&mut tell);
@@ -108,7 +108,7 @@ fn parse(line: &[u8]) -> Result<Recorded, String> {
     Ok(recorded)
 }
 
-/// Without its place: a line is one value, and its number is told anyway.
+/// Returns the error without its position: the number of the line is reported anyway.
 fn said(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
@@ -124,23 +124,23 @@ mod tests {
 
     use super::*;
 
-    /// Writes a recording.
+    /// Writer of a recording.
     struct Recorder<W: Write>(W);
 
     impl<W: Write> Recorder<W> {
-        /// To a file, or whatever it is.
+        /// Makes a writer to a file or a buffer.
         fn new(to: W) -> Self {
             Self(to)
         }
 
-        /// One more value.
+        /// Writes one more value.
         fn note(&mut self, recorded: &Recorded) -> io::Result<()> {
             serde_json::to_writer(&mut self.0, recorded)?;
             writeln!(self.0)
         }
     }
 
-    /// Values that text holds to the last bit.
+    /// Values that are the same after a conversion to text and back.
     fn recorded() -> impl Strategy<Value = Recorded> {
         let parts = (0..1_000_000_000_u64, 0..MAX_CPUS as u32, 0..1_000_000_u32);
         parts.prop_map(|(at_ns, cpu, eighths)| Recorded { at_ns, cpu, value: f64::from(eighths) / 8.0 })

@@ -1,4 +1,4 @@
-//! What a service's requests take, where they can be seen.
+//! Times of a service's requests, if they can be seen.
 
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::cpus::Served as ServerTimes;
@@ -8,13 +8,13 @@ use sidelane_tracker::histogram::Histogram;
 /// Figures of some requests.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// From arrival to finish.
+    /// Times from arrival to finish.
     pub latency: Histogram,
-    /// Together, so that a mean can be told.
+    /// Sum of these times, from which a mean is worked out.
     pub latency_sum_ns: u64,
-    /// From start to finish.
+    /// Times from start to finish.
     pub server: ServerTimes,
-    /// Where there is an objective: how many were in time, of how many since it is so.
+    /// Number of requests that kept the objective, and number of those that were judged by it.
     in_time: u64,
     judged: u64,
 }
@@ -38,12 +38,12 @@ impl Figures {
         self.in_time += other.in_time;
     }
 
-    /// How many.
+    /// Returns the number of requests.
     pub fn count(&self) -> u64 {
         self.server.count
     }
 
-    /// The share that was in time.
+    /// Returns the share of requests that kept the objective.
     pub fn attainment(&self) -> Option<f64> {
         (self.judged > 0).then(|| self.in_time as f64 / self.judged as f64)
     }
@@ -51,28 +51,28 @@ impl Figures {
 
 /// The figures of one service's requests.
 pub struct RequestFigures {
-    /// What requests may take.
+    /// Objective of the service.
     pub objective: Option<Objective>,
-    /// Figures are wanted: not only what batch costs requests.
+    /// Whether figures are wanted, not only the cost of batch.
     pub asked: bool,
-    /// Since the last look.
+    /// Figures since the last look.
     coming: Figures,
-    /// What the last look fetched.
+    /// Figures that the last look fetched.
     pub recent: Figures,
-    /// Since the agent began to look.
+    /// Figures since the agent began to look.
     pub all: Figures,
-    /// Requests whose records were lost.
+    /// Number of requests whose records were lost.
     pub lost: u64,
 }
 
 impl RequestFigures {
-    /// No figures yet.
+    /// Makes empty figures.
     pub fn new(objective: Option<Objective>, asked: bool) -> Self {
         let (coming, recent, all) = Default::default();
         Self { objective, asked, coming, recent, all, lost: 0 }
     }
 
-    /// Sets the objective: requests of before were not judged by it. Figures are `asked` for, or not.
+    /// Sets the objective: earlier requests were not judged by it. `asked`: whether figures are wanted.
     pub fn agree_on(&mut self, objective: Option<Objective>, asked: bool) {
         self.asked = asked;
         if objective != self.objective {
@@ -86,7 +86,7 @@ impl RequestFigures {
         self.coming.add(request, self.objective);
     }
 
-    /// A look begins: what was fetched since the last one is recent.
+    /// Begins a look: the figures since the last look are recent now.
     pub fn look(&mut self) {
         self.recent = std::mem::take(&mut self.coming);
         self.all.join(&self.recent);

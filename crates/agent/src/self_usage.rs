@@ -1,10 +1,10 @@
-//! What the agent itself costs.
+//! The agent's own cost.
 
 use std::fs;
 
 use sidelane_host::clock::{now_ns, process_cpu_ns};
 
-/// What was used up to a moment.
+/// CPU time used up to a moment.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     at_ns: u64,
@@ -26,25 +26,25 @@ pub struct SelfUsage {
 }
 
 impl SelfUsage {
-    /// From now on.
+    /// Begins now.
     pub fn new() -> Self {
         let began = Used::now();
         Self { began, period: began, recent: None }
     }
 
-    /// A period ends.
+    /// Ends a period.
     pub fn note(&mut self) {
         let now = Used::now();
         self.recent = share(&self.period, &now);
         self.period = now;
     }
 
-    /// Its part of one CPU in the last whole period.
+    /// Returns the share of one CPU used in the last whole period.
     pub fn recent(&self) -> Option<f64> {
         self.recent
     }
 
-    /// CPU time since it began.
+    /// Returns the CPU time since the start.
     pub fn cpu_ns(&self) -> u64 {
         Used::now().cpu_ns - self.began.cpu_ns
     }
@@ -55,7 +55,7 @@ fn share(from: &Used, to: &Used) -> Option<f64> {
     (wall_ns > 0).then(|| (to.cpu_ns - from.cpu_ns) as f64 / wall_ns as f64)
 }
 
-/// Memory that it has now.
+/// Returns the resident memory.
 pub fn resident_bytes() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

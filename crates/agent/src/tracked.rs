@@ -1,4 +1,4 @@
-//! Who is tracked: services and containers, each in its place, all on one tracker.
+//! Services and containers that are tracked, each in its slot, all on one tracker.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,24 +30,24 @@ use sidelane_rollback::threads::Whose;
 
 /// A service of the machine.
 pub struct AgentService {
-    /// Its requests, and the lanes beside it.
+    /// Tracking of its requests, and the lanes beside it.
     pub tracked: TrackedService,
-    /// As it was found, with all processes that were found since.
+    /// Service as it was found, with all processes that were found since.
     pub found: FoundService,
-    /// The CPUs that count as its own.
+    /// CPUs that count as its own.
     pub allowed: CpuMask,
-    /// The CPUs that it was found with.
+    /// CPUs that it was found with.
     found_on: CpuMask,
-    /// What its requests take.
+    /// Figures of its requests.
     pub figures: RequestFigures,
-    /// The CPUs that it was placed on, if it was.
+    /// CPUs that it was placed on, if it was.
     pub placed: Option<CpuMask>,
-    /// It may run on other CPUs since its lanes were looked for, or a service has gone that had them.
+    /// Whether lanes have to be looked for again: it may run on other CPUs since, or a service has gone that had them.
     pub has_moved: bool,
 }
 
 impl AgentService {
-    /// Takes over what the file says of it now. Figures of its requests are `asked` for, or not.
+    /// Takes over the file's present settings. `asked`: whether figures of its requests are wanted.
     pub fn agree_on(&mut self, found: FoundService, asked: bool) {
         self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
         self.figures.agree_on(found.terms.slo, asked);
@@ -55,18 +55,18 @@ impl AgentService {
         self.found = found;
     }
 
-    /// Looks at its requests from now on, or only if figures are asked for.
+    /// Looks at its requests, or only if figures are wanted.
     pub fn see_requests(&self, wanted: bool) {
         self.tracked.requests.look(wanted || self.figures.asked);
     }
 
-    /// Why there are no figures of its requests, if so. What a service emits costs nothing to read.
+    /// Returns why there are no figures of its requests, if there are none. Emitted requests cost nothing to read.
     pub fn without_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
         if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
     }
 
-    /// Fetches requests that have finished since the last call, and hands each on.
+    /// Fetches requests that have finished since the last call, and passes each to `each`.
     pub fn fetch_requests(&mut self, mut each: impl FnMut(&Request)) -> Result<()> {
         let (figures, tracked) = (&mut self.figures, &mut self.tracked);
         let has_figures = figures.asked || tracked.requests.are_emitted();
@@ -84,26 +84,26 @@ impl AgentService {
 
 /// A container that is tracked.
 pub struct Contained {
-    /// As it was found.
+    /// Container as it was found.
     pub container: Container,
-    /// Its group, and the top of its tree, in the hierarchy in which the kernel program knows that: the whole tree is
-    /// batch, whatever groups are made in it.
+    /// Its group and the top of its tree, in the hierarchy that the kernel program uses. The whole tree is batch,
+    /// whatever groups are made in it.
     groups: Option<(Group, Group)>,
-    /// The CPUs that it may be given.
+    /// CPUs that it may be given.
     pub allowed: CpuMask,
-    /// What it has, as was decided last.
+    /// Settings that were decided last.
     pub given: Given,
-    /// It can be paused.
+    /// Whether it can be paused.
     pub can_pause: bool,
 }
 
 impl Contained {
-    /// Its group, in the hierarchy in which the kernel program knows it.
+    /// Returns its group, in the hierarchy that the kernel program uses.
     pub fn group(&self) -> Option<&Group> {
         self.groups.as_ref().map(|(group, _)| group)
     }
 
-    /// The CPUs that it may run on.
+    /// Returns the CPUs that it may run on.
     pub fn cpus(&self) -> CpuMask {
         match self.given {
             Given::AsFound => self.allowed,
@@ -113,20 +113,20 @@ impl Contained {
     }
 }
 
-/// What was decided for a container.
+/// Settings decided for a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Given {
-    /// Nothing: it is as it was found.
+    /// No decision: it is as it was found.
     #[default]
     AsFound,
-    /// These CPUs.
+    /// A set of CPUs.
     Cpus(CpuMask),
-    /// It does not run.
+    /// A pause.
     Paused,
 }
 
 impl Given {
-    /// In words, for every output.
+    /// Returns the settings as text.
     pub fn words(&self) -> &'static str {
         match self {
             Self::AsFound => "as found",
@@ -136,37 +136,37 @@ impl Given {
     }
 }
 
-/// All of them.
+/// All tracked services and containers.
 pub struct Tracked {
     tracker: Rc<Tracker>,
-    /// By place.
+    /// Services by slot.
     pub services: Places<AgentService>,
-    /// By place.
+    /// Containers by slot.
     pub containers: Places<Contained>,
-    /// Batch is one job in each hierarchy.
+    /// Jobs of batch, one for each hierarchy.
     jobs: BTreeMap<u32, BatchTracking>,
-    /// Somebody wants figures of requests.
+    /// Whether figures of requests are wanted.
     asked: bool,
 }
 
 impl Tracked {
-    /// Nobody yet.
+    /// Makes an empty table.
     pub fn new(tracker: Rc<Tracker>) -> Self {
         let (services, containers) = (Places::new(MAX_SERVICES), Places::new(MAX_CONTAINERS));
         Self { tracker, services, containers, jobs: BTreeMap::new(), asked: false }
     }
 
-    /// Whether figures of requests are wanted from now on.
+    /// Sets whether figures of requests are wanted.
     pub fn ask_for_requests(&mut self, asked: bool) {
         self.asked = asked;
     }
 
-    /// The kernel's side.
+    /// Returns the user-space side of the kernel program.
     pub fn tracker(&self) -> &Rc<Tracker> {
         &self.tracker
     }
 
-    /// Tracks a service, with the lanes that are to be lent beside it. Returns its place.
+    /// Tracks a service, with the lanes that are to be lent beside it. Returns its slot.
     pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
         let nowhere = Lanes::only_watched(CpuSet::default());
         let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
@@ -184,14 +184,14 @@ impl Tracked {
         Ok(place)
     }
 
-    /// Lanes are to be lent beside a service that had none.
+    /// Begins to lend lanes beside a service that had none.
     pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
         let Some(served) = self.services.get_mut(place) else { return Ok(()) };
         let lent = served.tracked.tracking.lend(lanes, lends_to_waited(lending));
         lent.with_context(|| format!("cannot lend the lanes beside {}", served.found.name))
     }
 
-    /// More processes of a service were found.
+    /// Adds processes to a service.
     pub fn grow_service(&mut self, found: FoundService) {
         let Some(place) = self.place_of(found.id) else { return };
         let Some(served) = self.services.get_mut(place) else { return };
@@ -200,7 +200,7 @@ impl Tracked {
         self.see_switches();
     }
 
-    /// Tracks a container. Returns its place.
+    /// Tracks a container. Returns its slot.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
         let (allowed, given) = (CpuMask::EMPTY, Given::AsFound);
         let contained = Contained { container, groups: None, allowed, given, can_pause: true };
@@ -226,7 +226,7 @@ impl Tracked {
         Ok(place)
     }
 
-    /// A container has gone. Its tree is batch as long as there are others in it.
+    /// Removes a container. Its tree stays batch while other containers are in it.
     pub fn remove_container(&mut self, place: usize) -> Option<Container> {
         let contained = self.containers.remove(place)?;
         if let Some((_, top)) = &contained.groups
@@ -238,7 +238,7 @@ impl Tracked {
         Some(contained.container)
     }
 
-    /// Processes in groups of batch that a service has started, or that had come to it before, are batch.
+    /// Makes processes batch that are in groups of batch, but were started by a service or belonged to one before.
     pub fn reclaim(&self) {
         let identities = self.tracker.identities();
         let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
@@ -257,38 +257,39 @@ impl Tracked {
         }
     }
 
-    /// The place of a service.
+    /// Returns the slot of a service.
     pub fn place_of(&self, id: ServiceId) -> Option<usize> {
         self.services.find(|served| served.found.id == id)
     }
 
-    /// The place of a container.
+    /// Returns the slot of a container.
     pub fn place_of_container(&self, id: &ContainerId) -> Option<usize> {
         self.containers.find(|contained| contained.container.id == *id)
     }
 
-    /// The CPUs that any container may run on now.
+    /// Returns the CPUs that any container may run on now.
     pub fn batch_cpus(&self) -> CpuMask {
         self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
     }
 
-    /// The lanes that are kept.
+    /// Returns the lanes that are kept.
     pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
         self.services.iter().filter_map(|(_, served)| served.tracked.kept.as_ref())
     }
 
-    /// Whether a container would run if it were let.
+    /// Returns whether any container is paused.
     pub fn is_batch_paused(&self) -> bool {
         self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
     }
 
-    /// All processes of services that are groups. Those of others are no service's in a group of batch.
+    /// Returns all processes of services that are groups. A process of another service is not its own in a group of
+    /// batch.
     pub fn pids_of_grouped_services(&self) -> BTreeSet<u32> {
         let grouped = self.services.iter().filter(|(_, served)| served.found.group.is_some());
         grouped.flat_map(|(_, served)| served.tracked.tracking.processes()).collect()
     }
 
-    /// The CPUs that a service may run on: its processes are those of now, if it is tracked already.
+    /// Returns the CPUs that a service may run on, by its present processes if it is tracked already.
     pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
         match self.place_of(found.id).and_then(|place| self.services.get(place)) {
             Some(served) => allowed_cpus(&served.tracked.processes()),
@@ -296,19 +297,19 @@ impl Tracked {
         }
     }
 
-    /// Whose threads a service's are, for whoever moves them.
+    /// Returns the threads of a service, for parts that move them.
     pub fn whose(&self, place: usize) -> Option<Whose> {
         let served = self.services.get(place)?;
         let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
         Some(Whose { pids: served.tracked.tracking.processes(), group })
     }
 
-    /// A CPU that runs somebody who was nobody a moment ago says so only after its next switch: makes one.
+    /// Makes CPUs switch: a CPU whose running task just got an identity reports it only after the next switch.
     fn see_switches(&self) {
         let memory = self.tracker.memory();
         for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
-            // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU. Where there can be
-            // no thread, the next switch says so.
+            // One turn of an ordinary thread. It is not joined, because a real-time thread may own the CPU. If no
+            // thread can be started, the CPU reports at its next switch.
             let _ = thread::Builder::new().spawn(move || {
                 let _fixed = Fixed::this_thread();
                 pin_this_thread(&[cpu])
@@ -321,7 +322,7 @@ fn lends_to_waited(lending: Lending) -> bool {
     !lending.policy.spares_waited()
 }
 
-/// Whether the CPU's word says something else than who runs there is known to be.
+/// Returns whether the CPU's word differs from the identity of its running task.
 fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     let Some(word) = memory.word(cpu).snapshot() else { return false };
     let class = match tracker.identities().of(word.tgid) {

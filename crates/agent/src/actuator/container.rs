@@ -1,4 +1,4 @@
-//! One container: by what means its CPUs are changed, and how it is paused.
+//! One container: how its CPUs are changed, and how it is paused.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,41 +20,42 @@ use sidelane_rollback::{Ticket, Undo};
 
 /// How a container's CPUs are changed.
 pub(super) enum Means {
-    /// Its group has a list of CPUs.
+    /// The list of CPUs of its group.
     Cpuset {
-        /// The uppermost group of its tree.
+        /// Uppermost group of its tree.
         root: PathBuf,
-        /// Its own group.
+        /// Group of the container.
         dir: PathBuf,
     },
-    /// Thread by thread.
+    /// The affinity of each thread.
     Threads(Box<Threads>),
 }
 
-/// A container that is held.
+/// A container whose settings the agent may change.
 pub(super) struct ContainerHandle {
-    /// Its group.
+    /// Group of the container.
     pub(super) dir: PathBuf,
     inode: Option<u64>,
     pub(super) means: Means,
     freezer: Option<(PathBuf, Freezer)>,
-    /// Its path in all hierarchies, by which a freezer is found that appears later.
+    /// Path in all hierarchies, by which a freezer is found that appears later.
     path: String,
-    /// Freezing has failed, and was not tried again since.
+    /// Whether a freeze has failed, and was not tried again since.
     is_refused: bool,
-    /// The guardian may freeze it.
+    /// Ticket of the guardian's permission to freeze it.
     may_freeze: Option<Ticket>,
-    /// It is frozen, and not by its owner. The guardian knows how that is undone.
+    /// Ticket of the undo of a freeze; `None` if it is not frozen, or its owner froze it.
     frozen: Option<Ticket>,
-    /// As was decided.
+    /// Whether the policy has paused it.
     pub(super) paused: bool,
-    /// The CPUs that the policy was last told it may have.
+    /// CPUs that the policy was last told it may have.
     pub(super) allowed: CpuSet,
-    /// Threads that had chosen CPUs of their own, which the kernel forgets when the list of their group is written.
+    /// Tickets for threads that had chosen CPUs of their own. The kernel forgets these when the list of their group is
+    /// written.
     pub(super) pinned: Vec<Ticket>,
 }
 
-/// What was found of a container before it is held.
+/// Groups found for a container before it is held.
 pub struct Found {
     pub(super) dir: PathBuf,
     pub(super) cpuset: Option<(PathBuf, PathBuf)>,
@@ -63,7 +64,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Finds the groups of a container, in all hierarchies. It must not hold a process of a service, nor Sidelane.
+    /// Finds the groups of a container in all hierarchies. It must not contain a process of a service, nor Sidelane.
     pub(super) fn of(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = Adoptee::find(&Target::Cgroup(container.id.path.clone()), services)?;
         let Members::Group(dir) = adoptee.members else { unreachable!("a group was asked for") };
@@ -72,8 +73,8 @@ impl Found {
         Ok(Self { dir, cpuset, freezer: adoptee.freezable, path: container.id.path.clone() })
     }
 
-    /// There are groups of its path that could do what its own cannot, and that hold other processes or none: whoever
-    /// makes it may be putting it into one after the other.
+    /// Returns whether the container may still be under construction: its path has groups that could do more than its
+    /// own, with other processes or none. A container runtime may be putting it into one after the other.
     pub(super) fn is_in_the_making(&self, container: &Container) -> bool {
         let able = Hierarchy::all().into_iter().filter(Hierarchy::can_hold);
         let dirs = able.map(|hierarchy| container.dir(&hierarchy));
@@ -83,7 +84,7 @@ impl Found {
     }
 }
 
-/// The directory of the tree `tree`, in the hierarchy in which the container `path` has the directory `dir`.
+/// Returns the directory of the tree `tree`, in the hierarchy in which the container `path` has the directory `dir`.
 fn root_above(dir: &Path, path: &str, tree: &str) -> PathBuf {
     let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
     let levels = depth(path).saturating_sub(depth(tree));
@@ -95,7 +96,7 @@ fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
     Some((dir, freezer))
 }
 
-/// The processes of a group, as whose threads can be pinned.
+/// Returns the processes of a group, whose threads can be pinned.
 pub(super) fn members(dir: &Path) -> Whose {
     let pids = processes(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
     Whose { pids, group: Some(dir.to_owned()) }
@@ -119,7 +120,7 @@ impl ContainerHandle {
         }
     }
 
-    /// The CPUs that its group has in effect, if it has a list.
+    /// Returns the CPUs that its group has in effect, if it has a list.
     pub(super) fn in_effect(&self) -> Option<CpuSet> {
         match &self.means {
             Means::Cpuset { dir, .. } => cpus_in_effect(dir),
@@ -127,7 +128,8 @@ impl ContainerHandle {
         }
     }
 
-    /// Tries again to find a freezer, and whether it can be written. One that its owner has frozen is paused as it is.
+    /// Looks for a freezer again, and checks whether it can be written. A container frozen by its owner counts as one
+    /// that can be paused.
     pub(super) fn find_freezer(&mut self, hierarchies: &[Hierarchy], guardian: Option<&mut Guardian>) -> Result<()> {
         if let Some((_, freezer)) = self.freezer.as_ref().filter(|_| self.is_refused) {
             self.is_refused = !freezer.is_frozen().is_ok_and(|frozen| frozen || freezer.set(false).is_ok());
@@ -141,23 +143,24 @@ impl ContainerHandle {
         guardian.map_or(Ok(()), |guardian| self.tell_of_freezer(guardian))
     }
 
-    /// Whether another group has its path now.
+    /// Returns whether another group has its path now.
     pub(super) fn is_another(&self) -> bool {
         inode(&self.dir).is_some_and(|now| self.inode != Some(now))
     }
 
-    /// What the guardian was told of its freezer.
+    /// Forgets its freezer. Returns the guardian's tickets of it.
     pub(super) fn take_freezer(&mut self) -> Vec<Ticket> {
         self.freezer = None;
         self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
     }
 
-    /// Whether there is anything by which it can be paused.
+    /// Returns whether it can be paused.
     pub(super) fn can_pause(&self) -> bool {
         self.freezer.is_some() && !self.is_refused
     }
 
-    /// Stops or resumes it. What its owner has frozen stays so. One that cannot be stopped runs on, and is not paused.
+    /// Pauses or resumes it. It stays frozen if its owner froze it. If it cannot be paused, it runs on, and does not
+    /// count as paused.
     pub(super) fn pause(&mut self, paused: bool, guardian: &mut Guardian) -> Result<()> {
         ensure!(
             !paused || self.freezer.is_some(),
@@ -172,13 +175,14 @@ impl ContainerHandle {
         settled
     }
 
-    /// Whether it is as was decided by now: a task in a long system call goes on for a while after its group was frozen.
+    /// Returns whether a pause has taken effect: a task in a long system call runs on for a while after its group was
+    /// frozen.
     pub(super) fn is_settled(&self) -> bool {
         let freezer = self.freezer.as_ref().filter(|_| self.paused);
         freezer.is_none_or(|(dir, freezer)| freezer.has_taken_effect() || !dir.exists())
     }
 
-    /// Freezes or thaws it as was decided, unless that is so. Whether there was anything to do.
+    /// Freezes or thaws it as decided, unless that was done. Returns whether there was anything to do.
     pub(super) fn settle(&mut self, guardian: &mut Guardian) -> Result<bool> {
         let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };
         let done = match (self.paused, self.frozen) {
@@ -211,7 +215,7 @@ impl ContainerHandle {
         Ok(())
     }
 
-    /// The guardian has to freeze it while the agent is stopped: nobody holds lanes then.
+    /// Tells the guardian to freeze it while the agent is stopped, because no lanes are held then.
     pub(super) fn tell_of_freezer(&mut self, guardian: &mut Guardian) -> Result<()> {
         if let (Some((dir, _)), None) = (&self.freezer, self.may_freeze) {
             self.may_freeze = guardian.add([Undo::MayFreeze { dir: dir.to_owned() }])?.pop();
@@ -219,7 +223,7 @@ impl ContainerHandle {
         Ok(())
     }
 
-    /// The guardian has frozen it, if these are the changes for which it has: it is the agent's to thaw.
+    /// Notes that the guardian has frozen it, if these are its changes. The agent has to thaw it then.
     pub(super) fn note_frozen(&mut self, by: &BTreeSet<Ticket>, guardian: &mut Guardian) -> Result<()> {
         let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|ticket| by.contains(&ticket));
         match self.freezer.clone().filter(|_| is_it) {
@@ -229,17 +233,17 @@ impl ContainerHandle {
         }
     }
 
-    /// Looks whether somebody else has changed what was decided, and puts it right. Returns how many changes that took.
+    /// Checks whether another process has changed its settings, and restores them. Returns the number of changes.
     pub(super) fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
         let strays = match &mut self.means {
-            // What is frozen runs nowhere.
+            // A frozen container runs nowhere.
             Means::Threads(threads) if !self.paused => threads.keep(|| members(&self.dir), guardian)?,
             _ => 0,
         };
         Ok(strays + usize::from(self.settle(guardian)?))
     }
 
-    /// What the guardian was told of it alone.
+    /// Returns the guardian's tickets of this container only.
     pub(super) fn tickets(&self) -> Vec<Ticket> {
         let threads = match &self.means {
             Means::Threads(threads) => threads.tickets(),

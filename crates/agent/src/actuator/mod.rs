@@ -1,8 +1,9 @@
-//! Acting: what a policy of CPUs asks for is done to containers and services, and undone.
+//! The actuator: carries out a policy's actions on containers and services, and undoes them.
 //!
-//! A container's CPUs are those of its group, where that has a list of CPUs, else those of each of its threads. It is
-//! paused by its freezer. A service is moved only where its owner's file says so, thread by thread; it is never
-//! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
+//! The CPUs of a container are the list of its group, or the affinity of each of its threads if the group has no list.
+//! It is paused by its freezer. A service is moved only if its owner's file allows it, thread by thread; it is never
+//! stopped or signalled. The guardian is told of each change before it is made. A container that has vanished is
+//! released.
 
 mod container;
 mod pinned;
@@ -29,16 +30,16 @@ use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{Threads, Whose};
 use tree::HeldTree;
 
-/// Why a container is not held.
+/// Reason why a container is not held.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// It has no process yet or no more, or is still being put into its groups.
+    /// Container without a process, or one that is still being put into its groups.
     #[error("it is not complete")]
     Incomplete,
-    /// It must not be touched.
+    /// Container that must not be changed.
     #[error(transparent)]
     Refused(AdoptError),
-    /// Anything else.
+    /// Another error.
     #[error(transparent)]
     Other(#[from] Error),
 }
@@ -52,34 +53,34 @@ impl From<AdoptError> for TakeError {
     }
 }
 
-/// All that is held, by place.
+/// Everything that is held, by slot.
 pub struct Actuator {
     guardian: Guardian,
     trees: BTreeMap<PathBuf, HeldTree>,
     containers: BTreeMap<usize, ContainerHandle>,
     services: BTreeMap<usize, Placed>,
-    /// The processes of services that are placed: nobody else moves their threads.
+    /// Claims of the processes of placed services: no other process moves their threads.
     claims: ThreadClaims,
-    /// Services that are to be placed, and whose threads somebody else moves now.
+    /// Services that are to be placed, but whose threads another process moves now.
     awaited: BTreeMap<usize, CpuSet>,
-    /// Batch must not run while the agent is stopped.
+    /// Whether batch must not run while the agent is stopped.
     lanes_are_held: bool,
-    /// Trees that are kept though no container may be in them: what comes there is batch.
+    /// Trees that are kept although they may have no container: new groups there are batch.
     birthplaces: BTreeSet<PathBuf>,
 }
 
-/// A service that was placed, and the processes that it consisted of when it was last looked at.
+/// A placed service, with its processes at the last look.
 struct Placed {
     threads: Threads,
     pids: Vec<u32>,
 }
 
-/// Without processes that somebody else has claimed.
+/// Returns `whose` without processes that are claimed by another process.
 fn ours(whose: Whose, claims: &ThreadClaims) -> Whose {
     Whose { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
 }
 
-/// The tree with this uppermost group, taken if it is not held yet.
+/// Returns the tree with this uppermost group, and takes it if it is not held yet.
 fn tree_at<'a>(
     trees: &'a mut BTreeMap<PathBuf, HeldTree>,
     root: &Path,
@@ -96,12 +97,12 @@ fn tree_at<'a>(
     }
 }
 
-/// What came of what was asked for.
+/// Result of the actions.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What could not be done, to whom, and why.
+    /// Actions that failed, each with its error.
     pub errors: Vec<(Action, Error)>,
-    /// What is not so now: it could not be done, or a group above has other CPUs.
+    /// Actions that have no effect now: they failed, or a group above has other CPUs.
     pub not_so: Vec<Action>,
 }
 
@@ -112,23 +113,23 @@ impl Outcome {
     }
 }
 
-/// Where the threads of a service are found, by its place.
+/// Function that finds the threads of a service by its slot.
 pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
 
 impl Actuator {
-    /// Holds nothing.
+    /// Makes an actuator that holds nothing.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
         let (trees, containers, services, awaited, birthplaces) = Default::default();
         let claims = ThreadClaims::none(Claimant::Agent);
         Self { guardian, trees, containers, services, claims, awaited, lanes_are_held, birthplaces }
     }
 
-    /// The guardian.
+    /// Returns the guardian.
     pub fn guardian(&mut self) -> &mut Guardian {
         &mut self.guardian
     }
 
-    /// Finds the groups of a container that is complete. One that has waited for long is taken as it is.
+    /// Finds the groups of a complete container. After a long wait an incomplete one is taken as it is.
     pub fn find(
         &mut self,
         container: &Container,
@@ -171,7 +172,7 @@ impl Actuator {
         Ok(allowed)
     }
 
-    /// A container must not be touched: its list of CPUs, if it has one, stays as it was found.
+    /// Leaves a container unchanged: its list of CPUs, if it has one, stays as it was found.
     fn leave_alone(&mut self, container: &Container) -> Result<()> {
         for hierarchy in Hierarchy::all() {
             if let Some(tree) = self.trees.get_mut(&hierarchy.dir(&container.tree)) {
@@ -181,7 +182,8 @@ impl Actuator {
         Ok(())
     }
 
-    /// The lists of this tree are held, and their hierarchy is not mounted now. What its threads have comes from there.
+    /// Returns whether the lists of this tree are held and their hierarchy is not mounted now. The CPUs of its threads
+    /// come from there.
     fn is_unmounted(&self, top: &str) -> bool {
         let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
         let held = self.trees.keys().filter(|root| root.ends_with(top.trim_start_matches('/')));
@@ -193,8 +195,8 @@ impl Actuator {
         tree_at(trees, root, guardian)?.admit(dir, guardian)
     }
 
-    /// Takes a container of which others, in these places, are part. It goes on with what they had, and they are held no
-    /// more. Returns the CPUs that it may be given.
+    /// Takes a container that contains other containers, in the slots `parts`. It continues with their settings, and
+    /// they are released. Returns the CPUs that it may be given.
     pub fn take_over(
         &mut self,
         place: usize,
@@ -232,8 +234,8 @@ impl Actuator {
         Ok(allowed)
     }
 
-    /// Has new batch in these groups, and what is no container there, run on these CPUs alone, if any, until a container in
-    /// them was given its own. Returns the groups of which that could not be done, with the reason.
+    /// Confines new batch in these groups, and groups there that are no container, to `cpus`, if any. This ends when a
+    /// container in them gets its own CPUs. Returns the groups that could not be confined, with the reason.
     pub fn keep_births(&mut self, places: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
         for place in places {
@@ -271,8 +273,8 @@ impl Actuator {
         Ok(())
     }
 
-    /// Notes the threads of a container that have chosen CPUs of their own, where the kernel would forget that. They get
-    /// these back after the lists of their groups, since a thread has no CPU that its group does not have.
+    /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget these. They are
+    /// restored after the lists of their groups, because a thread has no CPU that its group does not have.
     fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
         let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
         handle.pinned = self.guardian.add(chosen_in(&handle.dir))?;
@@ -280,7 +282,7 @@ impl Actuator {
         tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
     }
 
-    /// Does all that was asked for, in order.
+    /// Carries out all actions in order.
     pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Outcome {
         let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
         for action in actions {
@@ -313,7 +315,7 @@ impl Actuator {
                 let mut tree = self.trees.get_mut(root);
                 tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
                 if handle.paused {
-                    // It must not run where it was before for even a moment.
+                    // It must not run at its old place even for a moment.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
                     let has = handle.in_effect().unwrap_or_default();
                     ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
@@ -326,8 +328,8 @@ impl Actuator {
         handle.pause(false, &mut self.guardian)
     }
 
-    /// Writes the lists of the trees in which containers were told their CPUs. Version 2 takes any list, and gives a group
-    /// that has none of these CPUs those of the group above: what it has is read back.
+    /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list; a group that has
+    /// none of these CPUs gets those of the group above. So the result is read back.
     fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<Action>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
@@ -338,19 +340,19 @@ impl Actuator {
         }
     }
 
-    /// Whether a container that was confined runs nowhere else, as far as its group says.
+    /// Returns whether a confined container has only these CPUs, as far as its group reports.
     fn is_so(&self, action: Action) -> bool {
         let Action::Confine { container, cpus } = action else { return true };
         self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
     }
 
-    /// The CPUs that a container has in effect, if its group has a list.
+    /// Returns the CPUs that a container has in effect, if its group has a list.
     pub fn in_effect(&self, place: usize) -> Option<CpuSet> {
         self.containers.get(&place)?.in_effect()
     }
 
-    /// The containers that may be given other CPUs than the policy was told last, since a group above theirs has others
-    /// now: their places, and these CPUs. Each is told once.
+    /// Returns the containers that may be given other CPUs than the policy was told last, because a group above has
+    /// changed: their slots, and these CPUs. Each change is returned once.
     pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
         for (place, handle) in &mut self.containers {
@@ -387,7 +389,7 @@ impl Actuator {
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
     }
 
-    /// Claims the processes of a service that is to be placed for the first time: all of them, or none.
+    /// Claims the processes of a service that is placed for the first time: all of them, or none.
     fn claim_all(&mut self, place: usize, whose: &Whose, cpus: &CpuSet) -> Result<()> {
         if self.services.contains_key(&place) {
             return Ok(());
@@ -403,13 +405,13 @@ impl Actuator {
         Ok(())
     }
 
-    /// Gives up the claims of processes that are no placed service's.
+    /// Gives up the claims of processes that belong to no placed service.
     fn give_up_claims(&mut self) -> Result<()> {
         let pids: Vec<u32> = self.services.values().flat_map(|placed| placed.pids.iter().copied()).collect();
         self.claims.keep(&pids, &mut self.guardian)
     }
 
-    /// Places services that others let go of since. Returns their places.
+    /// Places services that other processes have released since. Returns their slots.
     pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
         let mut placed = Vec::new();
         for (place, cpus) in self.awaited.clone() {
@@ -422,12 +424,12 @@ impl Actuator {
         Ok(placed)
     }
 
-    /// Whether the service is where it was placed: nobody else moves its threads.
+    /// Returns whether the service is placed: then no other process moves its threads.
     pub fn is_placed(&self, place: usize) -> bool {
         self.services.contains_key(&place)
     }
 
-    /// Places who has come to a service that is placed, and notes whose processes those are that it consists of now.
+    /// Places new processes of placed services, and updates the processes of each.
     pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
         let (mut changed, mut refused) = (false, None);
         for (place, placed) in &mut self.services {
@@ -447,17 +449,18 @@ impl Actuator {
         refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place who has come")))
     }
 
-    /// Another guardian, which holds these locks and those of what is claimed here, takes over.
+    /// Replaces the guardian by one that holds these locks, and the locks of the claims here.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>) -> Result<()> {
         self.claims.replace_guardian(locks, &mut self.guardian)
     }
 
-    /// Whether the guardian has ended, or holds the locks of some claims not yet.
+    /// Returns whether the guardian has ended, or does not hold the locks of some claims yet.
     pub fn need_a_guardian(&mut self) -> bool {
         self.claims.are_new() || !self.guardian.is_alive()
     }
 
-    /// Thaws what may run, if the guardian has frozen it while the agent was stopped. Returns whether it had.
+    /// Thaws containers that may run, if the guardian has frozen them while the agent was stopped. Returns whether it
+    /// had.
     pub fn go_on(&mut self) -> Result<bool> {
         let frozen = self.guardian.take_frozen();
         if frozen.is_empty() {
@@ -470,33 +473,33 @@ impl Actuator {
         Ok(true)
     }
 
-    /// Whether the container can be paused at all.
+    /// Returns whether the container can be paused.
     pub fn can_pause(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(ContainerHandle::can_pause)
     }
 
-    /// Whether all containers that are paused stand still by now.
+    /// Returns whether the pause of all paused containers has taken effect.
     pub fn stand_still(&self) -> bool {
         self.containers.values().all(ContainerHandle::is_settled)
     }
 
-    /// Whether it is paused.
+    /// Returns whether it is paused.
     pub fn is_paused(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| handle.paused)
     }
 
-    /// Whether a process of it lives: of one that is ending, it cannot be said what can be done to it.
+    /// Returns whether a process of it lives: for a container that is ending, it is unknown what can be done to it.
     pub fn lives(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
     }
 
-    /// Whether its group has a list of CPUs; else its threads are moved one by one.
+    /// Returns whether its group has a list of CPUs; otherwise its threads are moved one by one.
     pub fn has_list(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
     }
 
-    /// Looks whether all is as it was decided, and puts right what somebody else has changed or could not be done. Returns
-    /// how many changes that took, and what could not be put right.
+    /// Checks all settings, and restores those that another process has changed or that failed before. Returns the
+    /// number of changes, and the errors.
     pub fn check(&mut self) -> (usize, Vec<Error>) {
         let Self { trees, containers, guardian, lanes_are_held, .. } = self;
         let held = trees.values_mut().filter(|tree| !tree.is_idle());
@@ -511,7 +514,7 @@ impl Actuator {
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
-    /// Gives a container back as it was found, as far as it is there still.
+    /// Restores a container's settings as they were found, as far as it still exists.
     pub fn let_go(&mut self, place: usize) -> Result<()> {
         let Some(mut handle) = self.containers.remove(&place) else { return Ok(()) };
         let is_another = handle.is_another();
@@ -519,7 +522,7 @@ impl Actuator {
             self.guardian.withdraw(handle.take_freezer())?;
         }
         let tickets = handle.tickets();
-        // Whatever else fails, it goes on.
+        // It goes on, whatever else fails.
         let goes_on = handle.pause(false, &mut self.guardian);
         if let Means::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
@@ -532,7 +535,7 @@ impl Actuator {
         goes_on.and(Ok(self.guardian.undo_these(&tickets)?))
     }
 
-    /// A tree without containers is as it was found.
+    /// Restores a tree that has no containers any more.
     fn drop_tree(&mut self, root: &PathBuf) -> Result<()> {
         let is_used = self
             .containers
@@ -540,7 +543,7 @@ impl Actuator {
             .any(|handle| matches!(&handle.means, Means::Cpuset { root: other, .. } if other == root))
             || self.birthplaces.contains(root);
         match self.trees.get(root) {
-            // One that is not to be seen may be mounted again.
+            // A tree that is not visible may be mounted again.
             Some(tree) if !is_used && root.exists() => {
                 let tickets = tree.tickets();
                 self.trees.remove(root);
@@ -550,7 +553,7 @@ impl Actuator {
         }
     }
 
-    /// Gives a service that was placed its CPUs back.
+    /// Gives a placed service its CPUs back.
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
         self.awaited.remove(&place);
         let Some(placed) = self.services.remove(&place) else { return Ok(()) };
@@ -558,12 +561,12 @@ impl Actuator {
         self.give_up_claims().and(Ok(undone?))
     }
 
-    /// Gives everything back. The guardian stays, with the claims.
+    /// Undoes all changes. The guardian stays, with the claims.
     pub fn give_all_back(&mut self) -> Result<()> {
         self.guardian.undo_all().context("cannot put the machine right")
     }
 
-    /// Sends the guardian home. What is still on its list it undoes.
+    /// Dismisses the guardian. It undoes what is still on its list.
     pub fn finish(self) -> Result<()> {
         self.guardian.dismiss().context("cannot put the machine right")
     }

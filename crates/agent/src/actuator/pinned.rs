@@ -1,8 +1,8 @@
 //! Threads that have chosen CPUs of their own, in groups whose lists are written.
 //!
-//! Before Linux 6.2 each write of a group's list gives each of its threads the whole list, and what the thread had chosen
-//! (taskset, numactl, OMP_PROC_BIND, MPI) is lost for good. So that is noted before the first write. A newer kernel keeps
-//! it, and what such a thread chooses later is its own.
+//! Before Linux 6.2 each write of a group's list gives the whole list to each of its threads. The affinity that a
+//! thread had chosen (taskset, numactl, OMP_PROC_BIND, MPI) is lost. So it is noted before the first write. A newer
+//! kernel keeps it, and does not need a restore.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use sidelane_diagnostics::machine::kernel_release;
 use sidelane_rollback::Undo;
 use sidelane_rollback::threads::Whose;
 
-/// The first kernel that keeps what threads have chosen.
+/// First kernel that keeps the affinity of threads.
 const KEEPS: (u32, u32) = (6, 2);
 
-/// Whether a kernel of this release forgets what threads have chosen when the list of their group is written. One whose
-/// release cannot be read is taken for a newer one.
+/// Returns whether a kernel of this release forgets the affinity of threads when the list of their group is written. A
+/// kernel whose release cannot be read counts as newer.
 fn forgets_affinity(release: &str) -> bool {
     let mut numbers = release.split(|other: char| !other.is_ascii_digit()).map(str::parse::<u32>);
     let version = numbers.next().and_then(Result::ok).zip(numbers.next().and_then(Result::ok));
     version.is_some_and(|version| version < KEEPS)
 }
 
-/// How the threads in a group and below it get back what they have chosen, if this kernel forgets that.
+/// Returns the undos for threads in a group and below that have chosen an affinity, if this kernel forgets it.
 pub fn chosen_in(dir: &Path) -> Vec<Undo> {
     let whose = || Whose { pids: processes(dir), group: Some(dir.to_owned()) };
     if forgets_affinity(&kernel_release()) { pinned(&whose()) } else { Vec::new() }
 }
 
-/// How the threads get back what they have chosen, of those that have other CPUs than their group.
+/// Returns the undos for those of these threads that have other CPUs than their group.
 fn pinned(whose: &Whose) -> Vec<Undo> {
     let cpusets = Cpusets::find();
     let threads = whose.threads().into_iter();
@@ -60,7 +60,7 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// The kernel of this machine may remember: what an older one does to each thread is done here.
+    /// The kernel of this machine may keep the affinity, so the test changes each thread as an older kernel does.
     #[test]
     fn what_a_write_made_a_thread_forget_is_given_back() {
         let all: Vec<u32> = own_cpus().iter().collect();

@@ -1,10 +1,10 @@
-//! A tree of groups whose CPUs the agent keeps: those of its containers are told, the others follow.
+//! A tree of groups whose CPUs the agent controls: its containers are given CPUs, and the other groups follow.
 //!
-//! A group that is no container, or not known yet, stays within the CPUs of the whole tree: the union of what its
-//! containers have. So batch is confined from the moment that its group is made, whatever the tree looks like.
+//! A group that is no container, or not known yet, stays within the CPUs of the whole tree: the union of its
+//! containers' CPUs. So batch is confined as soon as its group is made, whatever the shape of the tree.
 //!
-//! A hierarchy can be unmounted and mounted again. Its groups are the same then, so what they were found with is kept
-//! as long as the tree is not to be seen.
+//! A hierarchy can be unmounted and mounted again, with the same groups. So their original settings are kept while the
+//! tree is not visible.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -19,42 +19,42 @@ use super::pinned::chosen_in;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{Ticket, Undo};
 
-/// As many different lists of one group are remembered.
+/// Bound of the lists that are remembered of one group.
 const GIVEN_MAX: usize = 64;
 
-/// The tree, as it was found and as it is to be.
+/// A tree, with its original settings and its target.
 pub struct HeldTree {
     tree: Tree,
-    /// The inode number of the uppermost group, by which it is known again.
+    /// Inode number of the uppermost group, by which it is recognised.
     inode: Option<u64>,
     found: Found,
-    /// The guardian knows how to give it back.
+    /// Ticket of the guardian's undo.
     ticket: Ticket,
-    /// And what threads in it have chosen, which the kernel forgets when its lists are written.
+    /// Tickets for the affinity of threads, which the kernel forgets when the lists of their groups are written.
     pinned: Vec<Ticket>,
     told: BTreeMap<PathBuf, CpuSet>,
-    /// Groups that are no batch: they have what they were found with.
+    /// Groups that are no batch: they keep their original settings.
     spared: BTreeSet<PathBuf>,
-    /// Containers that must not be touched: the same.
+    /// Containers that must not be changed: they keep their original settings, too.
     left_alone: BTreeSet<PathBuf>,
-    /// The CPUs of the tree while no container in it was told its own.
+    /// CPUs of the tree while no container in it was given its own.
     born_on: Option<CpuSet>,
-    /// What containers, and the uppermost group, got in place of what they were to have, since a group above the tree has
-    /// other CPUs. Until that changes, or they are told anew, they are left with it: to write their lists again would
-    /// change nothing.
+    /// CPUs that containers and the uppermost group have in place of their targets, because a group above the tree has
+    /// other CPUs. Until that changes, or they get new targets, their lists are not written again: it would change
+    /// nothing.
     got: BTreeMap<PathBuf, CpuSet>,
-    /// All groups of the last look.
+    /// All groups at the last look.
     groups: HashMap<PathBuf, Kept>,
 }
 
 /// A group of the tree.
 #[derive(Default)]
 struct Kept {
-    /// The CPUs that it was found with, and those above it.
+    /// Its original CPUs, and those of the groups above it.
     own: CpuSet,
-    /// What it was given last.
+    /// CPUs that it was given last.
     given: CpuSet,
-    /// All lists that it was given: a group of version 1 that was made below it has one of them.
+    /// All lists that it was given: a version 1 group made below it starts with one of them.
     lists: BTreeSet<String>,
 }
 
@@ -68,17 +68,17 @@ impl Kept {
     }
 }
 
-/// The inode number of a group: one that is made again under its path has another.
+/// Returns the inode number of a group: a group made again under its path has another one.
 pub(super) fn inode(dir: &Path) -> Option<u64> {
     fs::metadata(dir).ok().map(|found| found.ino())
 }
 
 impl HeldTree {
-    /// Looks at a tree. Nothing is changed yet.
+    /// Looks at a tree, and changes nothing yet.
     pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
         let tree = Tree::read(root);
         let found = tree.found();
-        // Undone after the lists: a thread has no CPU that its group does not have.
+        // Undone after the lists, because a thread has no CPU that its group does not have.
         let pinned = guardian.add(chosen_in(root))?;
         let ticket = guardian.add([Undo::Cpusets(found.clone())])?[0];
         let (told, got, spared, left_alone, groups) = Default::default();
@@ -88,27 +88,27 @@ impl HeldTree {
         Ok(held)
     }
 
-    /// Whether the tree is there, or not to be seen at all; else another one has its path.
+    /// Returns whether the tree exists or is not visible; otherwise another tree has its path.
     pub fn is_it(&self, root: &Path) -> bool {
         inode(root).is_none_or(|inode| Some(inode) == self.inode)
     }
 
-    /// A container has come. Returns the CPUs that it may be given at all.
+    /// Adds a container. Returns the CPUs that it may be given.
     pub fn admit(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<CpuSet> {
         self.left_alone.remove(dir);
         self.look_again(guardian)?;
         Ok(self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
     }
 
-    /// A container must not be touched, as long as it is not admitted.
+    /// Leaves a container unchanged until it is admitted.
     pub fn leave_alone(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         if self.left_alone.insert(dir.to_owned()) { self.check(guardian).map(drop) } else { Ok(()) }
     }
 
-    /// Looks at all groups again, and notes the lists of those that have come.
+    /// Looks at all groups again, and notes the lists of new ones.
     ///
-    /// A group that came after those above it were narrowed was made with what they had, unless it has a list of its own:
-    /// it is to get what they were found with.
+    /// A group made after the groups above it were narrowed starts with their narrowed lists. Unless it has a list of
+    /// its own, its target is what the groups above had originally.
     fn look_again(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.tree.look_again();
         if !self.found.root.exists() {
@@ -125,7 +125,7 @@ impl HeldTree {
         if is_other { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
-    /// Whether a group has a list that is not known, and was not made from that of a group above it: it has come, or its
+    /// Returns whether a group has an unknown list that does not come from a group above: the group is new, or its
     /// owner has chosen the list since.
     fn has_own_list(&self, dir: &Path, list: &str) -> bool {
         let mut above = dir.ancestors().skip(1).filter_map(|above| self.groups.get(above));
@@ -159,33 +159,33 @@ impl HeldTree {
         }
     }
 
-    /// The container is to have these CPUs; see [`HeldTree::carry_out`].
+    /// Sets the target of the container; see [`HeldTree::carry_out`].
     pub fn tell(&mut self, dir: &Path, cpus: CpuSet) {
         self.told.insert(dir.to_owned(), cpus);
         self.try_again(dir);
     }
 
-    /// This group and the uppermost one may have now what they could not have before.
+    /// Writes the lists of this group and the uppermost one again: they may get now what they could not have before.
     fn try_again(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
     }
 
-    /// The CPUs that the container may be given now: those that it was found with, as far as the group above the tree has
+    /// Returns the CPUs that the container may be given now: its original ones, as far as the group above the tree has
     /// them.
     pub fn allowed(&mut self, dir: &Path) -> CpuSet {
         self.note_groups();
         self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
 
-    /// The lists are given back before all that the guardian knows by now.
+    /// Makes the guardian restore the lists before everything else that it knows by now.
     pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.ticket;
         self.ticket = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
         guardian.withdraw([before]).context("cannot tell the guardian what to undo")
     }
 
-    /// A container is part of another one, above it, that has what both had.
+    /// Merges a container into another one above it, which gets the CPUs of both.
     pub fn merge(&mut self, part: &Path, whole: &Path) {
         self.try_again(part);
         self.try_again(whole);
@@ -195,8 +195,8 @@ impl HeldTree {
         }
     }
 
-    /// Groups that are no batch are these, and new batch gets these CPUs as long as no container was told its own; see
-    /// [`HeldTree::carry_out`]. Whether that is other than before.
+    /// Sets the groups that are no batch, and the CPUs that new batch gets while no container was given its own; see
+    /// [`HeldTree::carry_out`]. Returns whether that is a change.
     pub fn keep_births(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
         let is_other = self.spared != spared || self.born_on != cpus;
         (self.spared, self.born_on) = (spared, cpus);
@@ -206,7 +206,7 @@ impl HeldTree {
         is_other
     }
 
-    /// Does what was told. Returns how many writes it took.
+    /// Writes the targets. Returns the number of writes.
     pub fn carry_out(&mut self) -> Result<usize, CpusetError> {
         let targets = self.targets();
         for (dir, cpus) in &targets {
@@ -226,8 +226,8 @@ impl HeldTree {
         written
     }
 
-    /// What each group is to have: containers what they were told, spared groups and all below them what they were found
-    /// with, and every other group what it was found with, within the CPUs of batch.
+    /// Returns the target of each group: for containers what was set, for spared groups and all below them their
+    /// original CPUs. Every other group gets its original CPUs within those of batch.
     fn targets(&self) -> HashMap<PathBuf, CpuSet> {
         let batch = self.of_batch();
         let (mut targets, mut free): (HashMap<PathBuf, CpuSet>, BTreeSet<PathBuf>) = Default::default();
@@ -261,13 +261,13 @@ impl HeldTree {
         self.spared.contains(dir) || self.left_alone.contains(dir)
     }
 
-    /// What the spared groups below one were found with.
+    /// Returns the original CPUs of the spared groups below one.
     fn spared_below(&self, dir: &Path) -> impl Iterator<Item = &CpuSet> {
         let spared = self.spared.iter().chain(&self.left_alone).filter(move |spared| spared.starts_with(dir));
         spared.filter_map(|spared| self.own(spared))
     }
 
-    /// The CPUs that batch has.
+    /// Returns the CPUs that batch has.
     fn of_batch(&self) -> CpuSet {
         let there = self.told.iter().filter(|(dir, _)| self.groups.contains_key(*dir));
         let told =
@@ -275,13 +275,13 @@ impl HeldTree {
         told.or_else(|| self.born_on.clone()).or_else(|| self.own(&self.found.root).cloned()).unwrap_or_default()
     }
 
-    /// Looks whether all is as it was told, and puts it right. Returns how many writes that took.
+    /// Checks all groups, and restores them. Returns the number of writes.
     pub fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
         self.look_again(guardian)?;
         Ok(self.carry_out()?)
     }
 
-    /// Nobody decides about the container any more. If it is there still, it stays within the CPUs of the tree.
+    /// Releases a container. If it still exists, it stays within the CPUs of the tree.
     pub fn let_go(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.try_again(dir);
         let was_told = self.told.remove(dir).is_some();
@@ -292,7 +292,7 @@ impl HeldTree {
         Ok(done.map(drop)?)
     }
 
-    /// The group is there no more. One that was made again under its path is another one.
+    /// Forgets a group that does not exist any more. A group made again under its path is another one.
     pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
         self.try_again(dir);
@@ -304,12 +304,12 @@ impl HeldTree {
         told.context("cannot tell the guardian what to undo")
     }
 
-    /// Whether it is as it was found.
+    /// Returns whether the tree has its original settings.
     pub fn is_idle(&self) -> bool {
         self.told.is_empty() && self.born_on.is_none()
     }
 
-    /// How it is given back.
+    /// Returns the guardian's tickets for its undo.
     pub fn tickets(&self) -> Vec<Ticket> {
         self.pinned.iter().copied().chain([self.ticket]).collect()
     }
@@ -324,7 +324,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Groups as plain files, which refuse nothing.
+    /// Groups as plain files, which refuse no write.
     struct Groups(tempfile::TempDir);
 
     impl Groups {
@@ -359,7 +359,7 @@ mod tests {
             groups.lists(["b", "b/a", "b/a/x", "b/a/y"])
         };
         assert_eq!(told(&mut tree, "2"), ["2"; 4]);
-        // Made with what its container has now; and one whose owner chose its list.
+        // One is made with what its container has now, and one has a list chosen by its owner.
         groups.put("b/a/later", "2");
         groups.put("b/a/chosen", "3");
         tree.check(&mut guardian).unwrap();
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
     }
 
-    /// A group `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be written, and
-    /// the kernel, which is this test, says what it comes to.
+    /// Makes a group `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be
+    /// written; the test acts as the kernel and sets the CPUs in effect.
     fn groups(above: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for group in ["", "tree", "tree/one"] {

@@ -1,14 +1,14 @@
-//! Patterns of paths: which groups, or pods, a rule means.
+//! Patterns of paths: the groups, or pods, that a rule means.
 //!
-//! `*` and `?` stand for characters within one part of a path, `**` for any number of parts. The rule means what the
-//! pattern matches with all that is below; so below a match nothing is looked for.
+//! `*` and `?` stand for characters within one part of a path, `**` for any number of parts. The rule means each match
+//! with everything below it, so no other match is looked for below.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Any number of parts.
+/// Part that stands for any number of parts.
 const ANY_PARTS: &str = "**";
 
 /// A pattern.
@@ -18,13 +18,13 @@ pub struct Glob {
     parts: Vec<String>,
 }
 
-/// A text that is not a pattern.
+/// Reason why a text is not a pattern.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum GlobError {
-    /// It does not begin at the root.
+    /// A pattern that does not begin at the root.
     #[error("does not begin with /")]
     Relative,
-    /// It matches the root, and so everything.
+    /// A pattern that matches the root, and so everything.
     #[error("means the root, and so every process of the machine")]
     Root,
     /// A part that no path has.
@@ -32,19 +32,19 @@ pub enum GlobError {
     Part(String),
 }
 
-/// How a path stands to a pattern.
+/// Relation of a path to a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// Neither it nor anything below it matches.
+    /// Neither the path nor anything below it matches.
     No,
-    /// Something below it may match.
+    /// A path below it may match.
     Leads,
-    /// It matches.
+    /// The path matches.
     Matches,
 }
 
 impl Glob {
-    /// A pattern of paths that need not begin with a slash, such as NAMESPACE/POD.
+    /// Parses a pattern of paths that need not begin with a slash, such as NAMESPACE/POD.
     pub fn relative(text: &str) -> Result<Self, GlobError> {
         let parts: Vec<String> = text.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         if let Some(part) = parts.iter().find(|part| is_no_part(part)) {
@@ -56,35 +56,35 @@ impl Glob {
         }
     }
 
-    /// The same pattern with more parts.
+    /// Returns the same pattern with more parts.
     pub fn join(&self, below: &str) -> Self {
         let parts = self.parts.iter().cloned().chain(below.split('/').map(str::to_owned)).collect();
         Self { text: format!("{}/{below}", self.text.trim_end_matches('/')), parts }
     }
 
-    /// Its last part.
+    /// Returns its last part.
     pub fn last(&self) -> &str {
         self.parts.last().map_or("", String::as_str)
     }
 
-    /// Whether it is a path, and no more.
+    /// Returns whether it is a plain path.
     pub fn is_path(&self) -> bool {
         !self.text.contains(['*', '?'])
     }
 
-    /// How `path` stands to it.
+    /// Returns the relation of `path` to it.
     pub fn fit(&self, path: &str) -> Fit {
         let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         fit(&self.parts, &path)
     }
 
-    /// Whether a path may match one of both, and lie in or be a match of the other.
+    /// Returns whether a path may match one pattern, and match the other or lie below a match of it.
     pub fn meets(&self, other: &Self) -> bool {
         parts_meet(&self.parts, &other.parts)
     }
 }
 
-/// The kernel never shows a path with these.
+/// Returns whether no path of the kernel has this part.
 fn is_no_part(part: &str) -> bool {
     part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
 }
@@ -105,7 +105,7 @@ fn fit(parts: &[String], path: &[&str]) -> Fit {
     }
 }
 
-/// Whether the part of a pattern stands for this part of a path.
+/// Returns whether the part of a pattern stands for this part of a path.
 fn is_named(part: &[u8], name: &[u8]) -> bool {
     match (part.split_first(), name.split_first()) {
         (None, None) => true,
@@ -118,7 +118,7 @@ fn is_named(part: &[u8], name: &[u8]) -> bool {
 
 fn parts_meet(one: &[String], other: &[String]) -> bool {
     match (one.split_first(), other.split_first()) {
-        // What is left of the other one lies below the first.
+        // The rest of the longer pattern lies below a match of the shorter one.
         (None, _) | (_, None) => true,
         (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
             parts_meet(rest, other) || parts_meet(one, below)
@@ -130,7 +130,7 @@ fn parts_meet(one: &[String], other: &[String]) -> bool {
     }
 }
 
-/// Whether there is a name for which both stand.
+/// Returns whether both patterns stand for a common name.
 fn names_meet(one: &[u8], other: &[u8]) -> bool {
     match (one.split_first(), other.split_first()) {
         (None, None) => true,
@@ -233,7 +233,7 @@ mod tests {
             }
         }
 
-        /// All that is above a match leads there.
+        /// All paths above a match lead there.
         #[test]
         fn a_match_is_led_to(one in patterns(), path in paths()) {
             if one.fit(&format!("/{}", path.join("/"))) == Fit::Matches {

@@ -1,30 +1,30 @@
-//! The groups that a kubelet makes: which patterns are pods of which class of service.
+//! The groups that a kubelet makes: which patterns are pods, and of which class.
 //!
-//! With the driver `cgroupfs` a pod is `kubepods/burstable/pod<uid>`; with `systemd` each part bears the names of all
-//! above it, `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. Pods that are guaranteed
-//! their CPUs lie in the uppermost group. The last part of that group's name tells the driver.
+//! With the driver `cgroupfs` a pod is `kubepods/burstable/pod<uid>`. With `systemd` each part has the names of all
+//! parts above, `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. Pods with guaranteed CPUs
+//! lie in the uppermost group. The last part of that group's name shows the driver.
 
 use super::Kubernetes;
 use super::glob::Glob;
 
-/// Where a kubelet makes its groups by itself, and where kind's does.
+/// Groups that a kubelet uses by default, and those of kind.
 const USUAL: [&str; 4] = ["/kubepods", "/kubepods.slice", "/kubelet/kubepods", "/kubelet.slice/kubelet-kubepods.slice"];
 
 /// A class of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It has the CPUs that it asked for, no more.
+    /// A pod that has exactly the CPUs that it requested.
     Guaranteed,
-    /// It has asked for some.
+    /// A pod that has requested some CPUs.
     Burstable,
-    /// It has asked for none: batch.
+    /// A pod that has requested none: batch.
     BestEffort,
 }
 
 impl Class {
     const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
 
-    /// Its name in groups.
+    /// Returns its name in groups.
     fn name(self) -> Option<&'static str> {
         match self {
             Self::Guaranteed => None,
@@ -35,7 +35,7 @@ impl Class {
 }
 
 impl Kubernetes {
-    /// The uppermost groups that pods can lie in.
+    /// Returns the uppermost groups that pods can lie in.
     pub fn groups(&self) -> Vec<Glob> {
         match &self.cgroup {
             Some(glob) => vec![glob.clone()],
@@ -43,19 +43,19 @@ impl Kubernetes {
         }
     }
 
-    /// The groups of pods, by their class.
+    /// Returns the groups of pods, with their class.
     pub fn pods(&self) -> Vec<(Class, Glob)> {
         let groups = self.groups();
         groups.iter().flat_map(|group| Class::ALL.map(|class| (class, pods_of(group, class)))).collect()
     }
 
-    /// The groups in which the kubelet makes BestEffort pods.
+    /// Returns the groups in which the kubelet makes BestEffort pods.
     pub fn groups_of_batch(&self) -> Vec<Glob> {
         self.groups().iter().map(|group| group_of(group, Class::BestEffort)).collect()
     }
 }
 
-/// The group in which pods of a class lie.
+/// Returns the group in which pods of a class lie.
 fn group_of(group: &Glob, class: Class) -> Glob {
     match (group.last().strip_suffix(".slice"), class.name()) {
         (_, None) => group.clone(),

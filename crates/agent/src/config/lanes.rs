@@ -1,4 +1,4 @@
-//! How batch lanes are kept: `[lanes]`, with the names of `sidelane run`'s options.
+//! Settings of batch lanes: `[lanes]`, with the names of `sidelane run`'s options.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_toml::{Reader, percent_of};
 
-/// `[lanes]`, if the file has it.
+/// Reads `[lanes]`, if the file has it.
 pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
     if !reader.is_there() {
         return None;
@@ -76,13 +76,14 @@ fn name_of(choice: GateChoice) -> String {
 }
 
 impl LaneGate {
-    /// Whether batch may be kept from slowing down requests at all: it never runs beside one, and a holder keeps it off.
+    /// Returns whether the slowdown of requests by batch can be bounded: batch never runs beside a request, and a
+    /// holder keeps it off.
     pub fn may_be_bounded(&self) -> bool {
         let by_holder = matches!(self.gate, GateChoice::Auto | GateChoice::Holder);
         by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
     }
 
-    /// By how much requests may be slowed down that batch never runs beside, if that is bounded.
+    /// Returns the bound of the slowdown of requests that batch never runs beside, if there is one.
     pub fn bound(&self) -> Option<f64> {
         match self.max_slowdown {
             MaxSlowdown::Bound(bound) if self.may_be_bounded() => Some(bound),
@@ -90,10 +91,10 @@ impl LaneGate {
         }
     }
 
-    /// How the lanes of a service with this objective are lent.
+    /// Returns how the lanes of a service with this objective are lent.
     ///
     /// # Errors
-    /// When the policy has to know what batch may cost, and neither budget nor objective says it.
+    /// When the policy needs a budget, and neither the budget nor the objective is set.
     pub fn lending(&self, slo: Option<Objective>) -> Result<Lending, Unfit> {
         let spends = self.policy.is_none_or(PolicyKind::needs_requests);
         let budget = match (self.budget, slo) {

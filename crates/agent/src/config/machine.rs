@@ -1,5 +1,5 @@
-//! What the file comes to on a machine: which CPUs are reserved, who counts as siblings, from which interference on
-//! batch leaves.
+//! The file applied to a machine: the reserved CPUs, the sibling CPUs, and the interference threshold at which batch
+//! leaves.
 
 use std::path::{Path, PathBuf};
 
@@ -16,97 +16,97 @@ use sidelane_diagnostics::machine::has_pmu;
 use sidelane_hurry::Sizes;
 use sidelane_rollback::cpu_mask::{mask, set};
 
-/// Interference threshold where interference is a rise in latency: a service that takes a fifth longer is disturbed.
+/// Interference threshold if interference is a rise in latency: requests that take 20 % longer.
 pub const LATENCY_THRESHOLD: f64 = 0.2;
 
-/// What of the file this machine cannot be.
+/// Reason why the configuration does not fit this machine.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unfit {
-    /// It names CPUs that are not there.
+    /// CPUs that do not exist.
     #[error("{key} names CPUs {missing}, and the machine has {online}; name some of these")]
     NoSuchCpus {
-        /// Where.
+        /// Key in the file.
         key: &'static str,
-        /// Those that are missing.
+        /// Missing CPUs.
         missing: CpuSet,
-        /// Those that are there.
+        /// Online CPUs.
         online: CpuSet,
     },
-    /// Batch would have no CPU.
+    /// No CPU is left for batch.
     #[error("policy.reserved leaves batch none of the machine's CPUs {online}; reserve fewer")]
     NothingLeft {
-        /// All CPUs.
+        /// Online CPUs.
         online: CpuSet,
     },
-    /// Nothing can be counted by it.
+    /// A formula that cannot be counted.
     #[error("metric.formula cannot be counted here: {0}")]
     Formula(FormulaError),
-    /// It has no counters.
+    /// A machine without counters.
     #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"latency\"")]
     NoCounters,
-    /// What is written would have no place.
+    /// A directory that does not exist.
     #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
     NoDirectory {
-        /// Where.
+        /// Key in the file.
         key: &'static str,
-        /// The directory.
+        /// Directory.
         dir: PathBuf,
     },
-    /// Nobody knows what to count.
+    /// A processor whose events are unknown.
     #[error(
         "metric.source is \"counters\", and no events are known for this processor; write a formula, or \"latency\""
     )]
     NoRow,
 }
 
-/// What the processor counts.
+/// Counters of the processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// The machine lets one use its counters.
+    /// Whether the machine allows the use of its counters.
     pub are_there: bool,
-    /// The events that are known for it.
+    /// Events that are known for the processor.
     pub row: Option<&'static Row>,
 }
 
 impl Counters {
-    /// This machine's.
+    /// Returns the counters of this machine.
     pub fn here() -> Self {
         Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| row_of(&processor)) }
     }
 }
 
-/// From what interference is told on a machine.
+/// Source of interference on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActiveSource {
-    /// By counters.
+    /// Counters, with a formula.
     Counters(Formula),
-    /// By the services' own request times.
+    /// The services' own request times.
     Latency,
-    /// By counters that were recorded.
+    /// A recording of counters.
     Replay(PathBuf),
 }
 
-/// The file on a machine.
+/// The file applied to a machine.
 #[derive(Clone, Debug)]
 pub struct OnMachine {
-    /// The CPUs that are there.
+    /// Online CPUs.
     pub online: CpuSet,
-    /// Who counts as siblings, by the machine or by the file.
+    /// Cores, from the machine or from the file.
     pub cores: Cores,
-    /// The CPUs that batch never uses; none but by Holmes.
+    /// CPUs that batch never uses; only Holmes has any.
     pub reserved: CpuSet,
-    /// From what interference is told.
+    /// Source of interference.
     pub told: ActiveSource,
     /// Interference at which batch leaves a core.
     pub interference_threshold: f64,
-    /// Which cores are big, if threads are to be moved to them and there are any.
+    /// Big and little cores, if threads are to be moved to big ones and the machine has any.
     pub sizes: Option<Sizes>,
-    /// What of that is not as the paper has it, or not there.
+    /// Notes on what differs from the paper, or is missing.
     pub notes: Vec<AgentNote>,
 }
 
 impl Config {
-    /// What the file comes to on this machine, where interference is told from `running`, if that is so already.
+    /// Applies the file to this machine. The source of interference is `running`, if the agent uses one already.
     ///
     /// # Errors
     /// When its CPUs cannot be read.
@@ -128,11 +128,11 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// What the file comes to on a machine with this topology. The threshold is that of `running`, if interference is told from that
-    /// already: what the file and the counters would come to now may be another metric.
+    /// Applies the file to a machine with this topology. If interference is measured by `running` already, its
+    /// threshold is kept: the file and the counters may mean another metric now.
     ///
     /// # Errors
-    /// All that does not fit.
+    /// All reasons why it does not fit.
     pub fn on(
         &self,
         topology: &Topology,
@@ -156,7 +156,7 @@ impl Config {
         }
     }
 
-    /// The machine's cores, and the file's in place of those that they have CPUs of.
+    /// Returns the machine's cores; those of the file replace cores that they share CPUs with.
     fn cores(&self, topology: &Topology) -> Cores {
         Cores::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
     }
@@ -187,7 +187,8 @@ impl Config {
         })
     }
 
-    /// Where interference, or its threshold, is not the paper's and nobody asked for that.
+    /// Returns notes if the interference metric, or its threshold, differs from the paper's without a request in the
+    /// file.
     fn notes(&self, told: &ActiveSource, counters: Counters) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let threshold = || HolmesConfig::default().threshold.to_string();
@@ -234,7 +235,7 @@ impl Config {
 }
 
 impl OnMachine {
-    /// The same with the cores that were found, or what is said instead.
+    /// Adds the big and little cores, or the note that replaces them.
     fn with(mut self, sizes: Option<Result<Sizes, AgentNote>>) -> Self {
         match sizes.transpose() {
             Ok(sizes) => self.sizes = sizes,
@@ -245,7 +246,7 @@ impl OnMachine {
 }
 
 impl Metric {
-    /// From what it is told on a machine with these counters.
+    /// Returns the source of interference on a machine with these counters.
     fn told(&self, counters: Counters) -> Result<ActiveSource, Unfit> {
         match (&self.source, self.counted(counters)) {
             (MetricSource::Replay(file), _) => Ok(ActiveSource::Replay(file.clone())),
@@ -258,7 +259,7 @@ impl Metric {
         }
     }
 
-    /// What can be counted. The kernel's own events can be everywhere.
+    /// Returns what can be counted. The kernel's own events can be counted on all machines.
     fn counted(&self, counters: Counters) -> Result<Option<Formula>, Unfit> {
         let Some(text) = &self.formula else {
             return Ok(counters.row.filter(|_| counters.are_there).map(Row::default_formula));
@@ -276,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// CPUs 0 to 7, of which N and N + 4 share a core.
+    /// Makes a machine with CPUs 0 to 7, of which N and N + 4 share a core.
     fn machine() -> Topology {
         let cpu = |id: u32| Cpu {
             id,

@@ -1,7 +1,7 @@
-//! The agent's file, `sidelane.toml`: who are services, who is batch, and by which policy they share the machine.
+//! The agent's file, `sidelane.toml`: the services, the batch, and the policy by which they share the machine.
 //!
-//! Reading it touches nothing else: whether the machine has what the file names is found out by [`super::discover`].
-//! All problems of a file are told at once, each with its line and what to do.
+//! Reading it touches nothing else. [`super::discover`] finds out whether the machine has what the file names. All
+//! problems of a file are reported at once, each with its line and what to do.
 
 mod glob;
 mod kubernetes;
@@ -32,10 +32,10 @@ use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;
 pub use sidelane_toml::{Problem, Problems, Setting};
 
-/// A file in which everything is said, with comments.
+/// An example file with every key, with comments.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// What the file says, with all defaults.
+/// Settings of the file, with all defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[[service]]`, in the order of the file.
@@ -50,52 +50,52 @@ pub struct Config {
     pub intervals: Intervals,
     /// `[metric]`.
     pub metric: Metric,
-    /// `[lanes]`: batch lanes are kept by a gate, too.
+    /// `[lanes]`: settings of the gate of batch lanes.
     pub lanes: Option<LaneGate>,
     /// `[[proxy]]`, in the order of the file.
     pub proxies: Vec<ProxyOptions>,
-    /// `[trace]`: which services have a flight recorder.
+    /// `[trace]`: services that have a flight recorder.
     pub trace: Option<TraceRule>,
-    /// `[hurry]`: of which services long requests move to big cores.
+    /// `[hurry]`: services whose long requests move to big cores.
     pub hurry: Option<HurryRule>,
-    /// `[metrics]`: where Prometheus reads.
+    /// `[metrics]`: address that Prometheus reads.
     pub metrics: Option<SocketAddr>,
-    /// `[audit]`: where decisions are written.
+    /// `[audit]`: file of the decisions.
     pub audit: Option<PathBuf>,
-    /// Each setting that has a default, with its value and where that comes from.
+    /// Each setting that has a default, with its value and its source.
     pub settings: Vec<Setting>,
 }
 
 /// A `[[service]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceRule {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// How it is found.
+    /// How the service is found.
     pub matches: Match,
-    /// What its owner wants and allows.
+    /// Settings of the service's owner.
     pub terms: ServiceTerms,
 }
 
-/// What a service's owner wants and allows.
+/// Settings of a service's owner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceTerms {
-    /// What it owes its clients.
+    /// Objective of the service.
     pub slo: Option<Objective>,
-    /// It may be placed on the reserved CPUs (Holmes, Algorithm 1).
+    /// Whether it may be placed on the reserved CPUs (Holmes, Algorithm 1).
     pub may_be_placed: bool,
-    /// The CPUs that count as its own. `None`: those that its threads may run on.
+    /// CPUs that count as its own. `None`: those that its threads may run on.
     pub cpus: Option<CpuSet>,
 }
 
-/// How a service is found. What a pattern matches several times are several services.
+/// How a service is found. Each match of a pattern is a service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Match {
-    /// Each group of this path is one, with all groups below it.
+    /// Each group of this path, with all groups below it.
     Cgroup(Glob),
     /// A unit of the machine's systemd.
     Unit(String),
-    /// Each pod of this NAMESPACE/NAME is one.
+    /// Each pod of this NAMESPACE/NAME.
     Pod(Glob),
     /// The processes that listen on this TCP port.
     Port(u16),
@@ -106,52 +106,52 @@ pub enum Match {
 /// A `[[batch]]`: the leaves of a tree of groups are containers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchTree {
-    /// Where the tree, or several, begin.
+    /// Uppermost group of the tree; a pattern may match several.
     pub cgroup: Glob,
-    /// Who has more is given CPUs before others.
+    /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// How many CPUs each container wants. `None`: what the container's own group says.
+    /// Number of CPUs that each container wants. `None`: what the container's own group says.
     pub cpus: Option<u32>,
 }
 
-/// Which pods of this node are services and batch. The cluster is not asked.
+/// Rules for the pods of this node. The cluster is not asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kubernetes {
-    /// The kubelet's groups. `None`: where a kubelet makes them by itself.
+    /// Group of the kubelet. `None`: the groups that a kubelet uses by default.
     pub cgroup: Option<Glob>,
-    /// Pods that are neither, by NAMESPACE/NAME.
+    /// Pods that are neither service nor batch, by NAMESPACE/NAME.
     pub exclude: Vec<Glob>,
-    /// What holds for all pods that are services.
+    /// Settings of all pods that are services.
     pub terms: ServiceTerms,
 }
 
-/// `[policy]`: who decides which CPUs batch may use.
+/// `[policy]`: the policy that decides which CPUs batch may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
-    /// By which algorithm.
+    /// Algorithm.
     pub kind: Kind,
-    /// CPUs that all batch together keeps, whatever happens.
+    /// Number of CPUs that all batch together always keeps.
     pub floor: u32,
-    /// Sets of CPUs that count as the lanes of one core, though they share none.
+    /// Sets of CPUs that count as the lanes of one core, although they share none.
     pub siblings: Vec<CpuSet>,
 }
 
-/// An algorithm, with what it needs.
+/// An algorithm, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Batch leaves the siblings of CPUs on which it disturbs a service (Holmes §4.3).
     Holmes(Holmes),
-    /// So many CPUs are kept idle for bursts (PerfIso).
+    /// A number of CPUs is kept idle for bursts (PerfIso).
     PerfIso {
-        /// How many.
+        /// Number of idle CPUs.
         idle: Share,
     },
-    /// Batch is left alone.
+    /// Batch is not changed.
     Unmanaged,
 }
 
 impl Kind {
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Holmes(_) => "holmes",
@@ -161,39 +161,39 @@ impl Kind {
     }
 }
 
-/// What Holmes needs (Holmes §4.3).
+/// Settings of Holmes (Holmes §4.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holmes {
     /// Interference at which batch leaves a sibling. `None`: the metric's own default.
     pub interference_threshold: Option<f64>,
-    /// For how long interference stays below the threshold before batch comes back.
+    /// How long interference stays below the threshold before batch comes back.
     pub calm_time: Duration,
-    /// How busy the reserved CPUs may be before one more is reserved, 0 to 1.
+    /// Utilisation of the reserved CPUs at which one more is reserved, 0 to 1.
     pub reserved_busy: f64,
-    /// The CPUs that batch never uses.
+    /// CPUs that batch never uses.
     pub reserved: Reserved,
 }
 
 /// CPUs that batch never uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reserved {
-    /// So many; which ones is seen from the machine.
+    /// A number of them, chosen by the machine's topology.
     Count(Share),
-    /// These.
+    /// These CPUs.
     Cpus(CpuSet),
 }
 
-/// A number of CPUs, or a part of the machine's.
+/// A number of CPUs, or a share of the machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// So many.
+    /// This number.
     Cpus(u32),
-    /// One of so many, at least one.
+    /// One of this number of CPUs, but at least one.
     OneIn(u32),
 }
 
 impl Share {
-    /// The number, on a machine of so many CPUs.
+    /// Returns the number on a machine with `cpus` CPUs.
     pub fn of(self, cpus: usize) -> usize {
         match self {
             Self::Cpus(count) => count as usize,
@@ -214,40 +214,41 @@ impl fmt::Display for Share {
 /// `[intervals]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Intervals {
-    /// Between two looks at everything.
+    /// Interval of the looks at everything.
     pub look: Duration,
-    /// Between two searches for services by port and name, which read all processes.
+    /// Interval of the searches for services by port and name, which read all processes.
     pub processes: Duration,
-    /// Between two readings of the metric, as the paper does it. `None`: the kernel program says when it crosses the threshold.
+    /// Interval of readings of the metric, as in the paper. `None`: the kernel program reports when it crosses the
+    /// threshold.
     pub poll: Option<Duration>,
-    /// Between two readings of the counters while a service runs on, which cost the service time.
+    /// Interval of readings of the counters while a service runs on, which cost the service time.
     pub tick: Duration,
 }
 
-/// `[metric]`: how interference is told.
+/// `[metric]`: how interference is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// From what.
+    /// Source of interference.
     pub source: MetricSource,
-    /// Over which events. `None`: the one that is known for this processor.
+    /// Formula over the events. `None`: the one that is known for this processor.
     pub formula: Option<String>,
 }
 
-/// From what interference is told.
+/// Source of interference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricSource {
-    /// From counters where the machine has them, else from latency.
+    /// Counters if the machine has them, otherwise latency.
     Auto,
-    /// From the processor's counters.
+    /// The processor's counters.
     Counters,
-    /// From the service's own request times.
+    /// The service's own request times.
     Latency,
-    /// From counters that were recorded.
+    /// A recording of counters.
     Replay(PathBuf),
 }
 
 impl MetricSource {
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -258,60 +259,60 @@ impl MetricSource {
     }
 }
 
-/// `[lanes]`: how batch lanes are kept beside what the policy decides. The keys are options of `sidelane run`.
+/// `[lanes]`: how batch lanes are kept in addition to the policy's decisions. The keys are options of `sidelane run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneGate {
     /// `--gate`.
     pub gate: GateChoice,
     /// `--policy`.
     pub policy: Option<PolicyKind>,
-    /// `--budget`. Without one, a service's objective says what batch may cost.
+    /// `--budget`. Without it, a service's objective says what batch may cost.
     pub budget: Option<Duration>,
     /// `--min-idle`.
     pub min_idle: Duration,
-    /// `--max-slowdown`, where batch never runs beside a request.
+    /// `--max-slowdown`, if batch never runs beside a request.
     pub max_slowdown: MaxSlowdown,
 }
 
 /// `[trace]`: flight recorders beside services, each with the service's objective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRule {
-    /// The names of the services. `None`: those that have an objective.
+    /// Names of the services. `None`: those that have an objective.
     pub services: Option<Vec<String>>,
-    /// Where recordings are written.
+    /// Directory of the recordings.
     pub dir: PathBuf,
-    /// How much is kept in memory.
+    /// Time that is kept in memory.
     pub keep: Duration,
-    /// So many recordings are written of each service, no more.
+    /// Bound of the recordings of each service.
     pub recordings: u32,
-    /// Without softirqs and incoming segments.
+    /// Whether softirqs and incoming segments are left out.
     pub light: bool,
 }
 
-/// Which cores are big.
+/// Choice of the big cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BigCores {
-    /// As the kernel tells cores apart.
+    /// Cores as the kernel distinguishes them.
     Found,
-    /// These CPUs are of big and these of little cores.
+    /// Given CPUs: first those of big cores, then those of little ones.
     Given(CpuSet, CpuSet),
-    /// All are alike: a lane is big while its siblings are idle. They are those of the machine and of `[policy]`.
+    /// Equal cores: a lane is big while its siblings are idle. The cores are those of the machine and of `[policy]`.
     Siblings,
 }
 
 /// `[hurry]`: services whose long requests move to big cores. The keys are options of `sidelane hurry`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HurryRule {
-    /// The names of the services. `None`: those that have an objective.
+    /// Names of the services. `None`: those that have an objective.
     pub services: Option<Vec<String>>,
-    /// Which cores are big.
+    /// Choice of the big cores.
     pub cores: BigCores,
-    /// How long a request is on a little core before it is long. `None`: it is learnt.
+    /// Time on a little core after which a request is long. `None`: it is learnt.
     pub threshold: Option<Duration>,
-    /// The percentile that a learnt threshold is to keep low.
+    /// Percentile that a learnt threshold is to keep low.
     pub percentile: f64,
-    /// Between two looks for long requests. `None`: there is one when one is due.
+    /// Interval of looks for long requests. `None`: a look takes place when a request becomes long.
     pub sampling: Option<Duration>,
-    /// Where the moves of each service are written.
+    /// Directory of the logs with the moves of each service.
     pub log: Option<PathBuf>,
 }

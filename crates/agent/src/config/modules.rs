@@ -1,4 +1,4 @@
-//! Tables about some of the services, by their key `services`: flight recorders (`[trace]`), and long requests that move
+//! Tables for some of the services, by their key `services`: flight recorders (`[trace]`), and moves of long requests
 //! to big cores (`[hurry]`).
 
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ const RECORDINGS_MAX: u32 = 10_000;
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
 const PERCENTILE: &str = "write a percentile above 0 and below 100, as in 90";
 const LOG: &str = "write the directory for the moves of each service, as in \"/var/tmp\"";
-/// Looks are never closer.
+/// Shortest interval of looks.
 const SAMPLING_LEAST: Duration = Duration::from_millis(1);
 
-/// The names, or `None`: each service with an objective.
+/// Returns the names, or `None`: each service with an objective.
 fn services(reader: &Reader) -> Option<Vec<String>> {
     let names = reader.list("services", SERVICES).map(Some);
     reader.setting("services", names, None, |names| match names {
@@ -38,7 +38,7 @@ fn services(reader: &Reader) -> Option<Vec<String>> {
     })
 }
 
-/// Whether the service of this rule is one of them.
+/// Returns whether the service of this rule is one of them.
 fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
     match services {
         Some(names) => names.contains(&rule.name),
@@ -48,17 +48,17 @@ fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
 
 /// A table of this kind.
 struct Table<'a> {
-    /// Its key `services`, with its path.
+    /// Path of its key `services`.
     key: &'static str,
     services: Option<&'a [String]>,
-    /// The line of that key, or of the table.
+    /// Line of that key, or of the table.
     line: Option<usize>,
-    /// What is wrong if it names without_services and no service has an objective, and what to do.
+    /// Problem and advice if it has no `services` and no service has an objective.
     without_services: (&'static str, &'static str),
 }
 
 impl Table<'_> {
-    /// Names that no service has, or the lack of any service.
+    /// Returns problems for unknown names, or for a table without any service.
     fn problems(&self, config: &Config) -> Vec<Problem> {
         let problem = |problem: String, advice: &str| Problem {
             line: self.line,
@@ -76,7 +76,7 @@ impl Table<'_> {
     }
 }
 
-/// The services that a table is about, each with its line.
+/// Returns the services of a table, each with its line.
 fn lined<'a>(
     services: Option<&'a [String]>,
     config: &'a Config,
@@ -86,7 +86,7 @@ fn lined<'a>(
     all.filter(move |(rule, _)| are_named(services, rule))
 }
 
-/// `[trace]`, if the file has it; `None` if it cannot be.
+/// Reads `[trace]`, if the file has it; `None` if it is wrong.
 pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
     if !reader.is_there() {
         return None;
@@ -113,13 +113,13 @@ fn keep(reader: &Reader) -> Option<Duration> {
 }
 
 impl TraceRule {
-    /// Whether the service of this rule is recorded.
+    /// Returns whether the service of this rule is recorded.
     pub fn names(&self, rule: &ServiceRule) -> bool {
         are_named(self.services.as_deref(), rule)
     }
 }
 
-/// Services that are to be recorded, and that are none or owe nothing.
+/// Returns problems for services that are to be recorded but do not exist or have no objective.
 pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(trace) = &config.trace else { return Vec::new() };
     let services = trace.services.as_deref();
@@ -135,7 +135,7 @@ pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     table.problems(config).into_iter().chain(nothing).collect()
 }
 
-/// `[hurry]`, if the file has it.
+/// Reads `[hurry]`, if the file has it.
 pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
     if !reader.is_there() {
         return None;
@@ -212,17 +212,17 @@ fn threshold(reader: &Reader) -> (Option<Duration>, f64) {
 }
 
 impl HurryRule {
-    /// Whether threads of the service of this rule are moved.
+    /// Returns whether threads of the service of this rule are moved.
     pub fn names(&self, rule: &ServiceRule) -> bool {
         are_named(self.services.as_deref(), rule)
     }
 
-    /// What the policy is asked for, where little cores are that fast.
+    /// Returns the settings of the policy, for little cores of this speed.
     pub fn mapping(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
         tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
 
-    /// The big and little cores of this machine, whose cores have these lanes.
+    /// Returns the big and little cores of this machine, whose cores have these lanes.
     ///
     /// # Errors
     /// A note, if there are none.
@@ -241,7 +241,7 @@ impl HurryRule {
     }
 }
 
-/// Services whose threads are to be moved, and that are none or have another owner.
+/// Returns problems for services whose threads are to be moved but that do not exist or have another owner.
 pub(super) fn unmoved(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(hurry) = &config.hurry else { return Vec::new() };
     let services = hurry.services.as_deref();

@@ -1,4 +1,4 @@
-//! Roles that contradict each other: what two rules of the file claim.
+//! Contradictory roles: claims of the same thing by two rules of the file.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use sidelane_toml::Problem;
 use super::glob::Glob;
 use super::{BatchTree, Config, Kubernetes, Match, ServiceRule};
 
-/// The lines of the rules, in the order of the file.
+/// Lines of the rules, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) services: Vec<Option<usize>>,
@@ -19,7 +19,7 @@ pub(super) struct Lines {
     pub(super) hurry: Option<usize>,
 }
 
-/// Something that one rule alone may have.
+/// Something that only one rule may have.
 struct Claim {
     key: &'static str,
     value: String,
@@ -32,14 +32,14 @@ enum What {
     Groups(Glob),
     Unit(String),
     Port(u16),
-    /// As long as the kernel keeps it.
+    /// The name of processes, as long as the kernel keeps it.
     Comm(String),
     Pods(String),
-    /// Where the agent listens itself.
+    /// An address at which the agent listens.
     Address(SocketAddr),
 }
 
-/// Every claim that contradicts an earlier one.
+/// Returns every claim that contradicts an earlier one.
 pub(super) fn contradictions(config: &Config, lines: &Lines) -> Vec<Problem> {
     let claims = claims(config, lines);
     let contradicts = |number: usize, claim: &Claim| {
@@ -81,7 +81,7 @@ fn of_kubernetes(kubernetes: &Kubernetes, line: Option<usize>) -> Vec<Claim> {
     kubernetes.groups().into_iter().map(claim).collect()
 }
 
-/// Addresses at which the agent listens itself.
+/// Returns the addresses at which the agent listens.
 fn listening(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
     let claim = |key, address: SocketAddr, line| {
         let value = format!("\"{address}\"");
@@ -92,7 +92,7 @@ fn listening(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
     proxies.chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
 }
 
-/// Whether nobody can listen at one while somebody does at the other. The system chooses a port in place of 0.
+/// Returns whether only one of both addresses can be listened at. For port 0 the system chooses a free port.
 fn share_a_port(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (any, port) = ([one, other].iter().any(|address| address.ip().is_unspecified()), one.port());
     port != 0 && port == other.port() && (any || one.ip() == other.ip())

@@ -1,4 +1,4 @@
-//! How they share the machine: `[policy]`, `[intervals]` and `[metric]`.
+//! Settings of sharing: `[policy]`, `[intervals]` and `[metric]`.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use toml::de::DeValue;
 use super::roles::parse_cpus;
 use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserved, Share};
 
-/// The paper reserves four of 32 CPUs (Holmes §5).
+/// Default of the reserved CPUs: the paper reserves four of 32 (Holmes §5).
 const RESERVED: Share = Share::OneIn(8);
-/// PerfIso's authors keep 8 of 48 idle.
+/// Default of the idle CPUs: PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
 const CPUS_MAX: u32 = 512;
 const RESERVED_ADVICE: &str = "write how many, as in 4, or which, as in \"0-3\" or [0, 1]";
@@ -32,7 +32,7 @@ enum Name {
 
 const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::PerfIso), ("unmanaged", Name::Unmanaged)];
 
-/// Which keys are of which policies only.
+/// Keys that only some policies have.
 const OF_ONE: [(&str, &[Name]); 6] = [
     ("interference_threshold", &[Name::Holmes]),
     ("calm_time", &[Name::Holmes]),
@@ -42,7 +42,7 @@ const OF_ONE: [(&str, &[Name]); 6] = [
     ("floor", &[Name::Holmes, Name::PerfIso]),
 ];
 
-/// `[policy]`.
+/// Reads `[policy]`.
 pub(super) fn policy(reader: Reader) -> PolicyConfig {
     let name = reader.choice("kind", &NAMES);
     let name = reader.setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
@@ -108,7 +108,7 @@ fn cpus_of_list(reader: &Reader) -> Option<CpuSet> {
     parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE)).ok()
 }
 
-/// A number of CPUs.
+/// Reads a number of CPUs.
 fn share(reader: &Reader, key: &'static str, default: Share) -> Share {
     let count = reader.whole(key, 1..=CPUS_MAX).map(Share::Cpus);
     reader.setting(key, count, default, Share::to_string)
@@ -133,7 +133,7 @@ fn siblings(reader: &Reader) -> Vec<CpuSet> {
     cores
 }
 
-/// `[intervals]`.
+/// Reads `[intervals]`.
 pub(super) fn intervals(reader: Reader) -> Intervals {
     const LOOK: Duration = Duration::from_millis(10);
     const PROCESSES: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ pub(super) fn intervals(reader: Reader) -> Intervals {
     intervals
 }
 
-/// `[metric]`.
+/// Reads `[metric]`.
 pub(super) fn metric(reader: Reader) -> Metric {
     type Make = fn() -> MetricSource;
     const SOURCES: [(&str, Make); 4] = [
@@ -187,7 +187,7 @@ pub(super) fn metric(reader: Reader) -> Metric {
     Metric { source, formula }
 }
 
-/// Which events there are is the machine's to say; any name may be one.
+/// Checks the form of a formula only: the machine decides which events exist.
 fn parse_formula(text: &str) -> Result<String, &'static str> {
     let number = Cell::new(0);
     let event = |_: &str| {
@@ -201,9 +201,9 @@ fn parse_formula(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Times, which the file has with their units.
+/// Times, which have their unit in the file.
 pub(super) trait Times {
-    /// A time of at least `min`.
+    /// Reads a time of at least `min`.
     fn time(&self, key: &str, min: Duration) -> Option<Duration>;
 }
 
@@ -223,7 +223,7 @@ impl Times for Reader<'_, '_> {
     }
 }
 
-/// A time as the file has it.
+/// Returns a time as it is written in the file.
 pub(super) fn time(time: &Duration) -> String {
     quoted(&format!("{time:?}").replace('µ', "u"))
 }

@@ -1,4 +1,5 @@
-//! The file as a whole: its tables one after the other, and what only several of them together can get wrong.
+//! The file as a whole: reads its tables one after the other, and checks what only several of them together can get
+//! wrong.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,10 +11,10 @@ use super::overlap::{Lines, contradictions};
 use super::{Config, Match, MetricSource, lanes, modules, policy, proxy, roles};
 
 impl Config {
-    /// Reads a file. The files that it names lie beside it.
+    /// Reads a file. Paths in it are relative to its directory.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the file.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|why| {
@@ -22,7 +23,7 @@ impl Config {
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
-        // It is told where a recording is, to people who are in another directory.
+        // Full paths, because users in other directories are told where a recording is.
         let in_full = |dir: &Path| absolute(beside.join(dir)).unwrap_or_else(|_| beside.join(dir));
         if let Some(trace) = &mut config.trace {
             trace.dir = in_full(&trace.dir);
@@ -39,10 +40,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a text. `file` is its name in messages.
+    /// Parses a text. `file` is its name in messages.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the text.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
         let root = sidelane_toml::parse(file, text, "see https://toml.io, or `sidelane agent example`")?;
         let document = Document::new(text, root.get_ref(), Vec::new());
@@ -53,7 +54,7 @@ impl Config {
 }
 
 impl Config {
-    /// What it is about, in a line.
+    /// Returns a line on its content.
     pub fn in_words(&self) -> String {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
@@ -106,7 +107,7 @@ fn whole(top: Reader) -> Config {
     config
 }
 
-/// A rule, with its line if it is one.
+/// Adds a rule with its line, if it is valid.
 fn lined<'d, 't, T>(
     reader: Reader<'d, 't>,
     lines: &mut Vec<Option<usize>>,
@@ -138,7 +139,7 @@ fn audit(reader: Reader) -> Option<PathBuf> {
     file.map(PathBuf::from)
 }
 
-/// What no table alone can get wrong.
+/// Checks what no table alone can get wrong.
 fn together(top: &Reader, config: &Config, lines: &Lines) {
     let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
     if !has_any(["service", "kubernetes"]) {
@@ -155,7 +156,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
     top.document().problems.borrow_mut().extend(problems);
 }
 
-/// Services that are pods, where none are looked for.
+/// Returns problems for services that are pods, if no pods are looked for.
 fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
     let services = config.services.iter().zip(&lines.services).filter(|_| config.kubernetes.is_none());
     let pods = services.filter(|(rule, _)| matches!(rule.matches, Match::Pod(_)));
@@ -168,7 +169,7 @@ fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
     pods.map(|(_, line)| problem(*line)).collect()
 }
 
-/// Services for which the policy of lanes does not know what batch may cost.
+/// Returns problems for services for which the policy of lanes has neither budget nor objective.
 fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
     let services = config.services.iter().zip(&lines.services).map(|(rule, line)| (&rule.terms, "service.slo", *line));

@@ -1,4 +1,4 @@
-//! Who is what: `[[service]]`, `[[batch]]` and `kubernetes`.
+//! Roles: `[[service]]`, `[[batch]]` and `kubernetes`.
 
 use sidelane_host::cpulist::CpuSet;
 
@@ -11,12 +11,12 @@ const GROUP: &str =
     "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
 const POD: &str = "write NAMESPACE/NAME, as in \"kube-system/*\"";
 const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how it is found";
-/// The kinds of systemd's units that have groups.
+/// Kinds of systemd's units that have groups.
 const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
 const PRIORITY_MAX: i32 = 1_000;
 const CPUS_MAX: u32 = 512;
 
-/// A `[[service]]`; `None` if it cannot be one.
+/// Reads a `[[service]]`; `None` if it is wrong.
 pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
     let name = reader.wanted_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
     let matches = found_by(&reader);
@@ -56,7 +56,7 @@ fn found_by_one(reader: &Reader, way: &'static str) -> Option<Match> {
     }
 }
 
-/// As systemctl takes it: without an ending, it is a service.
+/// Parses a unit as systemctl does: without an ending, it is a service.
 fn parse_unit(text: &str) -> Result<String, &'static str> {
     match text {
         _ if text.contains(['/', '*', '?']) => Err("is a path or a pattern"),
@@ -82,12 +82,12 @@ fn terms(reader: &Reader) -> ServiceTerms {
     }
 }
 
-/// What is wrong with an objective goes on to what to do, which is said already.
+/// Parses an objective. The error is short because what to do follows it.
 fn parse_objective_alone(text: &str) -> Result<sidelane_policy::borrow::Objective, &'static str> {
     parse_objective(text).map_err(|_| "is not an objective")
 }
 
-/// A list of CPUs, of which none is named twice.
+/// Parses a list of CPUs that names no CPU twice.
 pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
     let mut all = CpuSet::default();
     for entry in text.split(',') {
@@ -103,7 +103,7 @@ pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
     Ok(all)
 }
 
-/// A `[[batch]]`; `None` if it cannot be one.
+/// Reads a `[[batch]]`; `None` if it is wrong.
 pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
     let cgroup = reader.required("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
     let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
@@ -112,7 +112,7 @@ pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
     Some(BatchTree { cgroup: cgroup?, priority, cpus })
 }
 
-/// `kubernetes = true`, or a table with more.
+/// Reads `kubernetes = true`, or a table with more.
 pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     const KEY: &str = "kubernetes";
     if !top.is_table(KEY) {
@@ -135,7 +135,7 @@ pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     Some(Kubernetes { cgroup, exclude, terms })
 }
 
-/// Pods have no CPUs of their own that a file could know.
+/// Reads the settings of pods. Their CPUs cannot be known in a file.
 fn terms_of_pods(reader: &Reader) -> ServiceTerms {
     let terms = terms(reader);
     if terms.cpus.is_some() {

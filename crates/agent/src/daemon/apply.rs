@@ -1,4 +1,4 @@
-//! What a decision of the policy leads to: acts, and words about them.
+//! Carries out a decision of the policy, and logs it.
 
 use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
@@ -17,7 +17,7 @@ use sidelane_rollback::claim::ClaimError;
 use sidelane_rollback::cpu_mask::mask;
 
 impl Agent {
-    /// Does what the policy has just asked for, and writes it down. Returns whether any of it failed.
+    /// Carries out the policy's last actions, and logs them. Returns whether any of them failed.
     pub(super) fn apply(&mut self, now_ns: Nanos) -> Result<bool> {
         if self.actions.iter().next().is_none() {
             return Ok(false);
@@ -49,7 +49,7 @@ impl Agent {
         Ok(any_failed)
     }
 
-    /// Remembers what a container has that has not got what was decided.
+    /// Keeps the present CPUs of a container that did not get those that were decided.
     fn keep_what_is(&mut self, action: Action) {
         let Action::Confine { container, .. } = action else { return };
         let actuator = self.actuator.as_ref().filter(|actuator| !actuator.is_paused(container));
@@ -59,8 +59,8 @@ impl Agent {
         }
     }
 
-    /// Tells the policy of containers that may be given other CPUs than it knows: a group above theirs was narrowed or
-    /// widened since. It decides again at once.
+    /// Tells the policy which containers may be given other CPUs than it knows, because a group above has changed. The
+    /// policy decides again at once.
     pub(super) fn have_other_bounds(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
         for (place, allowed) in actuator.have_other_bounds() {
@@ -86,7 +86,7 @@ impl Agent {
         }
     }
 
-    /// Tells the policy which containers can be paused now. It decides again at once where that has changed.
+    /// Tells the policy which containers can be paused now. If that has changed, it decides again at once.
     pub(super) fn agree_on_pauses(&mut self) {
         let Some(actuator) = &self.actuator else { return };
         let can_pause = |place: usize| actuator.can_pause(place);
@@ -102,7 +102,7 @@ impl Agent {
             self.times.look_ns = 0;
             match can_pause {
                 true => drop(self.stats.notes.remove(&note)),
-                // Of one that is ending, it cannot be said what can be done to it.
+                // For a container that is ending, it is unknown what can be done to it.
                 false if self.actuator.as_ref().is_some_and(|actuator| actuator.lives(place)) => {
                     self.note_about(&name, note)
                 }
@@ -111,7 +111,7 @@ impl Agent {
         }
     }
 
-    /// A service whose threads somebody else moves is placed later.
+    /// Notes a failed action. A service whose threads another process moves is placed later.
     fn could_not(&mut self, action: Action, error: Error) {
         let name = name_of(action, &self.tracked);
         match (action, error.downcast_ref::<ClaimError>()) {
@@ -122,7 +122,7 @@ impl Agent {
         }
     }
 
-    /// Notes how long it took from the onset of interference until batch had been taken away.
+    /// Notes the time from the onset of interference until batch had been taken away.
     pub(super) fn note_reaction(&mut self) {
         if let Some(onset_ns) = self.stats.reacting_since_ns.take() {
             let took_ns = now_ns().saturating_sub(onset_ns);
@@ -131,7 +131,7 @@ impl Agent {
         }
     }
 
-    /// Interference from which on the policy acts, if it goes by that.
+    /// Returns the interference threshold, if the policy uses interference.
     pub(super) fn threshold(&self) -> Option<f64> {
         goes_by_interference(&self.config.policy).then_some(self.here.interference_threshold)
     }

@@ -18,7 +18,8 @@ use crate::owners::{Owner, Thing};
 use crate::tracked::Given;
 
 impl Agent {
-    /// Containers come and go. Those that a new one has below it are part of it, and never let go of.
+    /// Takes in containers that came, and releases those that went. Containers below a new one become part of it, and
+    /// are not released.
     pub(super) fn follow_containers(&mut self, came: Vec<Container>, mut gone: Vec<ContainerId>) {
         let now_ns = now_ns();
         for container in came {
@@ -44,7 +45,7 @@ impl Agent {
         }
     }
 
-    /// Looks after a container in place of its parts. Whether any was looked after.
+    /// Manages a container in place of its parts. Returns whether any part was managed.
     fn merge(&mut self, container: &Container, parts: &[ContainerId]) -> bool {
         parts.iter().for_each(|id| self.stop_waiting_for(id));
         let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.place_of_container(id)).collect();
@@ -57,7 +58,7 @@ impl Agent {
             self.failed_with(&container.name, anyhow::Error::from(error));
         }
         for place in places {
-            // What was taken over is not held in this place any more.
+            // The actuator does not hold anything in the slots of the parts any more.
             self.drop_container(place);
         }
         is_merged
@@ -84,7 +85,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What containers have together.
+    /// Returns the settings of these containers together.
     fn given_to_all(&self, places: &[usize]) -> Given {
         let given = places.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
         let cpus = given.filter_map(|given| match given {
@@ -94,9 +95,9 @@ impl Agent {
         cpus.reduce(|sum, cpus| sum.or(&cpus)).map_or(Given::AsFound, Given::Cpus)
     }
 
-    /// A container is looked after from now on.
+    /// Notes that a container is managed now.
     pub(super) fn has_taken(&mut self, place: usize, container: &Container, allowed: &CpuSet) {
-        // Batch may have to stay away: the policy is asked at once.
+        // Batch may have to leave: the policy is asked at once.
         self.times.look_ns = 0;
         let name = &container.name;
         self.helper.note_held(&container.id);
@@ -119,7 +120,7 @@ impl Agent {
         }
     }
 
-    /// A container that has processes, and cannot be looked after for long.
+    /// Notes a container that has processes, but could not be managed for long.
     pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
         let container = &waiting.what;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
@@ -128,7 +129,7 @@ impl Agent {
         }
     }
 
-    /// Has new batch start on CPUs that batch may have, where its groups have lists.
+    /// Makes new batch start on CPUs that batch may have, if its groups have lists.
     pub(super) fn keep_births(&mut self) {
         let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
         let Some(actuator) = self.actuator.as_mut().filter(|_| births != self.births) else { return };
@@ -146,7 +147,7 @@ impl Agent {
         self.births = births;
     }
 
-    /// The CPUs that batch may have at all, if the policy keeps it from others from the start.
+    /// Returns the CPUs that batch may ever have, if the policy keeps it off others from the start.
     fn cpus_of_births(&self) -> Option<CpuSet> {
         let is_holmes = matches!(self.config.policy.kind, Kind::Holmes(_));
         let cpus = self.usable.difference(&self.here.reserved);
@@ -154,7 +155,7 @@ impl Agent {
     }
 }
 
-/// The processes in a container, as of now.
+/// Returns the present processes of a container.
 fn processes_in(id: &ContainerId) -> Vec<u32> {
     Group::find(&id.path).map(|group| group.processes()).unwrap_or_default()
 }

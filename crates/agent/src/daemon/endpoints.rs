@@ -1,4 +1,4 @@
-//! Where the daemon waits: signals, whoever asks for its status, and time.
+//! Endpoints of the daemon: POSIX signals, clients of its status and metrics, and timers.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -20,13 +20,13 @@ use crate::status::{SOCKET, Snapshot};
 use sidelane_metrics::{Exposition, Listener};
 use sidelane_rollback::Undo;
 
-/// Room for a snapshot of a large machine, so that nobody has to wait for a reader.
+/// Size of a send buffer: room for the snapshot of a large machine, so that the agent never waits for a reader.
 const SEND_BYTES: usize = 4 << 20;
 
-/// After the kernel had no memory for a wait. Real-time threads must not try at once, again and again.
+/// Pause after the kernel had no memory for a wait: a real-time thread must not retry in a loop.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What woke the daemon.
+/// Events that woke the daemon.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Woken {
     pub(super) signal: bool,
@@ -46,18 +46,18 @@ pub struct EventFds<'a> {
     pub(super) crossing: Option<BorrowedFd<'a>>,
     /// Batch does not leave a lane.
     pub(super) alarm: Option<BorrowedFd<'a>>,
-    /// The helper has found something.
+    /// The helper has a report.
     pub(super) found: BorrowedFd<'a>,
 }
 
-/// The sockets at which the agent answers.
+/// Sockets at which the agent answers.
 pub struct Endpoints {
     status: Option<UnixListener>,
     metrics: Option<Listener>,
 }
 
-/// A socket there that root alone can ask, whatever the mask of new files here: it tells names of programs, and what
-/// they do. Nobody is heard before it has its mode.
+/// Makes a socket that only root can ask, whatever the umask: the status contains names of programs and their work. It
+/// accepts connections only after its mode is set.
 fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
     const WAITING_MAX: i32 = 128;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -69,26 +69,27 @@ fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Endpoints {
-    /// Nobody can ask: nothing is left on the machine.
+    /// Makes endpoints without sockets, which leave nothing on the machine.
     pub(super) fn none() -> Self {
         Self { status: None, metrics: None }
     }
 
-    /// Opens them. The caller is the only agent.
+    /// Opens the sockets. The caller is the only agent.
     pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
         let path = Path::new(SOCKET);
-        // Of an agent that was killed together with its guardian.
+        // Socket of an agent that was killed together with its guardian.
         let _ = fs::remove_file(path);
         let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 
-    /// How they are removed if the agent is killed. Its guardian holds the agent's claim meanwhile.
+    /// Returns the undo that removes the socket if the agent is killed. Until then its guardian holds the agent's
+    /// claim.
     pub(super) fn undo() -> Undo {
         Undo::Claim { file: SOCKET.into(), inode: None }
     }
 
-    /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
+    /// Waits until a client comes or an eventfd is set, at most `timeout_ns`.
     pub(super) fn wait(&self, signals: &PosixSignals, eventfds: EventFds<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
         let EventFds { lanes, crossing, alarm, found } = eventfds;
         let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
@@ -97,7 +98,7 @@ impl Endpoints {
             fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match poll(&mut endpoints, Some(&timespec(timeout_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // No memory for the wait itself: what is due is done, and the next wait may have it.
+            // Without memory for this wait, due work is done, and the next wait may succeed.
             Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
                 thread::sleep(NO_MEMORY_PAUSE);
                 return Ok(Woken::default());
@@ -117,7 +118,8 @@ impl Endpoints {
         })
     }
 
-    /// Answers everybody who waits for the status. Nobody is waited for: who does not read loses it.
+    /// Answers all clients that wait for the status. The agent waits for no client: one that does not read loses the
+    /// answer.
     pub(super) fn tell_status(&self, snapshot: &Snapshot) {
         while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
             let _ = send(stream, snapshot);
@@ -131,7 +133,7 @@ impl Endpoints {
         }
     }
 
-    /// Closes them.
+    /// Closes the sockets.
     pub(super) fn close(&mut self) {
         if self.status.take().is_some() {
             let _ = fs::remove_file(SOCKET);
@@ -140,10 +142,11 @@ impl Endpoints {
 }
 
 fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    // Beyond what the machine gives everybody (net.core.wmem_max), which takes a privilege.
+    // Size above the machine's limit for ordinary processes (net.core.wmem_max), which needs a privilege.
     sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
-    // The kernel counts the memory that the bytes take, which is up to twice as many, and tells twice what it was given.
+    // The kernel counts the memory of the bytes, which is up to twice as many, and returns twice the size that it was
+    // given.
     let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
     stream.set_nonblocking(true)?;
     stream.write_all(&snapshot.clone().within(limit))

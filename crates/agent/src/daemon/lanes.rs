@@ -1,4 +1,4 @@
-//! Batch lanes, where the file asks for a gate: which there are, and who keeps them.
+//! Batch lanes, if the file asks for a gate: which there are, and their keepers.
 
 use std::rc::Rc;
 
@@ -19,8 +19,8 @@ use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::note::LaneNote;
 
 impl Agent {
-    /// The lanes beside a service that has come, and how they are lent. Lanes beside others that it may run on are
-    /// let go of.
+    /// Returns the lanes beside a new service, and how they are lent. Releases lanes beside other services that the new
+    /// one may run on.
     pub(super) fn lanes_beside(&mut self, found: &FoundService) -> Option<(Lanes, Lending)> {
         self.gates.as_ref()?;
         let own = self.tracked.cpus_of(found);
@@ -32,7 +32,7 @@ impl Agent {
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
-            // Those beside it are kept for another service on the same CPUs.
+            // The lanes beside it are kept for another service on the same CPUs.
             (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
             (None, _) => {
                 self.note(AgentNote::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
@@ -45,8 +45,8 @@ impl Agent {
         }
     }
 
-    /// A service that was placed may leave siblings to batch that it could use itself before, and one that went those that
-    /// were kept for it.
+    /// Looks for lanes again. A placed service may leave siblings to batch that it could use before. One that has gone
+    /// leaves those that were kept for it.
     fn find_lanes_again(&mut self) {
         let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();
@@ -65,7 +65,7 @@ impl Agent {
         }
     }
 
-    /// The lanes beside a service that was added are kept from now on.
+    /// Begins to keep the lanes beside a new service.
     pub(super) fn keep_lanes(&mut self, place: usize, lanes: Lanes, lending: Lending) {
         let Some(gates) = &self.gates else { return };
         let tracker = Rc::clone(self.tracked.tracker());
@@ -81,7 +81,7 @@ impl Agent {
         }
     }
 
-    /// Lanes are lent by the objectives that the file has now.
+    /// Lends lanes by the objectives that the file has now.
     pub(super) fn agree_on_lanes(&mut self) {
         let Some(gates) = &self.gates else { return };
         let mut not_agreed = Vec::new();
@@ -96,7 +96,7 @@ impl Agent {
         }
     }
 
-    /// Looks after what is not decided lane by lane.
+    /// Supervises what is not decided for each lane.
     pub(super) fn look_after_lanes(&mut self) {
         let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
@@ -116,12 +116,12 @@ impl Agent {
         }
     }
 
-    /// All lanes that are kept.
+    /// Returns all lanes that are kept.
     pub(super) fn kept_cpus(&self) -> CpuSet {
         self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }
 
-    /// Lets go of lanes: they are the policy's alone.
+    /// Releases lanes: only the policy decides about them then.
     pub(super) fn drop_lanes(&mut self, cpus: &CpuSet) {
         let (kept, dropped) = (self.kept_cpus().difference(cpus), self.kept_cpus().intersection(cpus));
         if dropped.is_empty() {
@@ -150,7 +150,7 @@ impl Agent {
     }
 }
 
-/// Whether the note says that the service has no lane.
+/// Returns whether the note says that the service has no lane.
 fn is_of(note: &Note, name: &str) -> bool {
     note.is(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

@@ -1,7 +1,9 @@
-//! The lanes that the agent lends, as its watchdog sees them: alarms of the kernel program, and lanes that are not lent.
+//! The lanes that the agent lends, as its watchdog sees them: alarms of the kernel program, and lanes that are not
+//! lent.
 //!
-//! Where all CPUs are those of services or their lanes, the agent's thread runs on a lane, and batch in a real-time class
-//! keeps it from working. A thread of its own sees the alarm on another CPU, and moves the agent's thread there.
+//! If all CPUs belong to services or are their lanes, the agent's thread runs on a lane. Batch in a real-time class
+//! there keeps it from working. A separate thread receives the alarm on another CPU, and moves the agent's thread
+//! there.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,14 +33,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The watchdog of all lanes of the agent.
 pub(super) struct LentLanes {
     bell: Arc<OwnedFd>,
-    /// The thread that waits for alarms.
+    /// Id of the thread that waits for alarms.
     listener: u32,
     pub(super) watchdog: Watchdog,
-    /// When to look again without an alarm.
+    /// Time of the next look without an alarm.
     pub(super) due_ns: Nanos,
     /// Lanes that are not lent for a while.
     pub(super) withheld: CpuSet,
-    /// A thread of batch is in SCHED_DEADLINE: no lane is lent.
+    /// Whether a thread of batch is in SCHED_DEADLINE: no lane is lent then.
     pub(super) beside_deadline: bool,
 }
 
@@ -62,19 +64,19 @@ impl LentLanes {
         Ok(Self { bell, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
     }
 
-    /// Keeps the thread that waits for alarms off these lanes, where there are other CPUs.
+    /// Keeps the thread that waits for alarms off these lanes, if there are other CPUs.
     pub(super) fn keep_off(&self, lanes: &CpuSet) -> io::Result<()> {
         let others: Vec<u32> = online_cpus()?.difference(lanes).iter().collect();
         if others.is_empty() { Ok(()) } else { pin_thread(self.listener, &others) }
     }
 
-    /// Becomes readable at an alarm.
+    /// Returns an eventfd that becomes readable at an alarm.
     pub(super) fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 }
 
-/// Waits for alarms for as long as the process lives.
+/// Thread that waits for alarms for as long as the process lives.
 struct Listener {
     alarms: SummonsRing,
     memory: Arc<LaneMemory>,
@@ -94,7 +96,7 @@ impl Listener {
             }
             let _ = self.alarms.take();
             self.make_way();
-            // Fails only when the counter is full, and then the bell rings already.
+            // Fails only if the counter is full, and then the bell rings already.
             let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         }
     }

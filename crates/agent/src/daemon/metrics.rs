@@ -1,4 +1,4 @@
-//! The agent's metrics, as they are at one moment.
+//! The agent's metrics at one moment.
 
 use prometheus_client::registry::Unit;
 use sidelane_policy::Nanos;
@@ -42,7 +42,7 @@ impl Agent {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
-    /// Services beside lanes that are kept.
+    /// Returns metrics of services beside lanes that are kept.
     fn each_kept<'a>(
         &'a self,
         value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,
@@ -96,7 +96,7 @@ impl Agent {
         ]
     }
 
-    /// What batch costs requests, by service and quantile.
+    /// Returns the slowdown of requests by batch, by service and quantile.
     fn slowdowns(&self) -> Vec<(Labels, Option<f64>)> {
         let measured = self.tracked.services.iter().filter_map(|(_, served)| {
             let labels = label("service", &served.found.name);
@@ -129,7 +129,7 @@ impl Agent {
         ]
     }
 
-    /// Batch lanes that the gate keeps, by CPU.
+    /// Returns the metrics of batch lanes that the gate keeps, by CPU.
     fn of_lanes(&self) -> Vec<Family> {
         let keepers: Vec<(u32, HolderBooks)> =
             self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.books())).collect();

@@ -1,12 +1,12 @@
 //! The daemon: one thread that looks, asks the policy and acts, from start to end.
 //!
-//! It waits for what the kernel program says about interference, for POSIX signals, for whoever asks what it does, and
-//! for its own time: every few milliseconds while a service and batch run, far more rarely while they do not. What may
-//! take longer (checks, requests) is done by a slow look, a few times a second. What takes time that grows with the machine
-//! (looking for services, containers, and sockets of requests) a helper thread does (`agent::helper`).
+//! It waits for the kernel program's reports on interference, for POSIX signals, for clients of its status, and for its
+//! timers. These look at the machine every few milliseconds while a service and batch run, otherwise every half second.
+//! A slow look, a few times a second, does what may take longer (checks, requests). A helper thread (`agent::helper`)
+//! does what takes time that grows with the machine: it looks for services, containers, and sockets of requests.
 //!
-//! Order is everything here. What can fail without touching the machine comes first; the guardian knows of each change
-//! before it is made. At the end, and at a signal, everything is as it was found.
+//! The order matters. Steps that can fail without a change to the machine come first, and the guardian knows of each
+//! change before it is made. At the end, and at a POSIX signal, all settings are restored.
 
 mod apply;
 mod births;
@@ -70,19 +70,19 @@ use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::{Ticket, own_threads};
 use waiting::{SLOW_LOOK_NS, Waiting};
 
-/// Between two looks while no service or no batch runs.
+/// Interval of looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
-/// Between two looks whether a freeze has taken effect.
+/// Interval of looks whether a freeze has taken effect.
 const FREEZE_LOOK_NS: Nanos = 1_000_000;
-/// Whoever makes a container puts it into all its groups within this time.
+/// Time in which a container runtime puts a new container into all its groups.
 const MAKING_NS: Nanos = 1_000_000_000;
 
-/// What the agent was asked to do.
+/// Options of the agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Its file.
+    /// Path of its file.
     pub config: PathBuf,
-    /// Only say what would be done.
+    /// Whether it only prints what it would do.
     pub dry_run: bool,
 }
 
@@ -90,33 +90,33 @@ pub struct AgentOptions {
 pub struct Agent {
     options: AgentOptions,
     config: Config,
-    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    /// Bound of the time for which this thread keeps a CPU; `None`: it is in the ordinary class.
     turns: Option<TurnLimit>,
     helper: Helper,
-    /// What the file names and the machine lacks, as of the helper's last report.
+    /// Things that the file names and the machine lacks, from the helper's last report.
     lacks: Vec<Lack>,
-    /// The groups in which new batch is made, as of the helper's last report.
+    /// Groups in which new batch is made, from the helper's last report.
     birthplaces: Vec<Birthplace>,
-    /// CPUs whose claims the guardian knows of.
+    /// CPUs whose claims the guardian knows.
     guarded: CpuSet,
-    /// What could not be done at the last look.
+    /// Steps that failed at the last look.
     tried_again: Vec<Tried>,
-    /// What the file comes to on this machine.
+    /// The file applied to this machine.
     here: OnMachine,
     /// CPUs that were online at the last slow look.
     online: CpuSet,
-    /// CPUs that are online and its own.
+    /// CPUs that are online and claimed by the agent.
     usable: CpuSet,
     tracked: Tracked,
-    /// `None`: nothing is done, only said.
+    /// The actuator; `None`: the agent only prints what it would do.
     actuator: Option<Actuator>,
     owners: Owners,
     claim: Option<Claim>,
     /// Containers that have no process yet, are still being put into their groups, or could not be taken.
     waiting: Vec<Waiting<Container>>,
-    /// Services that could not be looked after.
+    /// Services that could not be managed.
     left_alone: Vec<Waiting<FoundService>>,
-    /// Where new batch starts.
+    /// Groups in which new batch starts.
     births: Births,
     gaps: Gaps,
     policy: AnyPolicy,
@@ -125,16 +125,16 @@ pub struct Agent {
     slow: Sampler,
     seen: Box<Observation>,
     actions: Box<Actions>,
-    /// The CPUs of the cores that batch may use, as the kernel program was told; `None`: it is to be told anew.
+    /// CPUs of the cores that batch may use, as told to the kernel program; `None`: it has to be told again.
     beside_batch: Option<CpuMask>,
     log: Option<AuditLog>,
     pen: CpuAudit,
     endpoints: Endpoints,
-    /// Keeps batch lanes, where the file says so.
+    /// Gates of batch lanes, if the file asks for them.
     gates: Option<LaneGates>,
-    /// Watches those lanes.
+    /// Watchdog of those lanes.
     lent: Option<LentLanes>,
-    /// Measures what batch on those lanes costs requests, where that is bounded.
+    /// Measurement of the slowdown of requests by batch on those lanes, if it is bounded.
     slowdown: Option<SlowdownKeeper>,
     proxies: Proxies,
     flights: Flights,
@@ -146,39 +146,40 @@ pub struct Agent {
     usage: SelfUsage,
 }
 
-/// What is tried again at each look until it can be done: no failure of it ends the agent.
+/// A step that is tried again at each look until it succeeds: its failure does not end the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
-    /// To use the CPUs that are online.
+    /// Use of the CPUs that are online.
     Cpus,
-    /// To have a guardian.
+    /// Start of a guardian.
     Guardian,
 }
 
-/// When what is to be done.
+/// Times at which steps are due.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     began_ns: Nanos,
     look_ns: Nanos,
     slow_ns: Nanos,
-    /// When whoever waits is tried again.
+    /// Time at which waiting containers and services are tried again.
     waiting_ns: Nanos,
-    /// When it is looked again where requests can be seen.
+    /// Time at which the helper looks again where requests can be seen.
     requests_ns: Nanos,
-    /// When batch last ran, or would have if it had been let.
+    /// Time at which batch last ran, or would have run without a pause.
     batch_ns: Option<Nanos>,
-    /// Services and batch both run, or batch would.
+    /// Whether services and batch both run, or batch would run without a pause.
     is_active: bool,
 }
 
 impl Times {
-    /// All is due at once.
+    /// Makes times at which all steps are due at once.
     fn since(now_ns: Nanos) -> Self {
         let (began_ns, look_ns, slow_ns, requests_ns) = (now_ns, now_ns, now_ns, now_ns);
         Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
     }
 
-    /// What a look saw. One may be about some microseconds, in which batch that has just been let go did not run yet.
+    /// Notes whether batch ran. One look may cover only some microseconds, in which batch that was just resumed did not
+    /// run yet.
     fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
         if has_batch {
             self.batch_ns = Some(now_ns);
@@ -188,35 +189,35 @@ impl Times {
     }
 }
 
-/// What is told about decisions.
+/// Figures on decisions.
 #[derive(Debug, Default)]
 struct DecisionStats {
-    /// Each action, by its word and reason.
+    /// Number of decisions, by the action's word and reason.
     decisions: BTreeMap<(&'static str, Reason), u64>,
-    /// Why things are as they are.
+    /// Reason of the last decision.
     why: Reason,
-    /// What was seen at the last decision.
+    /// Observation at the last decision.
     seen: LoggedObservation,
-    /// What went wrong or is degraded, and how often.
+    /// Notes on what failed or is degraded, with their number.
     notes: BTreeMap<Note, u64>,
-    /// Those of them that are about a service or container, by its name.
+    /// Notes about a service or container, by its name.
     about: BTreeMap<String, BTreeSet<Note>>,
-    /// What the file names and the machine lacks.
+    /// Things that the file names and the machine lacks.
     lacks: BTreeMap<Lack, Lacking>,
-    /// When interference reached its threshold, if that is what the present look is about.
+    /// Time at which interference reached its threshold, if the present look is about that.
     onset_ns: Option<Nanos>,
-    /// The onset of interference to which the agent has acted, and batch does not stand still yet.
+    /// Onset of interference on which the agent has acted, while the pause of batch has not taken effect yet.
     reacting_since_ns: Option<Nanos>,
-    /// From an onset until batch had been taken away.
+    /// Times from an onset until batch had been taken away.
     reaction: Histogram,
     reaction_sum_ns: Nanos,
-    /// Times that somebody else had changed what was decided.
+    /// Number of settings changed by other processes, and restored.
     repaired: u64,
 }
 
-/// Runs the agent by this file until a signal asks it to end.
+/// Runs the agent by this file until a POSIX signal asks it to end.
 pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
-    // Before any thread is started, so that no thread takes a signal away.
+    // Done before any thread is started, so that no other thread receives a signal.
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let mut agent = Agent::start(config, options)?;
     let served = agent.serve(&signals);
@@ -224,7 +225,7 @@ pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
 }
 
 impl Agent {
-    /// Works until a signal asks it to end.
+    /// Works until a POSIX signal asks it to end.
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
             let woken = self.wait(signals).context("cannot wait")?;
@@ -271,10 +272,10 @@ impl Agent {
         self.endpoints.wait(signals, eventfds, due_ns.saturating_sub(now_ns()))
     }
 
-    /// Whether to go on.
+    /// Handles a POSIX signal. Returns whether to go on.
     fn handle_signal(&mut self, caught: Caught) -> bool {
         if caught.signal == libc::SIGCONT {
-            // At once: containers stand still.
+            // Due at once: containers are frozen.
             self.times.slow_ns = 0;
         }
         if caught.signal == libc::SIGHUP {
@@ -284,23 +285,23 @@ impl Agent {
         !caught.asks_to_end()
     }
 
-    /// Interference has crossed its threshold.
+    /// Reacts to interference that has crossed its threshold.
     fn react(&mut self) -> Result<()> {
         self.stats.onset_ns = self.interference.answer();
         self.look()
     }
 
-    /// Reacts if there is something to react to: called between the steps of whatever takes longer.
+    /// Reacts to interference and to keepers, if they ask for it. Called between the steps of longer work.
     fn handle_urgent(&mut self) -> Result<()> {
         self.begin_turn();
         if self.interference.has_rung() {
             return self.react();
         }
-        // A keeper that asks holds its lane no more, and batch is there still.
+        // A keeper that asks does not hold its lane any more, and batch is still there.
         if self.gates.as_ref().is_some_and(|gates| gates.evictions().is_asked()) { self.look() } else { Ok(()) }
     }
 
-    /// Each step between two reactions is a turn of its own.
+    /// Begins a turn: each step between two reactions has its own bound.
     fn begin_turn(&mut self) {
         if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
             self.turns = None;
@@ -308,7 +309,7 @@ impl Agent {
         }
     }
 
-    /// Looks at the machine, asks the policy, and does what it says.
+    /// Looks at the machine, asks the policy, and carries out its decision.
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
         self.interference.follow(now_ns);
@@ -317,7 +318,7 @@ impl Agent {
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.evictions().asked());
-        // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
+        // For the policy a lane without batch is not one of batch's CPUs, and its siblings belong to the service.
         let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
         let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
         fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.interference.peak(cpu));
@@ -333,9 +334,9 @@ impl Agent {
         Ok(())
     }
 
-    /// A keeper leaves its lane only when batch has: batch that could not be moved or paused is still there. A task whose
-    /// freeze has not taken effect may be: until it stands still, the keeper holds the lane but for moments, and the
-    /// reaction goes on.
+    /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left: batch that could
+    /// not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it has, the
+    /// keeper holds the lane except for moments, and the reaction goes on.
     fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
         let evictions = self.gates.as_ref().map(LaneGates::evictions);
         let is_asked = evictions.is_some_and(Evictions::is_asked);
@@ -356,7 +357,8 @@ impl Agent {
         }
     }
 
-    /// A tick is the service's own time, and a bell is the agent's: there is none where batch cannot disturb it.
+    /// Sets the CPUs with ticks and bells. A tick costs the service time, and a bell costs the agent time, so there are
+    /// none on cores without batch.
     fn watch_beside_batch(&mut self) {
         let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
@@ -397,11 +399,11 @@ impl Agent {
         }
     }
 
-    /// Gives everything back.
+    /// Undoes all changes.
     fn end(mut self, signals: &PosixSignals) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.evictions().close());
-        // Batch that gets a real-time class back may keep one CPU for itself: holders have ended before, and this thread
-        // needs another.
+        // Batch that gets a real-time class back may keep one CPU busy. So holders end before, and this thread moves to
+        // another CPU.
         self.tracked.services.iter_mut().for_each(|(_, served)| served.tracked.kept = None);
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
@@ -413,12 +415,12 @@ impl Agent {
             let state = log.end();
             LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
-        // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
+        // An agent that starts now finds only the guardian, which has nothing left to undo.
         drop((self.owners, self.claim));
         finished.and(self.actuator.map_or(Ok(()), Actuator::finish))
     }
 
-    /// Closes the endpoints while the claim stands: after that they may be another agent's.
+    /// Closes the endpoints while the claim is held: after that they may belong to another agent.
     fn close_doors(&mut self) -> Result<()> {
         self.endpoints.close();
         let Some(actuator) = &mut self.actuator else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Proxies, flight recorders and mappers of threads beside the agent's own work: started, read, told of and ended.
+//! Modules beside the agent's own work: starts, reads and ends proxies, flight recorders and mappers of threads.
 
 use anyhow::Result;
 use sidelane_host::posix_signals::PosixSignals;
@@ -9,7 +9,7 @@ use sidelane_proxy::note::ProxyNote;
 use sidelane_report::terminal::eprint_fitted;
 
 impl Agent {
-    /// Has those proxies run that the file names, and no others.
+    /// Runs exactly the proxies that the file names.
     pub(super) fn follow_proxies(&mut self) -> Result<()> {
         let told = self.proxies.follow(&self.config.proxies)?;
         let is_left = |note: &ProxyNote| {
@@ -22,8 +22,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Has those services recorded, and the threads of those mapped, that are there and that the file names, and of no
-    /// others.
+    /// Runs flight recorders and mappers for exactly those services that exist and that the file names for it.
     pub(super) fn follow_services(&mut self) {
         if self.actuator.is_none() {
             return;
@@ -36,7 +35,7 @@ impl Agent {
         followed.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
     }
 
-    /// Reads what they do, and tells of it.
+    /// Reads the events of modules, and notes them.
     pub(super) fn look_at_modules(&mut self) {
         let ended = self.proxies.look();
         ended.into_iter().for_each(|ended| self.say_of_proxy(ended));
@@ -50,7 +49,7 @@ impl Agent {
         }
     }
 
-    /// Ends them, and waits until all is written and threads have their CPUs back.
+    /// Ends all modules, and waits until all files are written and threads have their CPUs back.
     pub(super) fn end_modules(&mut self, signals: &PosixSignals) -> Result<()> {
         let ended = self.proxies.end(signals);
         ended.into_iter().for_each(|ended| self.say_of_proxy(ended));

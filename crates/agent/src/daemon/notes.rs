@@ -1,4 +1,4 @@
-//! What is degraded or went wrong: noted once, and no longer than it lasts.
+//! Notes on what is degraded or failed: each is made once, and removed when its cause has ended.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const NOTES_MAX: usize = 500;
 const NAMES_MAX: usize = 5;
 
 impl Agent {
-    /// Notes something; it is printed the first time.
+    /// Adds a note, and prints it the first time.
     pub(super) fn note(&mut self, note: impl Into<Note>) {
         let note = note.into();
         self.promises.noted(&note, now_ns());
@@ -45,25 +45,25 @@ impl Agent {
         self.note_about(name, AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
-    /// Notes something about a service or container; see [`Agent::forget_about`].
+    /// Adds a note about a service or container; see [`Agent::forget_about`].
     pub(super) fn note_about(&mut self, name: &str, note: impl Into<Note>) {
         let note = note.into();
         self.stats.about.entry(name.to_owned()).or_default().insert(note.clone());
         self.note(note);
     }
 
-    /// Whether anything was noted about a service or container.
+    /// Returns whether there is a note about a service or container.
     pub(super) fn is_noted(&self, name: &str) -> bool {
         self.stats.about.contains_key(name)
     }
 
-    /// A service or container has gone, or is as it should be: what was noted about it is over.
+    /// Removes the notes about a service or container that has gone, or is in order again.
     pub(super) fn forget_about(&mut self, name: &str) {
         let over: BTreeSet<Note> = self.stats.about.remove(name).unwrap_or_default();
         self.stats.notes.retain(|note, _| !over.contains(note));
     }
 
-    /// Notes what the file names and the machine lacks, once it has lasted for a moment, until it is there.
+    /// Notes what the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
     pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
         let now: BTreeSet<Lack> = self.lacks.iter().map(Lack::constant).collect();
         let over: Vec<Lack> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
@@ -82,7 +82,7 @@ impl Agent {
         }
     }
 
-    /// Services for which there is no place.
+    /// Returns the services for which there is no slot.
     pub(super) fn left_out(&self) -> Vec<&str> {
         let is_full = !self.tracked.services.has_room();
         let names = self.left_alone.iter().filter(|_| is_full).map(|waiting| waiting.what.name.as_str());
@@ -91,7 +91,7 @@ impl Agent {
         names
     }
 
-    /// Notes which services have no place, as long as any has none.
+    /// Notes which services have no slot, while there are any.
     pub(super) fn note_left_out(&mut self) {
         let names = self.left_out();
         let (count, shown) = (names.len(), names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", "));

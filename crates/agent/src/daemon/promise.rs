@@ -12,37 +12,37 @@ use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 
-/// Between two judgements.
+/// Interval of judgements.
 const JUDGE_NS: Nanos = 1_000_000_000;
-/// Age up to which a note explains overlap: that of the overlap which is judged.
+/// Age up to which a note explains overlap: the time over which overlap is judged.
 const EXPLAINS_NS: Nanos = 60_000_000_000;
 
-/// The judgements, and what explains them.
+/// Judgements, and the notes that explain them.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     due_ns: Nanos,
-    /// Notes that explain overlap, each with the time at which it last came.
+    /// Notes that explain overlap, each with the time of its last occurrence.
     explaining: BTreeMap<Note, Nanos>,
-    /// When the agent last went on after it had been stopped.
+    /// Time at which the agent last went on after it had been stopped.
     stopped_ns: Option<Nanos>,
-    /// By service: promises that are broken.
+    /// Broken promises by service.
     broken: BTreeMap<String, Promise>,
 }
 
 impl Promises {
-    /// A note came.
+    /// Takes in a note.
     pub(super) fn noted(&mut self, note: &Note, now_ns: Nanos) {
         if LaneNote::explaining([note]).is_some() {
             self.explaining.insert(note.clone(), now_ns);
         }
     }
 
-    /// The agent was stopped until now.
+    /// Notes that the agent was stopped until now.
     pub(super) fn was_stopped(&mut self, now_ns: Nanos) {
         self.stopped_ns = Some(now_ns);
     }
 
-    /// The broken promise to a service.
+    /// Returns the broken promise to a service.
     pub(super) fn broken(&self, service: &str) -> Option<&Promise> {
         self.broken.get(service)
     }
@@ -69,7 +69,7 @@ impl Promises {
 }
 
 impl Agent {
-    /// Judges the overlap beside each service whose lanes are kept, and says what has changed.
+    /// Judges the overlap beside each service whose lanes are kept, and notes changes.
     pub(super) fn judge_overlap(&mut self, now_ns: Nanos) {
         let Some(gates) = self.gates.as_ref().filter(|_| now_ns >= self.promises.due_ns) else { return };
         self.promises.due_ns = now_ns + JUDGE_NS;
@@ -94,7 +94,7 @@ impl Agent {
     }
 }
 
-/// The promise to a service, by the overlap of the last minute.
+/// Returns the promise to a service, by the overlap of the last minute.
 fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<Promise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(Promise::new(served.found.name.clone(), overlap, None, circumstances))

@@ -1,5 +1,5 @@
-//! Threads of containers that would run before the holder of a lent lane: they are in the ordinary class for as long as
-//! lanes are lent.
+//! Threads of containers that would preempt the holder of a lent lane: they are put into the ordinary class while lanes
+//! are lent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -19,21 +19,21 @@ use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{Ticket, Undo};
 
-/// A look reads the threads of each container on lent lanes.
+/// Interval of looks, each of which reads the threads of each container on lent lanes.
 const LOOK_EVERY_NS: Nanos = 500_000_000;
-/// Batch chooses the names of its threads, so notes that have one are bounded.
+/// Bound of the notes with a thread's name, because batch chooses these names.
 const NAMES_MAX: usize = 8;
 
-/// Threads of batch that would run before the holder of a lane.
+/// Threads of batch that would preempt the holder of a lane.
 #[derive(Default)]
 pub(super) struct OutrankingBatch {
-    /// Those on lent lanes that can be demoted.
+    /// Threads on lent lanes that can be demoted.
     pub(super) demotable: Vec<Outranking>,
     /// Process and thread of the first one in SCHED_DEADLINE, in any container.
     pub(super) deadline: Option<(u32, u32)>,
 }
 
-/// The threads that are in another class than they were found in.
+/// Threads that are in another class than originally.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
     threads: BTreeMap<Thread, Ticket>,
@@ -61,7 +61,7 @@ impl Demoted {
         Ok(names)
     }
 
-    /// Gives those back that are of no container any more, or of no lent lanes.
+    /// Restores the class of threads that belong to no container or lent lane any more.
     fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
@@ -71,7 +71,8 @@ impl Demoted {
 }
 
 impl Agent {
-    /// Looks after threads of batch that outrank the holders of lanes. One that is alone on its lane raises no alarm.
+    /// Demotes threads of batch that outrank the holders of lanes. A look is needed because a thread that is alone on
+    /// its lane raises no alarm.
     pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
         if now_ns >= self.demoted.due_ns {
             self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
@@ -80,7 +81,7 @@ impl Agent {
         }
     }
 
-    /// Gives threads their class back that are on no lent lane any more.
+    /// Restores the class of threads that are on no lent lane any more.
     fn give_ranks_back(&mut self) {
         if self.demoted.threads.is_empty() {
             return;
@@ -101,7 +102,7 @@ impl Agent {
         }
     }
 
-    /// Notes a thread that outranks a holder, unless many names were noted so.
+    /// Notes a thread that outranks a holder, unless many names were noted.
     pub(super) fn note_rank(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
         if self.stats.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
@@ -109,7 +110,7 @@ impl Agent {
         }
     }
 
-    /// The processes of containers on lent lanes, and those of all containers; none while no lane is lent.
+    /// Returns the processes of containers on lent lanes, and those of all containers; none while no lane is lent.
     fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         let lent = mask(&self.kept_cpus());
         let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
@@ -122,8 +123,9 @@ impl Agent {
         (on_lanes, batch)
     }
 
-    /// Threads of batch that outrank a holder: those on lent lanes, and all in SCHED_DEADLINE. The kernel gives no deadline
-    /// back to a thread of a container that has a list of CPUs, so those keep their class, and no lane is lent beside them.
+    /// Returns threads of batch that outrank a holder: those on lent lanes, and all in SCHED_DEADLINE. The kernel does
+    /// not restore this class for a thread whose container has a list of CPUs. So such threads keep it, and no lane is
+    /// lent beside them.
     pub(super) fn outranking_batch(&self) -> OutrankingBatch {
         let (on_lanes, batch) = self.batch_on_lanes();
         let mut found = OutrankingBatch::default();

@@ -1,4 +1,4 @@
-//! SIGHUP: the file is read again. What stays as it is in it is not let go of.
+//! Reload at SIGHUP: the file is read again. Services and containers that it still names are not released.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::note::AgentNote;
 use crate::tracked::Given;
 use sidelane_diagnostics::audit::AuditLog;
 
-/// While it waits for the helper, the agent reacts so often.
+/// Interval of reactions while the agent waits for the helper.
 const HEED_EVERY: Duration = Duration::from_millis(1);
 
 impl Agent {
-    /// Reads the file again. With a bad one everything goes on as before.
+    /// Reads the file again. With a wrong file everything goes on as before.
     pub(super) fn reload(&mut self) {
-        // Rotation by rename: another file may have its name now.
+        // Rotation by rename: another file may have the log's name now.
         self.log.iter().for_each(AuditLog::open_again);
         self.proxies.open_logs_again();
         let (config, here, kept) = match self.read_again() {
@@ -64,8 +64,8 @@ impl Agent {
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
     }
 
-    /// Reads the file, and begins what it asks for that is not there yet. Returns the configuration that is in effect from
-    /// now on, what it comes to here, and the tables of the file that are not in effect.
+    /// Reads the file, and starts what it asks for. Returns the configuration that is in effect now, its result on this
+    /// machine, and the tables of the file that are not in effect.
     fn read_again(&mut self) -> Result<(Config, OnMachine, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_tables(&mut config);
@@ -76,10 +76,10 @@ impl Agent {
         Ok((config, here, kept))
     }
 
-    /// Puts the running tables in place of those that are read at the start alone. Returns the names of those that differ.
+    /// Replaces tables that are only read at the start by the running ones. Returns the names of those that differ.
     fn keep_tables(&self, config: &mut Config) -> Vec<&'static str> {
         let running = &self.config;
-        // A policy that does not go by interference has not read it.
+        // A policy that does not use interference has not read this table.
         let metric = self.running_told().and_then(|_| keep("[metric]", &running.metric, &mut config.metric));
         let lanes = keep("[lanes]", &running.lanes, &mut config.lanes);
         let metrics = keep("[metrics]", &running.metrics, &mut config.metrics);
@@ -87,19 +87,19 @@ impl Agent {
         [metric, lanes, metrics, audit].into_iter().flatten().collect()
     }
 
-    /// From what interference is told, if it is.
+    /// Returns the source of interference, if interference is measured.
     pub(super) fn running_told(&self) -> Option<&ActiveSource> {
         (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.told)
     }
 
-    /// The cores are others now: a rise in latency is told by them, and lanes are kept beside services by them.
+    /// Takes over new cores: a rise in latency is measured by them, and lanes are kept beside services by them.
     pub(super) fn have_cores(&mut self) {
         self.interference.has_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
 
-    /// The policy of the file begins anew.
+    /// Starts the policy of the file.
     pub(super) fn begin_policy(&mut self) {
         self.policy = choose(&self.config.policy, &self.here);
         if !moves_containers(&self.config.policy) {
@@ -107,7 +107,7 @@ impl Agent {
         }
     }
 
-    /// No container is confined or paused by the policy any more: each is as it was found, until the next look, at once.
+    /// Restores all containers that the policy has confined or paused. The next look is due at once.
     fn leave_containers_alone(&mut self) {
         self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
@@ -126,7 +126,7 @@ impl Agent {
         }
     }
 
-    /// Services that the file, or its policy, does not place any more have their CPUs back.
+    /// Restores the CPUs of services that the file, or its policy, does not place any more.
     fn leave_services_alone(&mut self) {
         let may = places_services(&self.config.policy);
         let placed = self.tracked.services.iter_mut().filter(|(_, served)| served.placed.is_some());
@@ -142,7 +142,7 @@ impl Agent {
         }
     }
 
-    /// Who is named still is kept, with what was decided.
+    /// Keeps services and containers that the new file still names, with their decisions.
     fn find_again(&mut self) -> Result<()> {
         self.helper.reload(&self.config);
         loop {
@@ -158,7 +158,7 @@ impl Agent {
         }
     }
 
-    /// Goes on with what the new file names.
+    /// Continues with what the new file names.
     pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
         let Reloaded { looked, services, containers } = reloaded;
         let Looked { changes, lacks, birthplaces } = looked;
@@ -190,7 +190,7 @@ impl Agent {
     }
 }
 
-/// Puts the running table in place of the file's, if they differ, and returns its name then.
+/// Replaces the file's table by the running one if they differ, and returns its name then.
 fn keep<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
     (*file != *running).then(|| file.clone_from(running))?;
     Some(table)

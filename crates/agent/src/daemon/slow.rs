@@ -1,4 +1,4 @@
-//! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
+//! The slow look: takes in services, containers and CPUs that came or went, checks all settings, and fetches requests.
 
 use std::os::fd::OwnedFd;
 
@@ -65,7 +65,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes in what the helper has found.
+    /// Takes in the helper's reports.
     pub(super) fn take_reports(&mut self) -> Result<()> {
         for report in self.helper.reports() {
             self.take_report(report);
@@ -82,7 +82,7 @@ impl Agent {
         }
     }
 
-    /// Services and containers come and go.
+    /// Takes in services and containers that came or went.
     fn take_looked(&mut self, looked: Looked) {
         let Looked { changes, lacks, birthplaces } = looked;
         (self.lacks, self.birthplaces) = (lacks, birthplaces);
@@ -98,7 +98,8 @@ impl Agent {
         }
     }
 
-    /// A process may listen, or emit, long after it was found, and other processes of its service may.
+    /// Takes in where requests of a service can be seen. A process may listen, or emit, long after it was found, and so
+    /// may other processes of its service.
     fn take_answer(&mut self, answer: Answer) {
         let Some(place) = self.tracked.place_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
@@ -114,7 +115,7 @@ impl Agent {
         }
     }
 
-    /// CPUs go and come, and so do runs that have claimed some.
+    /// Takes in CPUs that came or went, and runs that have claimed some.
     fn look_at_cpus(&mut self) {
         let read = online_cpus().context("cannot read which CPUs are online");
         match read.and_then(|online| self.use_online(&online)) {
@@ -123,21 +124,21 @@ impl Agent {
         }
     }
 
-    /// CPUs are used once the guardian knows of their claims: until then the next look tries again.
+    /// Begins to use CPUs, once the guardian knows their claims: otherwise the next look tries again.
     fn use_online(&mut self, online: &CpuSet) -> Result<()> {
         self.look_at_cores(online);
         let Some(actuator) = &mut self.actuator else {
             self.usable = online.clone();
             return Ok(());
         };
-        // CPUs that are gone are used no more, whatever fails below.
+        // CPUs that are gone are not used any more, whatever fails below.
         self.usable = self.usable.intersection(online);
         self.guarded = self.guarded.intersection(&self.owners.cpus());
         let claimed = self.owners.claim(online);
         let is_new = |cpu: &u32| !self.guarded.contains(*cpu);
         let new: CpuSet = self.owners.cpus().iter().filter(is_new).collect();
         if !new.is_empty() {
-            // The new claims' locks are held by a new guardian, too.
+            // A new guardian holds the locks of the new claims, too.
             actuator.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
             actuator.guardian().add(self.owners.undo_of(&new))?;
             self.guarded = self.guarded.union(&new);
@@ -147,7 +148,7 @@ impl Agent {
         claimed.map(drop).map_err(Error::from)
     }
 
-    /// Notes, once, that something could not be done, and is tried again at the next look.
+    /// Notes once that a step failed, which is tried again at the next look.
     fn try_again(&mut self, what: Tried, error: Error) {
         if !self.tried_again.contains(&what) {
             self.tried_again.push(what);
@@ -155,7 +156,7 @@ impl Agent {
         }
     }
 
-    /// CPUs that come online have counters, and may be siblings of others.
+    /// Takes in CPUs that come online: they have counters, and may be siblings of others.
     fn look_at_cores(&mut self, online: &CpuSet) {
         let came = online.difference(&self.online);
         self.online = online.clone();
@@ -172,7 +173,7 @@ impl Agent {
         }
     }
 
-    /// The policy begins anew: who is whose sibling is not what it was told.
+    /// Starts the policy again, because the siblings that it was told have changed.
     fn have_other_cores(&mut self, here: OnMachine) {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
         self.here = OnMachine { sizes, notes, ..here };
@@ -181,7 +182,7 @@ impl Agent {
         self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
     }
 
-    /// Who came is looked after, who went is not.
+    /// Manages services and containers that came, and releases those that went.
     pub(super) fn follow(&mut self, changes: Changes) {
         for id in changes.services_gone {
             let is_it = |waiting: &Waiting<FoundService>| waiting.what.id == id;
@@ -208,7 +209,7 @@ impl Agent {
         self.note_left_out();
     }
 
-    /// A service that cannot be looked after now may be later.
+    /// Adds a service, or keeps it for later if it cannot be managed now.
     fn add_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
         if !self.tracked.services.has_room() {
             waiting.has_no_place(now_ns());
@@ -237,7 +238,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What of its requests cannot be known.
+    /// Notes what cannot be known of a service's requests.
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
         let why_not = served.without_figures().filter(|_| self.interference.needs_requests());
@@ -262,7 +263,7 @@ impl Agent {
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
-    /// Takes those containers that are complete by now, and whoever could not be taken before and may be now.
+    /// Takes containers that are complete now, and containers and services that could not be taken before.
     pub(super) fn take_waiting(&mut self) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let now_ns = now_ns();
@@ -316,13 +317,13 @@ impl Agent {
         Ok(())
     }
 
-    /// Finds what is needed to get hold of a container; nothing where the agent only says what it would do.
+    /// Finds the groups of a container; `None` if the agent only prints what it would do.
     pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<Found>, TakeError> {
         let services = self.tracked.pids_of_grouped_services();
         self.actuator.as_mut().map(|actuator| actuator.find(container, &services, has_waited)).transpose()
     }
 
-    /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
+    /// Takes a container that is tracked. Returns the CPUs that it may be given.
     pub(super) fn take(&mut self, place: usize, found: Option<Found>) -> Result<CpuSet, TakeError> {
         let allowed = match self.actuator.as_mut().zip(found) {
             Some((actuator, found)) => actuator.take(place, found)?,
@@ -334,7 +335,7 @@ impl Agent {
         Ok(allowed)
     }
 
-    /// Says what cannot be done to a container.
+    /// Notes what cannot be done to a container.
     pub(super) fn note_means(&mut self, place: usize, name: &str) {
         let Some(actuator) = &self.actuator else { return };
         let has_list = actuator.has_list(place);
@@ -353,11 +354,11 @@ impl Agent {
         self.forget_about(&container.name);
         self.log_note("went", &format!("container {} is looked after no more", container.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(place));
-        // What its owner has narrowed since cannot be given back: others are looked after all the same.
+        // A group that its owner has narrowed since cannot be restored; the other groups are managed as before.
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
-    /// Puts right what somebody else has changed.
+    /// Restores settings that another process has changed.
     pub(super) fn check(&mut self) {
         let (changes, failed) = self.actuator.as_mut().map_or_else(Default::default, Actuator::check);
         self.stats.repaired += changes as u64;
@@ -366,7 +367,7 @@ impl Agent {
         self.agree_on_pauses();
     }
 
-    /// Who has come to a service that is placed is placed, too.
+    /// Places new processes of placed services.
     pub(super) fn follow_placed(&mut self) {
         let tracked = &self.tracked;
         let followed =
@@ -376,7 +377,7 @@ impl Agent {
         }
     }
 
-    /// Services whose threads somebody else has moved are placed once nobody does.
+    /// Places services whose threads another process has moved, when it has ended.
     fn place_awaited(&mut self) {
         let tracked = &self.tracked;
         let placed = self
@@ -396,7 +397,7 @@ impl Agent {
         }
     }
 
-    /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
+    /// Replaces a guardian that has ended, and thaws containers that one has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
         let has_ended = !actuator.guardian().is_alive();
@@ -404,7 +405,7 @@ impl Agent {
             let locks = locks(&self.owners, self.claim.as_ref());
             let replaced = locks.and_then(|locks| actuator.replace_guardian(locks));
             if let Err(error) = replaced {
-                // Such as no memory for a process. What the agent has changed it still gives back itself.
+                // Without memory for a process, for example. The agent can still undo its own changes itself.
                 return self.try_again(Tried::Guardian, error);
             }
             self.tried_again.retain(|tried| *tried != Tried::Guardian);
@@ -421,7 +422,7 @@ impl Agent {
         }
     }
 
-    /// Has the helper look where requests can be seen.
+    /// Asks the helper where requests can be seen.
     fn look_for_requests(&mut self, now_ns: Nanos) {
         if now_ns < self.times.requests_ns {
             return;
@@ -433,7 +434,7 @@ impl Agent {
         );
     }
 
-    /// Requests that have finished.
+    /// Fetches requests that have finished.
     pub(super) fn fetch_requests(&mut self) {
         let Self { tracked, slowdown, .. } = self;
         let mut fetch = |served: &mut AgentService| {
@@ -446,7 +447,7 @@ impl Agent {
         fetched.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
     }
 
-    /// What requests took since the last look.
+    /// Takes in what requests took since the last look.
     fn look_at_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.look());
@@ -456,7 +457,7 @@ impl Agent {
         self.note_silence();
     }
 
-    /// Of which services the rise in latency has not been known for many requests, and why.
+    /// Notes services for which the rise in latency has been unknown for many requests, and why.
     fn note_silence(&mut self) {
         let InterferenceSource::Latency(rise) = &self.interference else { return };
         let silence = |served: &AgentService| {
@@ -470,7 +471,7 @@ impl Agent {
         new.into_iter().for_each(|note| self.note(note));
     }
 
-    /// Counters that other programs use, too, see a part of the interference.
+    /// Notes counters that other programs use too: they show only a part of the interference.
     fn look_at_counters(&mut self, now_ns: Nanos) {
         if let Some((cpu, percent)) = self.interference.shared(now_ns) {
             self.stats.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::CountersShared { .. })));
@@ -478,7 +479,7 @@ impl Agent {
         }
     }
 
-    /// Works on CPUs where no service does, if there are any.
+    /// Moves this thread to CPUs where no service works, if there are any.
     fn keep_off_services(&mut self) {
         let (mut allowed, mut ran) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for (_, served) in self.tracked.services.iter() {
@@ -492,11 +493,11 @@ impl Agent {
         self.log.iter().for_each(|log| log.note(now_ns(), action, why));
     }
 
-    /// Has the audit log written, and says what is lost of it. It never ends anything.
+    /// Writes the audit log, and notes lost lines. A failure never ends the agent.
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
-        // The first says that it fails, if it does: then status and metrics have the count of lost lines.
+        // Only the first note says that the log fails: after that, status and metrics have the number of lost lines.
         let now = LogNote::of_audit(log.path(), &log.state()).next().map(Note::from);
         self.stats.notes.retain(|note, _| !note.is(LogNote::is_of_audit) || Some(note) == now.as_ref());
         if let Some(new) = now.filter(|note| !self.stats.notes.contains_key(note)) {
@@ -505,7 +506,7 @@ impl Agent {
     }
 }
 
-/// Second handles on the locks of the agent's claims, for another guardian to hold.
+/// Returns second handles on the locks of the agent's claims, for another guardian to hold.
 fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.extend(claim.map(Claim::share).transpose()?);

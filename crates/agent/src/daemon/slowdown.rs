@@ -1,5 +1,5 @@
-//! What batch on the lanes that are kept costs requests: it is measured all the time, and kept under a bound, as `sidelane
-//! run` does it.
+//! The slowdown of requests by batch on lanes that are kept: measured all the time, and kept under a bound, as in
+//! `sidelane run`.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use sidelane_lanes::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
 use sidelane_rollback::cpu_mask::mask;
 
 impl Agent {
-    /// When a window of the comparison is over. Without batch, or without services beside lanes that are kept, there is
-    /// nothing to compare.
+    /// Returns when a window of the comparison ends. Without batch, or without services beside lanes that are kept,
+    /// there is no comparison.
     pub(super) fn slowdown_due_ns(&self) -> Nanos {
         let compares =
             |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.sees_requests());
         self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::due)
     }
 
-    /// Goes on to the next window, with what has been found in those before.
+    /// Goes on to the next window, and applies the results of those before.
     pub(super) fn keep_slowdown(&mut self, now_ns: Nanos) {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
@@ -32,7 +32,8 @@ impl Agent {
         changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
-    /// Those services are measured whose CPUs have lanes beside them that are kept, and lent in idle moments alone.
+    /// Chooses the services to measure: those whose CPUs have lanes beside them that are kept, and lent only in idle
+    /// moments.
     pub(super) fn find_measured(&mut self, now_ns: Nanos) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
@@ -53,7 +54,7 @@ impl Agent {
         unseen.into_iter().for_each(|note| self.note(note));
     }
 
-    /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
+    /// Tells request sources and keepers of lanes what to do in the present window.
     pub(super) fn agree_on_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
@@ -67,12 +68,12 @@ impl Agent {
         }
     }
 
-    /// What batch costs a service's requests, if that is measured.
+    /// Returns the slowdown of a service's requests by batch, if it is measured.
     pub(super) fn slowdown_of(&self, served: &AgentService) -> Option<SlowdownOutcome> {
         self.slowdown.as_ref()?.outcome(served.found.id.0)
     }
 
-    /// Of several changes the last one stays.
+    /// Replaces earlier notes on the idle threshold of the service.
     fn tell_idle_threshold(&mut self, change: &Change) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
@@ -83,12 +84,12 @@ impl Agent {
     }
 }
 
-/// Lanes that batch has in the idle moments of services alone.
+/// Returns lanes that batch has only in the idle moments of services.
 fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
     tracked.kept().filter(|kept| !kept.terms.policy().needs_requests())
 }
 
-/// Whether the service may work beside these lanes.
+/// Returns whether the service may work beside these lanes.
 fn is_on(served: &AgentService, kept: &KeptLanes) -> bool {
     !served.placed.unwrap_or(served.allowed).and(&mask(&kept.beside)).is_empty()
 }

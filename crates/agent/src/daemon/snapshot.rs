@@ -1,4 +1,4 @@
-//! What the agent tells about itself.
+//! The status that the agent reports.
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
@@ -71,7 +71,7 @@ impl Agent {
         }
     }
 
-    /// CPUs that another Sidelane has.
+    /// Returns the CPUs that another Sidelane has.
     fn others(&self) -> impl Iterator<Item = u32> {
         self.owners.iter().filter_map(|(thing, owner)| match (thing, owner) {
             (Thing::Cpu(cpu), Owner::Run(_)) => Some(*cpu),

@@ -1,4 +1,4 @@
-//! How the agent starts.
+//! The start of the agent.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -44,16 +44,16 @@ use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads;
 
 impl Agent {
-    /// Finds out what there is, and claims it. Nothing is changed yet.
+    /// Finds out what the machine has, and claims it. Nothing is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
         let here = fit(&config, None)?;
         let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
         let online = online_cpus().context("cannot read which CPUs are online")?;
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
-        // To load the kernel program takes some hundred milliseconds.
+        // Loading the kernel program takes some hundred milliseconds.
         let serving = serving_cpus(&config);
         own_threads::direct(&online, &serving, &CpuMask::EMPTY);
-        // Before anything is claimed, because its errors name the privileges that are missing.
+        // Before any claim, because its errors name the privileges that are missing.
         let (tracker, interference) = attach(&config, &here)?;
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
@@ -115,12 +115,12 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Whether figures of requests are wanted.
+    /// Returns whether figures of requests are wanted.
     pub(super) fn wants_requests(&self) -> bool {
         wants_requests(&self.config, self.interference.needs_requests())
     }
 
-    /// Says what is not as it should be.
+    /// Notes what is not in order at the start.
     fn say_at_the_start(&mut self, not_urgent: Option<LaneNote>) {
         not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
@@ -131,7 +131,7 @@ impl Agent {
     }
 }
 
-/// Loads the kernel program, with what the policy goes by, and attaches it.
+/// Loads the kernel program, with the source of interference that the policy uses, and attaches it.
 fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, InterferenceSource)> {
     let is_needed = goes_by_interference(&config.policy);
     let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.told))?, true)?);
@@ -140,7 +140,7 @@ fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, Interferenc
     Ok((tracker, interference))
 }
 
-/// The CPUs on which the services that are there may run. Where they do run is looked at later.
+/// Returns the CPUs on which the present services may run. The CPUs on which they do run are read later.
 fn serving_cpus(config: &Config) -> CpuMask {
     let mut finder = Finder::new(config);
     finder.look(now_ns());
@@ -148,7 +148,7 @@ fn serving_cpus(config: &Config) -> CpuMask {
     mask(&affinity_of_all(&pids))
 }
 
-/// Puts the calling thread above batch and holders that nap, or says why that cannot be.
+/// Gives the calling thread priority over batch and napping holders, or returns why that failed.
 fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
     match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
         Ok(turns) => (Some(turns), None),
@@ -156,7 +156,7 @@ fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
     }
 }
 
-/// What the file comes to on this machine, where interference is told from `running`, if that is so already.
+/// Applies the file to this machine. The source of interference is `running`, if the agent uses one already.
 pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<OnMachine> {
     let fits = config.here(running)?;
     fits.map_err(|unfit| {
@@ -165,13 +165,13 @@ pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<OnM
     })
 }
 
-/// Whether any service has an objective.
+/// Returns whether any service has an objective.
 pub(super) fn asks_for_requests(config: &Config) -> bool {
     config.services.iter().any(|service| service.terms.slo.is_some())
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some())
 }
 
-/// Whether figures of requests are wanted, or whoever lends lanes goes by requests.
+/// Returns whether figures of requests are wanted, or lanes are lent by requests.
 fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
     config.lanes.as_ref().is_some_and(by_requests)
@@ -180,8 +180,8 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
         || config.metrics.is_some()
 }
 
-/// Requests are tracked only where somebody asks for them: it costs a service 2 µs each. What batch costs them is known
-/// from a few, and can be done without.
+/// Returns what the tracker has to do. Requests are tracked only if they are needed: that costs a service 2 µs each. To
+/// measure batch's cost a few requests suffice, and the agent works without it.
 fn purpose(config: &Config, told: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, told == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
@@ -203,7 +203,8 @@ struct Log {
     lane_pen: LaneAudit,
 }
 
-/// A wrong path is an error of the file; a full disk is not, or a restart would leave services unprotected.
+/// Opens the log. A wrong path is an error of the file. A full disk is not: a restart then would leave services
+/// unprotected.
 fn open_log(path: &Path) -> Result<Log> {
     let file = AuditFile::append(path.to_owned());
     let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;
@@ -214,7 +215,7 @@ fn open_log(path: &Path) -> Result<Log> {
     Ok(Log { log: Some(log), pen, lane_pen })
 }
 
-/// What the agent is in charge of; nothing in a rehearsal, which has no claim.
+/// Takes over CPUs and guardian; `None` in a dry run, which has no claim.
 fn charge(
     owners: &mut Owners,
     online: &CpuSet,
@@ -226,7 +227,7 @@ fn charge(
     Ok((Some(actuator), endpoints, owners.cpus()))
 }
 
-/// Claims the CPUs, and starts the guardian, who holds the claims, too.
+/// Claims the CPUs, and starts the guardian, which holds the claims, too.
 fn take_charge(
     owners: &mut Owners,
     online: &CpuSet,

@@ -1,15 +1,15 @@
-//! Who was found and is not looked after yet: it is tried again, ever more rarely.
+//! Services and containers that were found and are not managed yet: they are tried again at growing intervals.
 
 use sidelane_policy::Nanos;
 
-/// Between two slow looks while services and batch run.
+/// Interval of slow looks while services and batch run.
 pub(super) const SLOW_LOOK_NS: Nanos = 200_000_000;
-/// After a container was made, its first process is looked for so soon, then ever more rarely.
+/// First interval of looks for the first process of a new container.
 const LOOK_NS: Nanos = 1_000_000;
-/// One that was refused is tried again so soon, then ever more rarely, up to once in so long.
+/// First and longest interval of attempts after a refusal.
 const REFUSED_NS: [Nanos; 2] = [1_000_000_000, 60_000_000_000];
 
-/// Somebody who waits.
+/// A service or container that is not managed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting<T> {
     pub(super) what: T,
@@ -18,7 +18,7 @@ pub(super) struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// It may be taken at once.
+    /// Makes an entry that may be tried at once.
     pub(super) fn since(what: T, now_ns: Nanos) -> Self {
         Self { what, since_ns: now_ns, due_ns: now_ns }
     }
@@ -27,17 +27,17 @@ impl<T> Waiting<T> {
         now_ns >= self.due_ns
     }
 
-    /// It is still being made.
+    /// Sets the next attempt for a container that is still being made.
     pub(super) fn is_incomplete(&mut self, now_ns: Nanos) {
         self.due_ns = now_ns + (now_ns - self.since_ns).clamp(LOOK_NS, SLOW_LOOK_NS);
     }
 
-    /// All places are taken: it is tried again after a constant time.
+    /// Sets the next attempt after a constant time, because all slots are taken.
     pub(super) fn has_no_place(&mut self, now_ns: Nanos) {
         self.due_ns = now_ns + REFUSED_NS[0];
     }
 
-    /// It could not be taken, for a reason that may pass.
+    /// Sets the next attempt after a failure whose reason may pass.
     pub(super) fn was_refused(&mut self, now_ns: Nanos) {
         let [least, most] = REFUSED_NS;
         self.due_ns = now_ns + (now_ns - self.since_ns).clamp(least, most);

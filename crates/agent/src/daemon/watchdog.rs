@@ -1,8 +1,8 @@
 //! The watchdog of lent lanes: what the agent does when batch does not leave one beside its service.
 //!
-//! The decisions are those of a run's watchdog ([`Watchdog`]). The agent's means differ: it puts threads that outrank a
-//! holder into the ordinary class and remembers theirs, writes the CPUs of containers again, and in the end lends no
-//! lane for a while: to the policy they are CPUs that do not exist, so containers move or pause.
+//! The decisions are those of a run's watchdog ([`Watchdog`]). The agent's means differ. It puts threads that outrank a
+//! holder into the ordinary class, and remembers their own. It writes the CPUs of containers again. In the end it lends
+//! no lane for a while: for the policy these CPUs do not exist, so containers move or pause.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::{command_name, thread_name};
@@ -15,8 +15,7 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 
 impl Agent {
-    /// Looks at the lanes after an alarm, or when a step was taken: batch that stays on one is taken off by the next
-    /// stronger means.
+    /// Looks at the lanes after an alarm or a step: batch that stays on a lane is taken off by the next stronger means.
     pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
         let _ = rustix::io::read(lent.eventfd(), &mut [0; 8]);
@@ -47,7 +46,7 @@ impl Agent {
         }
     }
 
-    /// Lanes that are not lent now.
+    /// Returns the lanes that are not lent now.
     pub(super) fn withheld(&self) -> CpuSet {
         match &self.lent {
             Some(lent) if lent.beside_deadline => self.kept_cpus(),
@@ -80,7 +79,7 @@ impl Agent {
         }
     }
 
-    /// Lends these lanes no more, and all others again. The policy decides at once.
+    /// Stops lending these lanes, and lends all others again. The policy decides at once.
     fn withhold(&mut self, lanes: CpuSet, now_ns: Nanos) {
         let Some(lent) = &mut self.lent else { return };
         lent.withheld = lanes;

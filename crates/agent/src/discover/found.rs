@@ -1,4 +1,4 @@
-//! What a look at the machine finds.
+//! Results of a look at the machine.
 
 use std::fmt;
 use std::fs;
@@ -10,20 +10,20 @@ use sidelane_host::service::Service;
 use super::groups::Member;
 use crate::config::ServiceTerms;
 
-/// A service that was found, told from all others that were. Never given twice.
+/// Number of a service that was found. It is never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
-/// A service that was found. Its processes are those of the last look; what they fork is not told.
+/// A service that was found, with its processes at the last look. Processes created by them are not reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundService {
-    /// What tells it from others.
+    /// Number that distinguishes it from other services.
     pub id: ServiceId,
-    /// Its name, which no other one has at the same time.
+    /// Name, which no other service has at the same time.
     pub name: String,
-    /// What its owner wants and allows.
+    /// Settings of its owner.
     pub terms: ServiceTerms,
-    /// The `[[service]]` by which it is one, by its place in the file. `None`: its pod's class makes it one.
+    /// Index of its `[[service]]` in the file. `None`: it is a service by its pod's class.
     pub rule: Option<usize>,
     /// Its processes, and its group by the kernel's numbers if it is one.
     pub service: Service,
@@ -32,18 +32,18 @@ pub struct FoundService {
 }
 
 impl FoundService {
-    /// The order in which services are looked after: that of the file, then pods by their class, each by name.
+    /// Returns its rank: services of the file in their order, then pods by their class, each by name.
     pub fn rank(&self) -> (usize, String) {
         (self.rule.unwrap_or(usize::MAX), self.name.clone())
     }
 }
 
-/// A group, told from others that bear or bore its path.
+/// A group, distinguished from others that have or had its path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    /// Its path below the root of each hierarchy.
+    /// Path below the root of each hierarchy.
     pub path: String,
-    /// Its inode number in the hierarchy in which it was found first.
+    /// Inode number in the hierarchy in which it was found first.
     pub inode: u64,
 }
 
@@ -52,34 +52,35 @@ impl GroupId {
         Self { path: member.path.to_string_lossy().into_owned(), inode: member.inode }
     }
 
-    /// Whether it lies below another one.
+    /// Returns whether it lies below another group.
     pub fn is_below(&self, other: &Self) -> bool {
         self.path != other.path && Path::new(&self.path).starts_with(&other.path)
     }
 }
 
-/// A container is told by its group.
+/// A container, identified by its group.
 pub type ContainerId = GroupId;
 
-/// A container: a group with all that is below it.
+/// A container: a group with all groups below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
-    /// What tells it from others.
+    /// Its group, which identifies it.
     pub id: ContainerId,
-    /// The top of its tree: the group by which its `[[batch]]` names it, or its pod.
+    /// Top of its tree: the group that its `[[batch]]` names, or its pod.
     pub top: String,
-    /// The uppermost group that holds batch, or new pods of batch, alone: the top of its tree, or the group above its pod.
+    /// Uppermost group that contains only batch, or only new pods of batch: the top of its tree, or the group above its
+    /// pod.
     pub tree: String,
-    /// Its name for people: that of its pod and its own, or its path.
+    /// Name for users: that of its pod and its own, or its path.
     pub name: String,
-    /// Who has more is given CPUs before others.
+    /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// How many CPUs it wants.
+    /// Number of CPUs that it wants.
     pub wanted: Wanted,
 }
 
 impl Container {
-    /// Its group in a hierarchy, where it may have none.
+    /// Returns the path of its group in a hierarchy, in which the group may not exist.
     pub fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
         hierarchy.dir(&self.id.path)
     }
@@ -88,16 +89,16 @@ impl Container {
 /// A group in which new batch is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birthplace {
-    /// Its path below the root of each hierarchy.
+    /// Path below the root of each hierarchy.
     pub path: String,
-    /// Its inode number in the hierarchy in which it was found first.
+    /// Inode number in the hierarchy in which it was found first.
     pub inode: u64,
     /// Paths of groups below it that are no batch.
     pub spared: Vec<String>,
 }
 
 impl Birthplace {
-    /// Its group in the hierarchy in which it has a list of CPUs that can be written.
+    /// Returns its group in the hierarchy in which it has a writable list of CPUs.
     pub fn lists(&self) -> Option<PathBuf> {
         let is_partition = |dir: &Path| {
             fs::read_to_string(dir.join("cpuset.cpus.partition")).is_ok_and(|kind| kind.trim() != "member")
@@ -106,7 +107,7 @@ impl Birthplace {
         dirs.next()
     }
 
-    /// Whether it is there, in any hierarchy.
+    /// Returns whether it exists in any hierarchy.
     pub fn exists(&self) -> bool {
         self.dirs().any(|dir| dir.is_dir())
     }
@@ -115,31 +116,31 @@ impl Birthplace {
         Hierarchy::all().into_iter().map(|hierarchy| hierarchy.dir(&self.path))
     }
 
-    /// The group of a path below it, if its own is `dir`.
+    /// Returns the group of a path below it, if its own is `dir`.
     pub fn dir_of(&self, dir: &Path, path: &str) -> Option<PathBuf> {
         Some(dir.join(Path::new(path).strip_prefix(&self.path).ok()?))
     }
 }
 
-/// How many CPUs a container wants, and who says so.
+/// Number of CPUs that a container wants, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// So many, at least one.
+    /// Number of CPUs, at least one.
     pub cpus: u32,
-    /// Who says so.
+    /// Source of the number.
     pub from: WantedFrom,
 }
 
-/// Who says how many CPUs a container wants.
+/// Source of the number of CPUs that a container wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedFrom {
     /// The agent's file.
     File,
-    /// What it may use at most (`cpu.max`, `cpu.cfs_quota_us`).
+    /// Limit of the container (`cpu.max`, `cpu.cfs_quota_us`).
     Limit,
-    /// What it has asked for (`cpu.weight`, `cpu.shares`).
+    /// Request of the container (`cpu.weight`, `cpu.shares`).
     Request,
-    /// Nobody: as many as it may run on.
+    /// None: the number of CPUs that it may run on.
     Nobody,
 }
 
@@ -154,23 +155,23 @@ impl fmt::Display for WantedFrom {
     }
 }
 
-/// What has changed since the last look. A group that went and was made again is in both lists, by two identities.
+/// Changes since the last look. A group that was removed and made again is in both lists, as two groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Services that were not there before.
+    /// New services.
     pub services_came: Vec<FoundService>,
-    /// Services that are there no more.
+    /// Services that do not exist any more.
     pub services_gone: Vec<ServiceId>,
-    /// Services that are there still, with processes that were not known: to be taken in.
+    /// Services with new processes, which are to be added.
     pub services_grew: Vec<FoundService>,
-    /// Containers that were not there before.
+    /// New containers.
     pub containers_came: Vec<Container>,
-    /// Containers that are there no more.
+    /// Containers that do not exist any more.
     pub containers_gone: Vec<ContainerId>,
 }
 
 impl Changes {
-    /// Whether nothing has changed.
+    /// Returns whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.services_came.is_empty()
             && self.services_gone.is_empty()

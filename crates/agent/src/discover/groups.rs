@@ -1,7 +1,7 @@
-//! The groups that rules mean, in all hierarchies, kept as they come and go.
+//! The groups that rules mean, in all hierarchies, updated when they come and go.
 //!
-//! Only directories in which something can match are read, each once, and again when the kernel says that something
-//! was made or removed there. A path that is there in several hierarchies is one group.
+//! Only directories that can contain a match are read: once, and again when the kernel reports that something was made
+//! or removed there. A path in several hierarchies is one group.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -15,28 +15,28 @@ use sidelane_host::cgroup::{Group, Hierarchy, own_processes, processes};
 use super::roles::{Role, Roles};
 use super::watch::{DirChanges, Watch};
 
-/// Where groups are looked for, besides version 2: the first is where batch gets its CPUs.
+/// Hierarchies of version 1 in which groups are looked for: the first is that in which batch gets its CPUs.
 const LOOKED_AT: [&str; 4] = ["cpuset", "freezer", "cpu", "name=systemd"];
 
 const ROOT: &str = "/";
 
-/// A group that is something.
+/// A group with a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) path: PathBuf,
     pub(super) inode: u64,
-    /// What it is, or what the top of its tree is.
+    /// Its role, or that of the top of its tree.
     pub(super) role: Role,
-    /// The top of its tree.
+    /// Top of its tree.
     pub(super) top: PathBuf,
 }
 
-/// All groups that are something, or lead there.
+/// All groups with a role, or with such groups below.
 pub(super) struct Groups {
     hierarchies: Vec<Hierarchy>,
     roles: Roles,
     watch: Watch,
-    /// By path: those below a group follow it.
+    /// Groups by path, so that those below a group follow it.
     nodes: BTreeMap<PathBuf, Node>,
     watched: HashMap<i32, (usize, PathBuf)>,
 }
@@ -45,11 +45,11 @@ pub(super) struct Groups {
 struct Node {
     role: Role,
     places: Vec<Place>,
-    /// Where it was first seen. It is the same group until it is made again there.
+    /// Place where it was first seen. It is the same group until it is made again there.
     home: Place,
 }
 
-/// A group, in one hierarchy.
+/// A group in one hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     hierarchy: usize,
@@ -58,7 +58,7 @@ struct Place {
 }
 
 impl Groups {
-    /// All groups of these hierarchies, as they are now.
+    /// Reads all groups of these hierarchies.
     pub(super) fn read(hierarchies: &[Hierarchy], roles: Roles) -> Self {
         let hierarchies = looked_at(hierarchies);
         let watch = Watch::new();
@@ -71,17 +71,17 @@ impl Groups {
         groups
     }
 
-    /// Becomes readable when a group has come or gone.
+    /// Returns a descriptor that becomes readable when a group has come or gone.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.fd()
     }
 
-    /// Whether it has to read everything at each look, since the kernel watches no more directories.
+    /// Returns whether it has to read everything at each look, because the kernel cannot watch more directories.
     pub(super) fn is_blind(&self) -> bool {
         self.watch.is_blind()
     }
 
-    /// Takes in what has changed, and says whether anything has. `None` if a hierarchy is gone.
+    /// Takes in changes, and returns whether there were any. `None` if a hierarchy is gone.
     pub(super) fn follow(&mut self) -> Option<bool> {
         let dirs = match self.watch.changes() {
             DirChanges::Unmounted => return None,
@@ -97,7 +97,7 @@ impl Groups {
         open.flat_map(|(path, node)| node.places.iter().map(|place| (place.hierarchy, path.clone()))).collect()
     }
 
-    /// Reads the groups right below one again. Whether something has changed.
+    /// Reads the groups directly below one again. Returns whether something has changed.
     fn refresh(&mut self, hierarchy: usize, path: &Path) -> bool {
         let Some(role) = self.nodes.get(path).map(|node| node.role) else { return false };
         let now = children(&self.dir(hierarchy, path));
@@ -113,20 +113,20 @@ impl Groups {
         changed
     }
 
-    /// The names of the groups right below one, with their inodes.
+    /// Returns the known groups directly below one, with their inodes.
     fn known_children(&self, hierarchy: usize, path: &Path) -> BTreeMap<PathBuf, u64> {
         let children = self.below(path).filter(|(below, _)| below.parent() == Some(path));
         children.filter_map(|(below, node)| Some((below.file_name()?.into(), node.place(hierarchy)?.inode))).collect()
     }
 
-    /// Adds a group and all below it, if it is anything.
+    /// Adds a group and all below it, if it has a role or leads to one.
     fn add(&mut self, hierarchy: usize, path: &Path, inode: u64, above: Role) -> bool {
         let is_root = path == Path::new(ROOT);
         let role = if is_root { Role::Leads } else { self.roles.role(&path.to_string_lossy(), above) };
         if role == Role::None {
             return false;
         }
-        // Watched before it is read: what is made in between is then in both.
+        // Watched before it is read: a group made in between is then in both.
         let watched = if role.is_open() { self.watch.add(&self.dir(hierarchy, path)) } else { None };
         if let Some(watched) = watched {
             self.watched.insert(watched, (hierarchy, path.to_owned()));
@@ -140,7 +140,7 @@ impl Groups {
         true
     }
 
-    /// Removes a group and all below it, as far as they are in this hierarchy.
+    /// Removes a group and all below it from this hierarchy.
     fn remove(&mut self, hierarchy: usize, path: &Path) {
         let below = self.below(path).map(|(below, _)| below.clone());
         let all: Vec<PathBuf> = below.chain([path.to_owned()]).collect();
@@ -158,7 +158,7 @@ impl Groups {
         }
     }
 
-    /// Those below a group, in the order of their paths.
+    /// Returns the groups below one, in the order of their paths.
     fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
         let after = (Bound::Excluded(path.to_owned()), Bound::Unbounded);
         self.nodes.range(after).take_while(move |(below, _)| below.starts_with(path))
@@ -169,9 +169,9 @@ impl Groups {
     }
 }
 
-// What is there.
+// Queries.
 impl Groups {
-    /// Groups that are services, and all pods.
+    /// Returns groups that are services, and all pods.
     pub(super) fn services(&self) -> impl Iterator<Item = Member> {
         let services = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Service(_) | Role::Pod(_)));
         services.map(|(path, node)| Member {
@@ -182,7 +182,7 @@ impl Groups {
         })
     }
 
-    /// The groups of all trees, those above before those below, each with whether it is a leaf.
+    /// Returns the groups of all trees, upper ones first, each with whether it is a leaf.
     pub(super) fn of_trees(&self) -> impl Iterator<Item = (Member, bool)> {
         let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
         of_trees.filter_map(|(path, node)| {
@@ -192,19 +192,19 @@ impl Groups {
         })
     }
 
-    /// Groups that lead to others, of which this is true, with their inodes.
+    /// Returns the groups that lead to others and for which `is_it` is true, with their inodes.
     pub(super) fn leading(&self, is_it: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
         leading.filter(move |(path, _)| is_it(path)).map(|(path, node)| (path, node.home.inode))
     }
 
-    /// The tops of all trees.
+    /// Returns the tops of all trees.
     pub(super) fn trees(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
         let trees = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_)));
         trees.map(|(path, node)| (path, node.home.inode))
     }
 
-    /// The top of the tree that a group is in, and what it is.
+    /// Returns the top of the tree that a group is in, with its role.
     pub(super) fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
         path.ancestors().find_map(|above| {
             let role = self.nodes.get(above)?.role;
@@ -212,7 +212,7 @@ impl Groups {
         })
     }
 
-    /// The lowest group of a tree, and the top of that, of those that a process is in, in any hierarchy.
+    /// Returns the lowest group of a tree that a process is in, in any hierarchy, with the top of that tree.
     pub(super) fn tree_of_process(&self, pid: u32) -> Option<(PathBuf, PathBuf)> {
         let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_of_tree());
         let mut found =
@@ -222,7 +222,7 @@ impl Groups {
         Some((path, top))
     }
 
-    /// The lowest group that is something, of those that a process is in.
+    /// Returns the lowest group with a role that a process is in.
     pub(super) fn of_process(&self, pid: u32) -> Option<PathBuf> {
         let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
         let mut found =
@@ -230,7 +230,7 @@ impl Groups {
         found.next()
     }
 
-    /// The paths of the groups that a process is in, in each hierarchy.
+    /// Returns the paths of the groups that a process is in, in each hierarchy.
     fn paths_of(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         self.hierarchies.iter().filter_map(move |hierarchy| {
             let dir = hierarchy.dir_of(pid)?;
@@ -238,19 +238,19 @@ impl Groups {
         })
     }
 
-    /// The processes in a group and below it, by the first hierarchy in which it has any.
+    /// Returns the processes in a group and below it, from the first hierarchy in which it has any.
     pub(super) fn processes(&self, path: &Path) -> Vec<u32> {
         let found = self.dirs(path).map(|(_, dir)| processes(&dir)).find(|pids| !pids.is_empty());
         found.unwrap_or_default()
     }
 
-    /// The group by the kernel's numbers, in that hierarchy.
+    /// Returns the group by the kernel's numbers, in that hierarchy.
     pub(super) fn group(&self, path: &Path) -> Option<Group> {
         let (hierarchy, dir) = self.dirs(path).find(|(_, dir)| !processes(dir).is_empty())?;
         Some(Group { id: fs::metadata(&dir).ok()?.ino(), hierarchy: hierarchy.number()?, dir })
     }
 
-    /// How many processes are in a group itself, not below it, in the hierarchy in which it has the most.
+    /// Returns the number of processes in a group itself, in the hierarchy in which it has the most.
     pub(super) fn own_processes(&self, path: &Path) -> usize {
         self.dirs(path).map(|(_, dir)| own_processes(&dir).len()).max().unwrap_or(0)
     }
@@ -275,7 +275,7 @@ impl Node {
     }
 }
 
-/// Version 2, and of version 1 what batch is given its CPUs by, or could be told by.
+/// Returns version 2, and those hierarchies of version 1 by which batch gets its CPUs or is recognised.
 fn looked_at(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
     let with = |controller: &&str| hierarchies.iter().find(|hierarchy| hierarchy.controls(controller));
     let first = LOOKED_AT.iter().take(1).filter_map(with);
@@ -290,7 +290,7 @@ fn looked_at(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
     found
 }
 
-/// The names of the groups right below one, with their inodes.
+/// Returns the groups directly below one, with their inodes.
 fn children(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

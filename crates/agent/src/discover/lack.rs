@@ -1,63 +1,63 @@
-//! What the file names and this machine lacks, and what of it cannot be had together.
+//! What the file names and this machine lacks, and rules that contradict each other here.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something to tell the owner.
+/// A lack that the user has to know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lack {
-    /// Nothing is found by a `[[service]]`.
+    /// A `[[service]]` that finds nothing.
     Service {
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// How it is looked for.
         how: String,
     },
-    /// A `[[batch]]` has no group.
+    /// A `[[batch]]` without a group.
     Tree {
-        /// Its pattern.
+        /// Pattern of its groups.
         cgroup: String,
     },
-    /// There are no pods.
+    /// A node without pods.
     Pods,
-    /// Pods have no names here.
+    /// Pods without names.
     PodNames {
-        /// How many.
+        /// Number of these pods.
         count: usize,
-        /// Where they would be.
+        /// Directory in which names are looked for.
         logs: PathBuf,
     },
-    /// A service's processes are another one's already.
+    /// A service whose processes belong to another service.
     Taken {
-        /// The one that is not followed.
+        /// Service that is not tracked.
         service: String,
-        /// The other one.
+        /// Service that has the processes.
         other: String,
     },
-    /// A process of batch is what a service is looked for by.
+    /// A process of batch that also matches a service.
     Holds {
-        /// Its group.
+        /// Group of the process.
         container: String,
-        /// The process.
+        /// Id of the process.
         pid: u32,
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// How that is looked for.
+        /// How the service is looked for.
         how: String,
     },
-    /// A container has processes of its own beside groups below it.
+    /// A container with processes of its own beside groups below it.
     Mixed {
-        /// The group.
+        /// Path of the group.
         group: String,
-        /// How many processes.
+        /// Number of its own processes.
         count: usize,
     },
-    /// The kernel watches no more directories.
+    /// A limit of the kernel: it cannot watch more directories.
     Blind,
 }
 
 impl Lack {
-    /// The same without figures that change while it lasts.
+    /// Returns the same without figures that change while it lasts.
     pub fn constant(&self) -> Self {
         match self.clone() {
             Self::Mixed { group, .. } => Self::Mixed { group, count: 0 },

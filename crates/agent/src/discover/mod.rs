@@ -1,8 +1,8 @@
-//! From the agent's file to what is on this machine now: services with their processes, and batch's containers.
+//! Discovery: from the agent's file to the services with their processes, and batch's containers, on this machine.
 //!
-//! [`Finder::look`] is cheap as long as nothing changes: the kernel says which directories to read again
-//! (`watch.rs`), and processes are searched at an interval of their own. What the file names and the machine lacks is
-//! a [`Lack`]; it is followed as soon as it is there.
+//! [`Finder::look`] is cheap while nothing changes: the kernel reports which directories to read again (`watch.rs`),
+//! and processes are searched at a separate interval. A thing that the file names and the machine lacks is a [`Lack`].
+//! It is found as soon as it exists.
 
 mod containers;
 mod found;
@@ -32,17 +32,17 @@ use pods::Pods;
 use processes::{Listing, Search};
 use roles::{Role, Roles};
 
-/// A group without processes says nothing when it gets one (version 1), so it is looked at as often.
+/// Interval of looks at groups without processes: a group of version 1 does not report its first process.
 const SETTLE_AGAIN_NS: Nanos = 100_000_000;
 
-/// Where a machine is read.
+/// Places from which a machine is read.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its hierarchies of groups. `None`: those that are mounted, also if others are later.
+    /// Hierarchies of groups. `None`: those that are mounted, also later.
     pub hierarchies: Option<Vec<Hierarchy>>,
-    /// Where processes are.
+    /// Directory of processes.
     pub proc: PathBuf,
-    /// Where a kubelet keeps pods' logs.
+    /// Directory in which a kubelet keeps pods' logs.
     pub pod_logs: PathBuf,
 }
 
@@ -58,11 +58,11 @@ impl Machine {
     }
 }
 
-/// Finds what a file names, again and again.
+/// Finds what a file names, repeatedly.
 pub struct Finder {
     config: Config,
     machine: Machine,
-    /// As they were when groups were read.
+    /// Hierarchies at the time when groups were read.
     hierarchies: Vec<Hierarchy>,
     groups: Groups,
     pods: Pods,
@@ -72,32 +72,31 @@ pub struct Finder {
     containers: BTreeMap<ContainerId, Container>,
     /// Containers that do no work.
     left_out: BTreeSet<ContainerId>,
-    /// Containers that have held a process.
+    /// Containers that have had a process.
     inhabited: BTreeSet<ContainerId>,
-    /// Containers with processes of their own beside groups below them, with how many.
+    /// Containers with processes of their own beside groups below them, with the number of these processes.
     mixed: BTreeMap<PathBuf, usize>,
     /// Groups of batch's trees that lead to containers and are part of none.
     hollow: Vec<PathBuf>,
-    /// The tops of the trees that are batch.
+    /// Tops of the trees that are batch.
     batch_tops: BTreeSet<PathBuf>,
     birthplaces: Vec<Birthplace>,
-    /// Rules whose processes are another service's, with the name of that one.
+    /// Rules whose processes belong to another service, with the name of that service.
     taken: BTreeMap<usize, String>,
     last_id: u64,
-    /// When groups are compared with what is known of them again, if nothing happens before: some of them hold nobody
-    /// yet.
+    /// Time of the next comparison of groups if nothing changes before: some of them have no process yet.
     settle_at: Nanos,
-    /// When processes are searched again.
+    /// Time of the next search for processes.
     search_at: Nanos,
 }
 
 impl Finder {
-    /// A finder that has not looked yet.
+    /// Makes a finder that has not looked yet.
     pub fn new(config: &Config) -> Self {
         Self::on(config, Machine::default())
     }
 
-    /// A finder on a machine that is read elsewhere.
+    /// Makes a finder for a machine that is read from other places.
     pub fn on(config: &Config, machine: Machine) -> Self {
         let hierarchies = machine.hierarchies();
         Self {
@@ -123,11 +122,11 @@ impl Finder {
         }
     }
 
-    /// Goes on by another file. Who is found by both is not told again; what is known of it is the new file's at the
-    /// next look.
+    /// Continues with another file. A service that both files name is not reported again; its new settings come with
+    /// the next look.
     pub fn reload(&mut self, config: &Config) {
         self.searches = Search::all_of(config, &self.searches);
-        // The first round reads all.
+        // The first round reads everything.
         self.listing = Listing::default();
         self.config = config.clone();
         self.taken.clear();
@@ -136,7 +135,7 @@ impl Finder {
         self.read_again();
     }
 
-    /// Looks at the machine, and says what is other than at the last look. `now` is of [`sidelane_host::clock`].
+    /// Looks at the machine, and returns the changes since the last look. `now` is of [`sidelane_host::clock`].
     pub fn look(&mut self, now: Nanos) -> Changes {
         let mut changes = Changes::default();
         let searches = now >= self.search_at;
@@ -168,45 +167,45 @@ impl Finder {
         self.settle_at = 0;
     }
 
-    /// Becomes readable when a group has come or gone. It is another one after [`Self::reload`], and after a
-    /// hierarchy was unmounted.
+    /// Returns a descriptor that becomes readable when a group has come or gone. It changes after [`Self::reload`], and
+    /// after a hierarchy was unmounted.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.groups.fd()
     }
 
-    /// The services of the last look.
+    /// Returns the services of the last look.
     pub fn services(&self) -> impl Iterator<Item = &FoundService> {
         self.services.values()
     }
 
-    /// A service of the last look.
+    /// Returns a service of the last look.
     pub fn service(&self, id: ServiceId) -> Option<&FoundService> {
         self.services.get(&id)
     }
 
-    /// The containers of the last look.
+    /// Returns the containers of the last look.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.values()
     }
 
-    /// A container of the last look.
+    /// Returns a container of the last look.
     pub fn container(&self, id: &ContainerId) -> Option<&Container> {
         self.containers.get(id)
     }
 
-    /// A container is looked after: it holds processes, and stays one wherever below it they go.
+    /// Notes that a container is managed: it has processes, and stays a container when they move to groups below.
     pub fn note_held(&mut self, id: &ContainerId) {
         if self.containers.contains_key(id) {
             self.inhabited.insert(id.clone());
         }
     }
 
-    /// The groups in which new batch is made, as of the last look.
+    /// Returns the groups in which new batch is made, as of the last look.
     pub fn birthplaces(&self) -> &[Birthplace] {
         &self.birthplaces
     }
 
-    /// The processes in a group and below it.
+    /// Returns the processes in a group and below it.
     pub fn processes(&self, group: &GroupId) -> Vec<u32> {
         self.groups.processes(Path::new(&group.path))
     }
@@ -217,9 +216,9 @@ impl Finder {
     }
 }
 
-// What is not there, or not as it should be.
+// Lacks.
 impl Finder {
-    /// All that the owner should know.
+    /// Returns all lacks that the user has to know.
     pub fn lacks(&self) -> Vec<Lack> {
         let mut lacks = self.missing_services();
         let has_group =
@@ -259,7 +258,7 @@ impl Finder {
         self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has(&pod.path))
     }
 
-    /// Processes of batch that a search would take for a service's.
+    /// Returns processes of batch that also match a service.
     fn impostors(&self) -> impl Iterator<Item = Lack> {
         self.searches.iter().flat_map(|search| {
             let rule = &self.config.services[search.rule];
@@ -273,7 +272,7 @@ impl Finder {
     }
 }
 
-/// How a service is looked for, in words.
+/// Returns a text on how a service is looked for.
 fn how(matches: &Match) -> String {
     match matches {
         Match::Cgroup(glob) => format!("cgroup {glob}"),

@@ -1,30 +1,30 @@
 //! Pods and their containers by their groups, and the names that the node has for them.
 //!
-//! A kubelet keeps the logs of each pod in `/var/log/pods/NAMESPACE_NAME_UID`. So names are known without asking the
-//! cluster.
+//! A kubelet keeps the logs of each pod in `/var/log/pods/NAMESPACE_NAME_UID`. So names are known without a request to
+//! the cluster.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Pods without which a node does not work, whatever their class: a kube-proxy has asked for nothing.
+/// Namespace of pods that a node needs whatever their class: kube-proxy requests no CPU.
 const SYSTEM: &str = "kube-system/";
 
-/// How much of a container's identity names it among those of its pod.
+/// Number of characters of a container's id in its name.
 const ID_SHOWN: usize = 12;
 
-/// The process that holds a pod's namespaces, and does no work.
+/// Name of the process that holds a pod's namespaces, and does no work.
 const PAUSE: &str = "pause";
-/// A group of these holds who watches over a container, not the container.
+/// Part of the name of groups that hold the monitor of a container, not the container.
 const MONITOR: &str = "conmon";
-/// What a container's first process is called until it is the container's own.
+/// Names of a container's first process before it runs the container's program.
 const STARTING: [&str; 3] = ["runc", "crun", "youki"];
 
-/// The names of this node's pods.
+/// Names of this node's pods.
 #[derive(Debug)]
 pub(super) struct Pods {
     logs: PathBuf,
-    /// By identity.
+    /// Names by the pod's id.
     names: HashMap<String, String>,
 }
 
@@ -33,7 +33,7 @@ impl Pods {
         Self { logs, names: HashMap::new() }
     }
 
-    /// NAMESPACE/NAME of the pod with this group, if the node has it.
+    /// Returns NAMESPACE/NAME of the pod with this group, if the node has it.
     pub(super) fn name(&mut self, group: &Path) -> Option<&str> {
         let uid = uid_of(group)?;
         if !self.names.contains_key(&uid) {
@@ -42,17 +42,17 @@ impl Pods {
         self.names.get(&uid).map(String::as_str)
     }
 
-    /// Whether the name of the pod with this group was known when it was last asked for.
+    /// Returns whether the name of the pod with this group was known when it was last asked for.
     pub(super) fn has(&self, group: &Path) -> bool {
         uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
     }
 
-    /// Whether a pod that has asked for nothing is batch: one that is known, and not of the system.
+    /// Returns whether a pod without a request is batch: it has a name, and does not belong to the system.
     pub(super) fn may_be_batch(&mut self, group: &Path) -> bool {
         self.name(group).is_some_and(|name| !name.starts_with(SYSTEM))
     }
 
-    /// The pod's name for people.
+    /// Returns the pod's name for users.
     pub(super) fn shown(&mut self, group: &Path) -> String {
         let uid = uid_of(group).unwrap_or_default();
         self.name(group).map_or_else(|| format!("pod {uid}"), str::to_owned)
@@ -69,16 +69,16 @@ fn read_names(logs: &Path) -> HashMap<String, String> {
     entries.filter_map(name).collect()
 }
 
-/// The identity in the name of a pod's group.
+/// Returns the pod's id from the name of its group.
 fn uid_of(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_str()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    // Above it are the names of slices, which may contain the word as well.
+    // Slices above have names that may contain the word as well.
     let (_, uid) = name.rsplit_once("pod")?;
     Some(uid.replace('_', "-"))
 }
 
-/// The container's name among those of its pod.
+/// Returns the container's name among those of its pod.
 pub(super) fn container_name(group: &Path) -> String {
     let name = group.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".scope").unwrap_or(&name);
@@ -86,18 +86,18 @@ pub(super) fn container_name(group: &Path) -> String {
     id.chars().take(ID_SHOWN).collect()
 }
 
-/// What a group of a pod that is batch holds.
+/// Content of a group in a pod that is batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nobody knows yet.
+    /// A container that is just starting.
     Starting,
-    /// No work.
+    /// Processes that do no work.
     Overhead,
     /// A container.
     Work,
 }
 
-/// What a group holds; `comm` says what a process is called.
+/// Returns the content of a group; `comm` returns the name of a process.
 pub(super) fn content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Option<String>) -> Content {
     if group.file_name().is_some_and(|name| name.to_string_lossy().contains(MONITOR)) {
         return Content::Overhead;

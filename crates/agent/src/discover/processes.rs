@@ -1,9 +1,10 @@
 //! Services that are named by a port or by their processes' name.
 //!
-//! A search is cheap as long as nothing changes. For a name only processes are read that came since the last search
-//! but one: whoever starts a program does so as a new process, mostly. Each [`THOROUGH_EVERY`]th search reads all. For a
-//! port the kernel is asked who listens; who holds a socket is looked for only when the sockets of the port are others
-//! than before, since that reads every file of every process.
+//! A search is cheap while nothing changes. For a name only processes are read that came since the last search but one,
+//! because programs are mostly started as new processes. Each [`THOROUGH_EVERY`]th search reads all processes.
+//!
+//! For a port the kernel is asked for the listening sockets. Their processes are searched only when the sockets have
+//! changed, because that reads every file of every process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,58 +17,58 @@ use sidelane_host::thread::Thread;
 use super::found::ServiceId;
 use crate::config::{Config, Match};
 
-/// A process may become another program long after it came.
+/// Interval of thorough searches, in searches: a process may run another program long after it came.
 const THOROUGH_EVERY: u64 = 10;
-/// The kernel keeps so much of a process's name.
+/// Length of the name that the kernel keeps of a process.
 const COMM_LEN: usize = 15;
 
 /// A service that is looked for.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// The `[[service]]`, by its place in the file.
+    /// Index of the `[[service]]` in the file.
     pub(super) rule: usize,
     pub(super) target: Target,
-    /// What it was found as.
+    /// Number of the service, if it was found.
     pub(super) id: Option<ServiceId>,
-    /// Its processes, of those that were found.
+    /// Its known processes.
     known: BTreeSet<Thread>,
-    /// The sockets of its port.
+    /// Sockets of its port.
     sockets: BTreeSet<String>,
-    /// Processes that fit, and are not the service's because they are in groups of batch; with the groups.
+    /// Processes that match but are in groups of batch, and so are not the service's; with the groups.
     impostors: BTreeMap<Thread, PathBuf>,
 }
 
-/// The group of batch that a process is in, if it is in any: whatever such a process is called, and wherever it listens,
-/// it is batch.
+/// Function that returns the group of batch that a process is in, if any. Such a process is batch, whatever its name or
+/// port.
 pub(super) type BatchOf<'a> = &'a dyn Fn(u32) -> Option<PathBuf>;
 
-/// How it stands with a service.
+/// Result of a search for a service.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Same,
-    /// It is there, and was not before; or other processes are.
+    /// The service is new, or has been replaced by other processes.
     Came(Service),
-    /// It is there still, with these processes.
+    /// The service has more processes; these are all of them.
     Grew(Service),
     Gone,
 }
 
-/// What all searches need, read once for each of their rounds.
+/// Data that all searches need, read once for each round.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     named: BTreeMap<String, Vec<u32>>,
     listening: BTreeMap<u16, BTreeSet<String>>,
     /// Processes of the last round.
     seen: BTreeSet<u32>,
-    /// Those of them that were new then.
+    /// Processes that were new in the last round.
     recent: BTreeSet<u32>,
     round: u64,
-    /// The names of all processes were read in this round.
+    /// Whether the names of all processes were read in this round.
     is_thorough: bool,
 }
 
 impl Search {
-    /// All of a file. Those that were there before know what they knew.
+    /// Makes the searches of a file. A search that existed before keeps what it knows.
     pub(super) fn all_of(config: &Config, before: &[Self]) -> Vec<Self> {
         let targets = config.services.iter().enumerate().filter_map(|(rule, service)| match &service.matches {
             Match::Port(port) => Some((rule, Target::Port(*port))),
@@ -83,7 +84,7 @@ impl Search {
         targets.map(search).collect()
     }
 
-    /// How it stands now.
+    /// Searches the service.
     pub(super) fn look(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
         self.impostors.retain(|process, _| process.is_there() && batch_of(process.tid).is_some());
         match &self.target {
@@ -102,7 +103,7 @@ impl Search {
         }
     }
 
-    /// Those of these processes that are in no group of batch. The others are noted.
+    /// Returns those of these processes that are in no group of batch, and notes the others.
     fn without_batch(&mut self, pids: impl Iterator<Item = u32>, batch_of: BatchOf<'_>) -> BTreeSet<u32> {
         let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
         for pid in pids {
@@ -115,7 +116,7 @@ impl Search {
         rest
     }
 
-    /// Processes of batch that fit, with their groups.
+    /// Returns processes of batch that match, with their groups.
     pub(super) fn impostors(&self) -> impl Iterator<Item = (&Thread, &PathBuf)> {
         self.impostors.iter()
     }
@@ -147,11 +148,11 @@ impl Search {
         }
     }
 
-    /// Looks for it anew, with all who descend from it.
+    /// Searches the service again, with all of its descendants.
     fn find(&mut self, batch_of: BatchOf<'_>) -> Found {
         let before = std::mem::take(&mut self.known);
         let mut service = self.target.find().unwrap_or_default();
-        // Those that descend from the service need not fit.
+        // Descendants of the service need not match.
         let fits: BTreeSet<u32> = match &self.target {
             Target::Port(_) => holders(&self.sockets),
             _ => BTreeSet::new(),
@@ -234,7 +235,7 @@ mod tests {
             assert_eq!(look(&mut search, &mut listing, &in_batch), Found::Same);
             assert!(search.impostors().any(|(process, group)| process.tid == own && group.ends_with("batch/a")));
         }
-        // It has left the group.
+        // The process has left the group.
         let found = look(&mut search, &mut listing, &|_| None);
         assert!(matches!(&found, Found::Came(service) if service.pids.contains(&own)), "{found:?}");
         assert_eq!(search.impostors().count(), 0);
@@ -248,7 +249,7 @@ mod tests {
         while command_name(pid).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }
-        // All others of that name on this machine are, too.
+        // All other processes of that name on this machine are in the group, too.
         let found = look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
         assert_eq!(found, Found::Same);
         assert!(search.impostors().any(|(process, _)| process.tid == pid));

@@ -1,31 +1,31 @@
-//! What a group is by the file's rules.
+//! Roles of groups by the file's rules.
 
 use crate::config::{Class, Config, Fit, Glob, Match};
 
-/// What a group is.
+/// Role of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Nothing, and nothing below it is anything.
+    /// No role, and none below it.
     None,
-    /// Something below it may be something.
+    /// No role, but groups below it may have one.
     Leads,
-    /// A service by this `[[service]]`, with all below it.
+    /// A service by this `[[service]]`, with all groups below it.
     Service(usize),
     /// The top of a tree by this `[[batch]]`.
     Tree(usize),
-    /// A pod. One that is guaranteed nothing is the top of a tree.
+    /// A pod. One of the class BestEffort is the top of a tree.
     Pod(Class),
-    /// In a tree.
+    /// A group in a tree.
     InTree,
 }
 
 impl Role {
-    /// Whether the groups below one are something.
+    /// Returns whether the groups below one can have a role.
     pub(super) fn is_open(self) -> bool {
         self == Self::Leads || self.is_of_tree()
     }
 
-    /// Whether it is the top of a tree, or lies in one.
+    /// Returns whether it is the top of a tree, or lies in one.
     pub(super) fn is_of_tree(self) -> bool {
         matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(Class::BestEffort))
     }
@@ -33,7 +33,7 @@ impl Role {
 
 enum Pattern {
     Glob(Glob),
-    /// A unit of this machine's systemd: it lies in slices alone.
+    /// A unit of this machine's systemd, which lies only in slices.
     Unit(String),
 }
 
@@ -59,7 +59,7 @@ impl Roles {
         Self { patterns: services.chain(trees).chain(pods).collect() }
     }
 
-    /// What the group of this path is, if the one above it is `above`.
+    /// Returns the role of the group of this path, if the one above it has the role `above`.
     pub(super) fn role(&self, path: &str, above: Role) -> Role {
         match above {
             Role::Leads => {}
@@ -83,7 +83,7 @@ impl Pattern {
                 let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
                 let is_slice = |part: &str| part.is_empty() || part.ends_with(".slice");
                 match above.split('/').all(is_slice) {
-                    // What would be mistaken for a kernel file, systemd marks so.
+                    // systemd puts a `_` before a name that would be taken for a kernel file.
                     true if name.strip_prefix('_').unwrap_or(name) == unit => Fit::Matches,
                     true if is_slice(name) => Fit::Leads,
                     _ => Fit::No,

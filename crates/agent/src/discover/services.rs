@@ -1,4 +1,4 @@
-//! Services, as they come and go: groups that are one, and processes that are.
+//! Services that come and go: by group, and by process.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::processes::Found;
 use super::roles::Role;
 use crate::config::{Class, Fit, Match, ServiceTerms};
 
-/// What a group that is a service is called, and on which terms.
+/// Name and settings of a group that is a service.
 struct Known {
     name: String,
     terms: ServiceTerms,
@@ -21,7 +21,7 @@ struct Known {
 
 // Groups.
 impl Finder {
-    /// Compares the groups that are services with those of the last look. Whether all of them hold somebody.
+    /// Compares the groups that are services with those of the last look. Returns whether all of them have processes.
     pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
         let members: Vec<Member> = self.groups.services().collect();
         let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
@@ -35,19 +35,19 @@ impl Finder {
                 None => newcomers.push((member, known)),
             }
         }
-        // Before anybody comes: their names are free again.
+        // Before new services are added, because the names of removed ones are free again.
         self.dismiss_others(&there, changes);
         newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
     }
 
-    /// Services that are groups, and are there no more.
+    /// Removes services whose groups do not exist any more.
     fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
         let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
         gone.into_iter().for_each(|id| self.dismiss(id, changes));
     }
 
-    /// Whether a group is a service, and which.
+    /// Returns the service of a group, if it is one.
     fn known(&mut self, member: &Member) -> Option<Known> {
         match member.role {
             Role::Service(rule) => Some(self.by_rule(rule, &member.path.to_string_lossy())),
@@ -56,7 +56,7 @@ impl Finder {
         }
     }
 
-    /// A pod that is a service: its owner says so, or its class.
+    /// Returns whether a pod is a service, by a rule or by its class.
     pub(super) fn is_service_pod(&mut self, path: &Path, class: Class) -> bool {
         self.pod(path, class).is_some()
     }
@@ -74,14 +74,14 @@ impl Finder {
         Some(Known { name, terms: kubernetes.terms.clone(), rule: None })
     }
 
-    /// Whether a pod is to be left out.
+    /// Returns whether a pod is to be left out.
     pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
         let Some(name) = self.pods.name(path) else { return false };
         let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
         exclude.into_iter().any(|glob| glob.fit(name) == Fit::Matches)
     }
 
-    /// A service by a `[[service]]`. What a pattern matches has the last part of its path in its name.
+    /// Returns a service by a `[[service]]`. With a pattern, its name contains the last part of its path.
     fn by_rule(&self, number: usize, path: &str) -> Known {
         let rule = &self.config.services[number];
         let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
@@ -103,7 +103,7 @@ impl Finder {
         (service.terms, service.rule) = (known.terms, known.rule);
     }
 
-    /// Takes in a group, if it has processes.
+    /// Adds a group, if it has processes.
     fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
@@ -115,7 +115,7 @@ impl Finder {
         true
     }
 
-    /// A group that is a service has its processes, whoever found them before.
+    /// Takes the processes of a group that is a service from searches that found them before.
     fn take_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
         for number in 0..self.searches.len() {
             let found = self.searches[number].id.and_then(|id| self.services.get(&id));
@@ -157,12 +157,12 @@ impl Finder {
         self.rename(number);
     }
 
-    /// What a search found is a service, unless its processes are one already.
+    /// Adds what a search found as a service, unless another service has its processes.
     fn settle(&mut self, number: usize, service: Service, changes: &mut Changes) {
         let rule = self.searches[number].rule;
         if let Some(other) = self.taken_by(&service) {
             self.taken.insert(rule, other);
-            // Somebody may end the other one.
+            // The other service may end.
             self.searches[number].forget();
             return;
         }
@@ -171,7 +171,7 @@ impl Finder {
         self.searches[number].id = Some(self.take_in(known, service, None, changes));
     }
 
-    /// The service that has one of these processes.
+    /// Returns the service that has one of these processes.
     fn taken_by(&self, service: &Service) -> Option<String> {
         let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect();
         let has = |other: &&FoundService| match &other.group {
@@ -194,7 +194,7 @@ impl Finder {
         }
     }
 
-    /// By the file as it is now.
+    /// Renames the service by the present file.
     fn rename(&mut self, number: usize) {
         let Some(id) = self.searches[number].id else { return };
         let known = self.by_rule(self.searches[number].rule, "");
@@ -202,7 +202,7 @@ impl Finder {
     }
 }
 
-// Both.
+// Groups and processes.
 impl Finder {
     fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
         let id = self.new_id();
@@ -213,7 +213,7 @@ impl Finder {
         id
     }
 
-    /// The name, or the whole path with it where another one has it.
+    /// Returns the name, with the whole path added if another service has this name.
     fn unused(&self, name: String, group: Option<&GroupId>) -> String {
         let is_used = self.services.values().any(|service| service.name == name);
         match group.filter(|_| is_used) {
@@ -228,7 +228,7 @@ impl Finder {
     }
 }
 
-/// The name of a group that shares its last part with another one.
+/// Returns the name of a group that shares its last part with another one.
 fn with_path(name: &str, group: &GroupId) -> String {
     format!("{name} {}", group.path)
 }

@@ -1,4 +1,4 @@
-//! How many CPUs a container wants: what its group says, in either version.
+//! Number of CPUs that a container wants, by its group in either version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use sidelane_host::cpulist::CpuSet;
 
 use super::found::{Wanted, WantedFrom};
 
-/// The kernel's own defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
-/// kubelet writes a request for every pod, and these values for a request of one CPU.
+/// The kernel's defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
+/// kubelet writes these values for a request of one CPU.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1024;
-/// What a kubelet writes for a pod without a request.
+/// Shares that a kubelet writes for a pod without a request.
 const NO_SHARES: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
-/// A CPU, in shares.
+/// Shares of one CPU.
 const SHARES_A_CPU: u64 = 1024;
 /// Part of the name of a kubelet's uppermost group, with each driver.
 const KUBELETS: &str = "kubepods";
 
-/// What the container at `path` wants, if the file does not say it.
+/// Returns what the container at `path` wants, if the file does not say it.
 pub(super) fn wanted(hierarchies: &[Hierarchy], path: &str) -> Wanted {
     wanted_of(hierarchies, path, online())
 }
 
-/// How many CPUs the machine has; at least one.
+/// Returns the number of CPUs of the machine, at least one.
 fn online() -> u64 {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     text.parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1) as u64)
@@ -49,7 +49,7 @@ fn wanted_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> Wanted {
     Wanted { cpus: cpus.clamp(1, online) as u32, from }
 }
 
-/// `QUOTA PERIOD`, or `max PERIOD`.
+/// Reads `QUOTA PERIOD`, or `max PERIOD`.
 fn limit_v2(dir: &Path) -> Option<u64> {
     let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
@@ -75,8 +75,8 @@ fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
     number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
 }
 
-/// The shares of which a runtime has made this weight. Requests of whole CPUs tell the formulas apart: if one of them
-/// makes the weight of such a request, and the other does not, it is the one. Else it is the newer one.
+/// Returns the shares from which a runtime has made this weight. Requests of whole CPUs distinguish the formulas: if
+/// only one formula makes the weight from such a request, it is that one. Otherwise it is the newer one.
 fn shares_of(weight: u64) -> u64 {
     let whole = |formula: fn(u64) -> u64| {
         (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
@@ -91,12 +91,12 @@ fn shares_of(weight: u64) -> u64 {
     })
 }
 
-/// The weight that runc before 1.3.2 and crun before 1.23 make of shares; a kubelet for its own groups, too.
+/// Returns the weight of shares by runc before 1.3.2 and crun before 1.23, and by a kubelet for its own groups.
 fn linear(shares: u64) -> u64 {
     1 + (shares - NO_SHARES) * 9_999 / 262_142
 }
 
-/// The weight that later versions make of them: a parabola in the logarithm through both ends and both defaults.
+/// Returns the weight by later versions: a parabola in the logarithm through both ends and both defaults.
 fn quadratic(shares: u64) -> u64 {
     if shares <= NO_SHARES {
         return 1;
@@ -105,7 +105,7 @@ fn quadratic(shares: u64) -> u64 {
     10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil() as u64
 }
 
-/// How many CPUs it may run on.
+/// Returns the number of CPUs that it may run on.
 fn allowed(dir: &Path) -> Option<u64> {
     let lists = ["cpuset.cpus.effective", "cpuset.effective_cpus"].into_iter();
     let mut texts = lists.filter_map(|file| fs::read_to_string(dir.join(file)).ok());
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn weights_are_read_by_both_formulas_of_runtimes() {
-        // (weight, CPUs): one each of whole requests by the linear formula, by the quadratic one, and of others.
+        // (weight, CPUs): whole requests by the linear formula, by the quadratic one, and other requests.
         let linear = [(39, 1), (79, 2), (118, 3), (157, 4), (313, 8)];
         let quadratic = [(174, 2), (240, 3), (303, 4), (517, 8)];
         let others = [(170, 2), (59, 1), (17, 1)];

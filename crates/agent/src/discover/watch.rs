@@ -1,4 +1,4 @@
-//! Which directories have changed, without reading any: the kernel tells of groups that are made and removed.
+//! A watch over directories: the kernel reports groups that are made and removed, without any reading.
 //!
 //! A directory's time of change cannot be used: the kernel does not set it for groups.
 
@@ -8,15 +8,15 @@ use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-/// Fits a hundred events.
+/// Buffer size for about a hundred events.
 const BUFFER_LEN: usize = 8 << 10;
 
-/// What has happened since the last question.
+/// Changes since the last call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirChanges {
     /// Something was made or removed in these directories.
     In(Vec<i32>),
-    /// Nobody knows: everything has to be read again.
+    /// Unknown changes: everything has to be read again.
     Anywhere,
     /// A hierarchy was unmounted.
     Unmounted,
@@ -25,9 +25,9 @@ pub(super) enum DirChanges {
 /// A watch over directories.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// None where the kernel allows no more of them.
+    /// The queue; `None` if the kernel allows no more of them.
     queue: Option<OwnedFd>,
-    /// A directory could not be watched.
+    /// Whether a directory could not be watched.
     is_blind: bool,
 }
 
@@ -37,17 +37,17 @@ impl Watch {
         Self { is_blind: queue.is_none(), queue }
     }
 
-    /// Whether it has to read everything at each look.
+    /// Returns whether it has to read everything at each look.
     pub(super) fn is_blind(&self) -> bool {
         self.is_blind
     }
 
-    /// Becomes readable when something has changed.
+    /// Returns a descriptor that becomes readable when something has changed.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
-    /// Watches a directory. None if it is gone, or if it cannot be watched.
+    /// Watches a directory. `None` if it is gone, or cannot be watched.
     pub(super) fn add(&mut self, dir: &Path) -> Option<i32> {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
         let added = inotify::add_watch(self.queue.as_ref()?, dir, flags);
@@ -55,14 +55,14 @@ impl Watch {
         added.ok()
     }
 
-    /// A directory that is gone stays watched until it is said.
+    /// Ends a watch. A removed directory stays watched until this is called.
     pub(super) fn remove(&self, watched: i32) {
         if let Some(queue) = &self.queue {
             let _ = inotify::remove_watch(queue, watched);
         }
     }
 
-    /// What has happened since the last time.
+    /// Returns the changes since the last call.
     pub(super) fn changes(&self) -> DirChanges {
         let mut changes = DirChanges::In(Vec::new());
         if self.is_blind {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         watch.remove(watched);
         fs::create_dir(dir.path().join("b")).unwrap();
-        // The end of a watch is told, too; nobody asks for it any more.
+        // The end of a watch is reported, too, but has no meaning for the test.
         watch.changes();
         assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         assert_eq!(watch.add(&dir.path().join("gone")), None);

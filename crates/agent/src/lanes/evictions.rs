@@ -1,7 +1,7 @@
-//! Which batch lanes batch was sent away from: the lanes' keepers ask for it, the agent does it.
+//! Lanes from which batch was evicted: the lanes' keepers ask for it, the agent does it.
 //!
-//! A keeper that holds a lane for long wants batch elsewhere. Where that is the policy knows, to which such a lane is a
-//! CPU that is not there. So the keeper rings and waits until the agent has acted.
+//! A keeper that holds a lane for long wants batch on other CPUs. The policy knows where, and for the policy such a
+//! lane is a CPU that does not exist. So the keeper rings and waits until the agent has acted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,12 +15,13 @@ use sidelane_host::cpulist::CpuSet;
 
 use sidelane_lanes::holder::Evictor;
 
-/// The agent acts within some 100 µs, or between two steps of a slow look. A keeper that waits in vain holds its lane on.
+/// Bound of a keeper's wait: the agent acts within some 100 µs, or between two steps of a slow look. A keeper without
+/// an answer keeps holding its lane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Batch in user mode is frozen a few microseconds after it runs again.
+/// Time in which a freeze takes effect: batch in user mode freezes a few microseconds after it runs again.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// The lanes, shared with their keepers.
+/// Requests for evictions, shared by the agent and the lanes' keepers.
 pub struct Evictions {
     state: Mutex<State>,
     acted: Condvar,
@@ -32,17 +33,17 @@ struct State {
     evicted: BTreeSet<u32>,
     /// Lanes whose keepers are about to end.
     forsaken: BTreeSet<u32>,
-    /// How often anybody has asked.
+    /// Number of requests so far.
     asked: u64,
-    /// Up to which of these the agent has acted, and whether that worked.
+    /// Number of the last request on which the agent has acted, and whether it failed.
     done: u64,
     failed: bool,
-    /// Batch that was paused does not stand still yet.
+    /// Whether a pause of batch has not taken effect yet.
     leaving: bool,
     closed: bool,
 }
 
-/// What was asked for up to some moment.
+/// Requests up to some moment.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Lanes that batch has to leave.
@@ -51,49 +52,50 @@ pub struct Asked {
 }
 
 impl Evictions {
-    /// Nobody asks for anything.
+    /// Makes an empty list of requests.
     pub fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { state: Mutex::default(), acted: Condvar::new(), bell })
     }
 
-    /// Becomes readable when a keeper asks.
+    /// Returns a descriptor that becomes readable when a keeper asks.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// What is asked for now.
+    /// Returns the present requests.
     pub fn asked(&self) -> Asked {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let state = self.state();
         Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// The agent has acted by that. `leaving`: see [`Evictions::note_leaving`].
+    /// Notes that the agent has acted on `asked`. `leaving`: see [`Evictions::note_leaving`].
     pub fn has_acted(&self, asked: &Asked, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
         self.acted.notify_all();
     }
 
-    /// Notes whether batch that was paused goes on for now: a task in a long system call does.
+    /// Notes whether paused batch still runs: a task in a long system call does.
     pub fn note_leaving(&self, leaving: bool) {
         self.state().leaving = leaving;
         self.acted.notify_all();
     }
 
-    /// Whether keepers were last told that batch is still leaving.
+    /// Returns whether keepers were last told that batch is still leaving.
     pub fn is_leaving(&self) -> bool {
         self.state().leaving
     }
 
-    /// Whether a keeper waits for an answer.
+    /// Returns whether a keeper waits for an answer.
     pub fn is_asked(&self) -> bool {
         let state = self.state();
         state.asked > state.done
     }
 
-    /// Does `work`, in which the keepers of these lanes end. Nobody acts for them meanwhile, so they wait for nobody.
+    /// Calls `work`, in which the keepers of these lanes end. The agent does not act for them during this call, so they
+    /// do not wait.
     pub fn forsaking<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
         self.state().forsaken = lanes.iter().collect();
         self.acted.notify_all();
@@ -102,7 +104,7 @@ impl Evictions {
         done
     }
 
-    /// Nobody will act any more.
+    /// Notes that the agent does not act any more, so that no keeper waits for it.
     pub fn close(&self) {
         self.state().closed = true;
         self.acted.notify_all();
@@ -114,7 +116,7 @@ impl Evictions {
 
     fn ask(&self, state: &mut State) -> u64 {
         state.asked += 1;
-        // Fails only when the counter is full, and then the bell rings already.
+        // Fails only if the counter is full, and then the bell rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         state.asked
     }

@@ -1,6 +1,6 @@
-//! The lane gate: where batch may have the sibling of a service's CPU, a holder keeps it off there while the service
-//! runs, within microseconds (Elfen). The policy decides which CPUs batch has; on those beside a service, the gate
-//! decides when.
+//! The lane gate: if batch may have the sibling of a service's CPU, a holder keeps batch off it while the service runs,
+//! within microseconds (Elfen). The policy decides which CPUs batch has. On CPUs beside a service, the gate decides
+//! when.
 
 mod evictions;
 
@@ -25,7 +25,7 @@ use sidelane_lanes::log::LaneAudit;
 use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_lanes::terms::{LendingError, TermsKeeper};
 
-/// What all keepers have in common.
+/// The parts that all keepers share.
 pub struct LaneGates {
     gate: Gate,
     config: LaneGate,
@@ -34,7 +34,7 @@ pub struct LaneGates {
 }
 
 impl LaneGates {
-    /// As the file says. `pen` writes these decisions into the agent's own log.
+    /// Makes the gates that the file asks for. `pen` writes their decisions into the agent's own log.
     pub fn new(config: &LaneGate, pen: LaneAudit) -> Result<Self> {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
@@ -44,29 +44,29 @@ impl LaneGates {
         })
     }
 
-    /// Which lanes batch was sent away from.
+    /// Returns the requests for evictions.
     pub fn evictions(&self) -> &Evictions {
         &self.evictions
     }
 
-    /// How the lanes of a service with this objective are lent.
+    /// Returns how the lanes of a service with this objective are lent.
     pub fn lending(&self, slo: Option<Objective>) -> Result<Lending> {
         let lending = self.config.lending(slo).map_err(LendingError::from)?;
         Ok(if self.gate == Gate::Freezer { lending.evicting_at_once() } else { lending })
     }
 
-    /// How batch gets off a lane.
+    /// Returns the gate.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Who measures what batch costs requests, if that is bounded.
+    /// Makes the measurement of the slowdown of requests by batch, if it is bounded.
     pub fn slowdown(&self) -> Option<SlowdownKeeper> {
         let bound = self.config.bound().filter(|_| self.gate == Gate::Holder)?;
         Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
     }
 
-    /// Keeps the lanes from now on. The service is tracked with them.
+    /// Starts keeping the lanes. The service is tracked with them.
     pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
         let terms = TermsKeeper::new(lending, lanes, Arc::clone(&memory));
@@ -80,8 +80,8 @@ impl LaneGates {
     }
 }
 
-/// The lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch, and that neither it
-/// nor any `other` service may run on, since a hold would make it wait. `None` if there are none.
+/// Returns the lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch. No service
+/// may run on them, neither this one nor `others`, since a hold would delay it. `None` if there are none.
 pub fn lanes_of(cores: &Cores, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
     let spare = usable.difference(own).difference(others);
     let lane = |cpu| {

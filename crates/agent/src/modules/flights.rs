@@ -19,7 +19,7 @@ pub struct Flights {
     running: BTreeMap<String, Flight>,
 }
 
-/// One of them, and what it has told.
+/// A flight recorder, with what it has reported.
 struct Flight {
     recorder: RunningFlight,
     state: State,
@@ -27,18 +27,18 @@ struct Flight {
     last: Option<String>,
 }
 
-/// How far one is.
+/// State of a recorder.
 enum State {
-    /// Its service does not listen yet, or the kernel program is being loaded.
+    /// Start: its service does not listen yet, or the kernel program is being loaded.
     Begins,
-    /// It records.
+    /// Recording.
     Records,
-    /// It cannot.
+    /// End: it could not record.
     Ended { why: String },
 }
 
 impl Flights {
-    /// Has exactly these record. Those that are as they were go on untouched.
+    /// Runs exactly these recorders. A recorder whose options are unchanged is not touched.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -55,12 +55,12 @@ impl Flights {
         Ok(())
     }
 
-    /// Forgets those that could not record, so that they are tried again.
+    /// Forgets recorders that could not record, so that they are tried again.
     pub fn forget_ended(&mut self) {
         self.running.retain(|_, flight| !matches!(flight.state, State::Ended { .. }));
     }
 
-    /// Reads what they have told since the last look: each with its service.
+    /// Returns the events since the last look, each with its service.
     pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let news = self.running.iter_mut().flat_map(|(service, flight)| {
             flight.look(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
@@ -68,19 +68,19 @@ impl Flights {
         news.collect()
     }
 
-    /// Ends them all, and waits until all is written; then they can be looked at once more.
+    /// Ends all recorders, and waits until all files are written; after that, one more look is possible.
     pub fn end(&mut self) -> Result<()> {
         self.running.values().for_each(|flight| flight.recorder.ask_to_end());
         let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
         ended.into_iter().collect::<Result<()>>().context("a flight recorder could not go on")
     }
 
-    /// What is shown of them, as of the last look.
+    /// Returns their status, as of the last look.
     pub fn status(&self) -> Vec<FlightStatus> {
         self.running.iter().map(|(service, flight)| flight.status(service)).collect()
     }
 
-    /// What Prometheus reads of them, as of the last look.
+    /// Returns their metrics, as of the last look.
     pub fn families(&self) -> Vec<Family> {
         let recordings = self
             .running
@@ -137,7 +137,7 @@ impl Flight {
     }
 }
 
-/// What records this service, if the file asks for it.
+/// Returns the options of this service's recorder, if the file asks for one.
 pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
     let trace = config.trace.as_ref()?;
     let rule = config.services.get(found.rule?).filter(|rule| trace.names(rule))?;

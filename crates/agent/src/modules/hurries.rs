@@ -15,7 +15,7 @@ use sidelane_hurry::{Figures, RunningHurry, Settings, Summary, Told};
 use sidelane_metrics::{Family, Kind};
 use sidelane_trace::flight::as_a_part_of_a_path;
 
-/// A service whose threads are to be mapped. One that was started again is another one: its processes are.
+/// A service whose threads are to be mapped. A restarted service is another one, because its processes are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedHurry {
     id: ServiceId,
@@ -27,32 +27,32 @@ pub struct WantedHurry {
 #[derive(Default)]
 pub struct Hurries {
     running: BTreeMap<ServiceId, Hurry>,
-    /// Those that were asked to end, and give threads their CPUs back.
+    /// Mappers that were asked to end, and give threads their CPUs back.
     ending: Vec<Hurry>,
-    /// What the last ones said when the agent ended.
+    /// Last events of the mappers that ended with the agent.
     last_words: Vec<(String, ModuleEvent)>,
 }
 
-/// One of them, and what it has told.
+/// A mapper, with what it has reported.
 struct Hurry {
     id: ServiceId,
     service: String,
     mapper: RunningHurry,
-    /// `None`: the service does not listen yet, or the kernel program is being loaded.
+    /// Figures; `None`: the service does not listen yet, or the kernel program is being loaded.
     figures: Option<Figures>,
-    /// Why it ended by itself.
+    /// Reason why it ended by itself.
     why_ended: Option<String>,
 }
 
 impl Hurries {
-    /// Has exactly these services' threads mapped. Those that are as they were go on untouched.
+    /// Maps exactly these services' threads. A mapper whose options are unchanged is not touched.
     ///
     /// # Errors
     /// If a thread cannot be started.
     pub fn follow(&mut self, wanted: Vec<WantedHurry>) -> Result<()> {
         self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
         for WantedHurry { id, service, settings } in wanted {
-            // A thread has one owner. Whoever is to come comes at a later look.
+            // A thread has one owner, so the successor begins at a later look.
             let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
             if had || self.running.contains_key(&id) {
                 continue;
@@ -71,12 +71,12 @@ impl Hurries {
         self.ending.extend(gone.inspect(|hurry| hurry.mapper.ask_to_end()));
     }
 
-    /// Forgets those that could not go on, so that they are tried again.
+    /// Forgets mappers that could not go on, so that they are tried again.
     pub fn forget_ended(&mut self) {
         self.running.retain(|_, hurry| hurry.why_ended.is_none());
     }
 
-    /// Reads what they have told since the last look: each with its service.
+    /// Returns the events since the last look, each with its service.
     pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = std::mem::take(&mut self.last_words);
         let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
@@ -90,10 +90,10 @@ impl Hurries {
         news
     }
 
-    /// Ends them all, and waits until all threads have their CPUs back; then they can be looked at once more.
+    /// Ends all mappers, and waits until all threads have their CPUs back; after that, one more look is possible.
     ///
     /// # Errors
-    /// If one could not give them back.
+    /// If a mapper could not give them back.
     pub fn end(&mut self) -> Result<()> {
         self.let_go(|_, _| true);
         let mut outcome = Ok(());
@@ -106,12 +106,12 @@ impl Hurries {
         outcome
     }
 
-    /// What is shown of them, as of the last look.
+    /// Returns their status, as of the last look.
     pub fn status(&self) -> Vec<HurryStatus> {
         self.running.values().map(Hurry::status).collect()
     }
 
-    /// What Prometheus reads of them, as of the last look.
+    /// Returns their metrics, as of the last look.
     pub fn families(&self) -> Vec<Family> {
         let each = |value: fn(&Figures) -> f64| {
             let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));
@@ -181,7 +181,7 @@ fn not_mapped(service: &str, why: String) -> (String, ModuleEvent) {
     (service.to_owned(), ModuleEvent::Noted(AgentNote::NotMapped { service: service.to_owned(), why }.into()))
 }
 
-/// Of one that was ended. One that had not begun has nothing to say.
+/// Returns the events of a mapper that was ended; none if it had not begun.
 fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
     let Summary { figures, notes, .. } = summary;
     let (moved, requests) = (figures.moved, figures.requests());
@@ -191,7 +191,7 @@ fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
     news.map(|news| (service.to_owned(), news)).collect()
 }
 
-/// What maps the threads of this service, if the file asks for it and there are big cores.
+/// Returns the options of this service's mapper, if the file asks for one and there are big cores.
 pub fn hurry_of(found: &FoundService, config: &Config, here: &OnMachine) -> Option<WantedHurry> {
     let hurry = config.hurry.as_ref()?;
     let sizes = here.sizes.clone()?;
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use sidelane_hurry::Sizes;
 
-    /// Of this process; it cannot write its log.
+    /// Returns a mapper for this process, which cannot write its log.
     fn wanted() -> WantedHurry {
         let [big, little] = ["0", "1"].map(|cpus| cpus.parse().unwrap());
         let settings = Settings {
@@ -265,7 +265,7 @@ mod tests {
         first.settings.service = Target::Comm("no such service".to_owned());
         let other = WantedHurry { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();
-        // Nobody has looked whether the first one has ended.
+        // No look has yet seen whether the first mapper has ended.
         hurries.follow(vec![other]).unwrap();
         assert_eq!(hurries.status()[0].service, "b");
         hurries.end().unwrap();
@@ -275,7 +275,7 @@ mod tests {
     fn one_that_changes_begins_when_the_one_before_has_ended() {
         let mut hurries = Hurries::default();
         let mut first = wanted();
-        // There is none, so that it waits.
+        // Without such a process the mapper waits.
         first.settings.service = Target::Comm("no such service".to_owned());
         let changed = WantedHurry { service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();

@@ -1,6 +1,6 @@
-//! What the agent runs beside its own work, on threads of their own: proxies, flight recorders, and mappers of threads to
-//! big and little cores. The agent never waits for them while it works: it reads what they wrote down, and goes on. Their
-//! threads have the ordinary class; a mapper's has a real-time priority below the agent's own.
+//! Modules that the agent runs on their own threads: proxies, flight recorders, and mappers of threads to big and
+//! little cores. While it works, the agent never waits for them: it reads what they wrote, and goes on. Their threads
+//! are in the ordinary class; a mapper's thread has a real-time priority below the agent's.
 
 mod flights;
 mod hurries;
@@ -15,16 +15,16 @@ use crate::discover::FoundService;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::service::Target;
 
-/// What a module beside a service has to tell.
+/// Event of a module beside a service.
 #[derive(Debug, PartialEq)]
 pub enum ModuleEvent {
-    /// What it said.
+    /// A text of the module.
     Said(String),
-    /// What is degraded: it could not go on, for example.
+    /// A note on what is degraded, such as a module that could not go on.
     Noted(Note),
 }
 
-/// How a module names a service that was found by this rule; `None` if its group is not known.
+/// Returns the name by which a module finds a service of this rule; `None` if its group is unknown.
 fn target_of(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
     match (&found.group, &rule.matches) {
         (Some(group), _) => Some(Target::Cgroup(group.path.clone())),

@@ -15,33 +15,33 @@ use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
 use sidelane_proxy::run::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service};
 
-/// All that run.
+/// All proxies.
 pub struct Proxies {
     running: Vec<RunningProxy>,
-    /// Those that take no more clients, and answer what they have.
+    /// Proxies that accept no more clients, and answer pending requests.
     draining: Vec<RunningProxy>,
-    /// By address: what proxies counted that have drained, as long as another one is there.
+    /// Counts of drained proxies by address, while another proxy uses this address.
     drained: BTreeMap<SocketAddr, State>,
-    /// Where their threads may run: wherever the agent itself could when it was started.
+    /// CPUs of their threads: those that the agent could use when it was started.
     cpus: Vec<u32>,
 }
 
-/// What is to be told after proxies were started or ended.
+/// Report on proxies that were started or ended.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// What is degraded.
+    /// Notes on what is degraded.
     pub notes: Vec<ProxyNote>,
-    /// What has come and gone, in words.
+    /// Proxies that came and went, as text.
     pub changes: Vec<String>,
 }
 
 impl Proxies {
-    /// None yet. Their threads will run on these CPUs.
+    /// Makes an empty list. Threads of proxies will run on these CPUs.
     pub fn new(cpus: Vec<u32>) -> Self {
         Self { running: Vec::new(), draining: Vec::new(), drained: BTreeMap::new(), cpus }
     }
 
-    /// Has exactly these run. Those that are as they were go on untouched.
+    /// Runs exactly these proxies. A proxy whose options are unchanged is not touched.
     ///
     /// # Errors
     /// If one cannot be started; then all are as they were before.
@@ -63,13 +63,14 @@ impl Proxies {
         Ok(told)
     }
 
-    /// Whether one of them asks this server.
+    /// Returns whether one of them uses this server.
     pub fn ask(&self, server: &str) -> bool {
         let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
         servers.flatten().any(|address| address.to_string() == server)
     }
 
-    /// One that changes takes its clients at the same socket, so that none of them is refused.
+    /// Prepares a proxy. A changed one takes over the listening socket of its predecessor, so that no client is
+    /// refused.
     fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
         let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
         let ready = match before {
@@ -79,8 +80,8 @@ impl Proxies {
         ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
     }
 
-    /// Reads what they do. Returns what is to be told of their servers and of those that have ended, which are taken out;
-    /// an error is why one could not go on.
+    /// Reads their state. Returns texts on their servers and on proxies that have ended, which are removed; an error is
+    /// why one could not go on.
     pub fn look(&mut self) -> Vec<Result<String>> {
         let all = self.running.iter_mut().chain(&mut self.draining);
         let news: Vec<_> = all.flat_map(news).map(Ok).collect();
@@ -90,7 +91,7 @@ impl Proxies {
         news.into_iter().chain(ended.into_iter().map(|proxy| self.end_one(proxy))).collect()
     }
 
-    /// Its counts go on in those of its successor, if it has one.
+    /// Ends a proxy. Its successor, if there is one, continues its counts.
     fn end_one(&mut self, proxy: RunningProxy) -> Result<String> {
         let address = proxy.address();
         let ended = end(proxy);
@@ -106,14 +107,14 @@ impl Proxies {
         ended.map(|(_, told)| told)
     }
 
-    /// Has the files of access logs opened again.
+    /// Opens the files of access logs again.
     pub fn open_logs_again(&self) {
         for proxy in self.running.iter().chain(&self.draining) {
             proxy.open_log_again();
         }
     }
 
-    /// What Prometheus reads of them, as of the last look.
+    /// Returns their metrics, as of the last look.
     pub fn families(&self) -> Vec<Family> {
         let states: Vec<_> =
             self.one_for_each_address().filter_map(|proxy| Some((proxy, self.state_of_all_at(proxy)?))).collect();
@@ -125,7 +126,7 @@ impl Proxies {
         families(&counted.collect::<Vec<_>>())
     }
 
-    /// What a proxy does, with what is left of those that were at its address before, and what they counted.
+    /// Returns the state of a proxy, with the remaining requests and the counts of its predecessors at this address.
     fn state_of_all_at(&self, proxy: &RunningProxy) -> Option<State> {
         let address = proxy.address();
         let mut state = proxy.state()?.clone();
@@ -138,7 +139,7 @@ impl Proxies {
         Some(state)
     }
 
-    /// A draining proxy only where no other one takes clients.
+    /// Returns a proxy for each address: a draining one only if no other accepts clients there.
     fn one_for_each_address(&self) -> impl Iterator<Item = &RunningProxy> {
         let mut addresses = Vec::new();
         self.running.iter().chain(&self.draining).filter(move |proxy| {
@@ -148,13 +149,14 @@ impl Proxies {
         })
     }
 
-    /// What is shown of them, as of the last look.
+    /// Returns their status, as of the last look.
     pub fn status(&self) -> Vec<ProxyStatus> {
         let draining = self.draining.iter().map(|proxy| ProxyStatus { draining: true, ..status(proxy) });
         self.running.iter().map(status).chain(draining).collect()
     }
 
-    /// Ends them all when they have answered what they have, or at once at a second signal. What is to be told of them.
+    /// Ends all proxies when they have answered pending requests, or at once at a second POSIX signal. Returns texts on
+    /// them.
     pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
         let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
         let waited = drain(&mut all, signals, |_| {}).context("cannot wait for the end of the proxies");
@@ -163,7 +165,7 @@ impl Proxies {
     }
 }
 
-/// Ends it: what it did, and what is to be told of that.
+/// Ends a proxy. Returns its state, and a text on it.
 fn end(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;

@@ -1,4 +1,4 @@
-//! What the agent's file comes to here and now: `sidelane agent show`.
+//! `sidelane agent show`: the file, applied to this machine now.
 
 mod print;
 
@@ -17,91 +17,91 @@ use super::discover::{Container, Finder, FoundService};
 use crate::note::AgentNote;
 use sidelane_requests::objective::written;
 
-/// All that there is to show.
+/// Result of `sidelane agent show`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// The machine's CPUs, in words.
+    /// CPUs of the machine, as text.
     pub machine: String,
     /// Services that were found.
     pub services: Vec<ServiceShown>,
     /// Containers that were found.
     pub containers: Vec<ContainerShown>,
-    /// Who has which CPUs; nothing if the file does not fit the machine.
+    /// CPUs of services and batch; missing if the file does not fit the machine.
     pub cpus: Option<CpusShown>,
     /// All settings that have a default.
     pub settings: Vec<SettingShown>,
-    /// What is missing here, with what to do.
+    /// Things that are missing here, with what to do.
     pub missing: Vec<String>,
-    /// Why the agent would not start here, with what to do.
+    /// Reasons why the agent would not start here, with what to do.
     pub unfit: Vec<String>,
 }
 
 /// A service.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceShown {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its group, if it is one.
+    /// Group, if it is one.
     pub group: Option<String>,
-    /// Its processes.
+    /// Ids of its processes.
     pub pids: Vec<u32>,
-    /// The CPUs that count as its own.
+    /// CPUs that count as its own.
     pub cpus: CpuSet,
-    /// What it owes its clients.
+    /// Objective.
     pub slo: Option<String>,
-    /// It may be placed on the reserved CPUs.
+    /// Whether it may be placed on the reserved CPUs.
     pub may_be_placed: bool,
 }
 
 /// A container.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerShown {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Its group.
+    /// Path of its group.
     pub group: String,
-    /// Who has more is given CPUs before others.
+    /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// How many CPUs it wants.
+    /// Number of CPUs that it wants.
     pub wants_cpus: u32,
-    /// Who says so.
+    /// Source of this number.
     pub wants_by: String,
-    /// The CPUs that its processes may use.
+    /// CPUs that its processes may use.
     pub cpus: CpuSet,
-    /// How many processes it has.
+    /// Number of its processes.
     pub processes: usize,
 }
 
-/// Who has which CPUs at the start.
+/// CPUs of services and batch at the start.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpusShown {
-    /// Those that batch never uses.
+    /// CPUs that batch never uses.
     pub reserved: CpuSet,
-    /// Those that batch may use.
+    /// CPUs that batch may use.
     pub batch: CpuSet,
-    /// From what interference is told.
+    /// Source of interference.
     pub interference: String,
-    /// From which value on batch leaves a sibling.
+    /// Interference at which batch leaves a sibling.
     pub interference_threshold: Option<f64>,
-    /// The big and little cores that threads are mapped to, if any are.
+    /// Big and little cores that threads are mapped to, if any.
     pub mapped_to: Option<String>,
 }
 
 /// A setting.
 #[derive(Clone, Debug, Serialize)]
 pub struct SettingShown {
-    /// Its key.
+    /// Key of the setting.
     pub key: String,
-    /// Its value.
+    /// Value of the setting.
     pub value: String,
-    /// Where that comes from.
+    /// Source of the value.
     pub from: String,
 }
 
 impl Shown {
-    /// What a file comes to on this machine now.
+    /// Applies a file to this machine now.
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read.
@@ -111,7 +111,7 @@ impl Shown {
         Self::of(file, config, &finder)
     }
 
-    /// What a file comes to, by what was found.
+    /// Applies a file to this machine, with what `finder` found.
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read.
@@ -132,7 +132,7 @@ impl Shown {
         })
     }
 
-    /// 0 if the agent would start, else 1.
+    /// Returns 0 if the agent would start, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.unfit.is_empty())
     }

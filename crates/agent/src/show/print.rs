@@ -1,4 +1,4 @@
-//! Prints what is shown on a terminal.
+//! Prints the result on a terminal.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_report::grid::{Ink, fitted, fold, length, widest};
@@ -6,11 +6,11 @@ use sidelane_report::grid::{Ink, fitted, fold, length, widest};
 use super::{ContainerShown, CpusShown, ServiceShown, Shown};
 
 const MARGIN: &str = "  ";
-/// So many processes are named one by one.
+/// Number of processes that are listed one by one.
 const PIDS_SHOWN: usize = 4;
 
 impl Shown {
-    /// The text for a terminal of `width` columns.
+    /// Returns the text for a terminal of `width` columns.
     pub fn render(&self, width: usize, color: bool) -> String {
         let ink = Ink { color };
         let settings = self.settings.iter().map(|set| vec![set.key.clone(), set.value.clone(), set.from.clone()]);
@@ -63,7 +63,7 @@ fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
     rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
 }
 
-/// Columns of text, aligned left.
+/// Formats columns of text, aligned left.
 fn table(titles: &[&str], mut rows: Vec<Vec<String>>, width: usize, ink: Ink) -> String {
     if rows.is_empty() {
         return String::new();

@@ -1,4 +1,5 @@
-//! What runs where and why: as the running agent tells it, and as `sidelane status` shows it.
+//! The status: which services and containers run on which CPUs, and why. The running agent reports it, and `sidelane
+//! status` prints it.
 
 mod show;
 
@@ -10,11 +11,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sidelane_report::terminal::{print, print_fitted};
 
-/// Where the agent is found.
+/// Path of the agent's socket.
 pub const SOCKET: &str = "/run/sidelane-agent.sock";
 
-/// All that an agent tells about itself at one moment. Figures are of the last fraction of a second; what is not known
-/// is missing.
+/// Status of an agent at one moment. Figures are of the last fraction of a second; unknown values are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The agent.
@@ -34,17 +34,17 @@ pub struct Snapshot {
     /// Mappers of threads to big and little cores.
     #[serde(default)]
     pub hurries: Vec<HurryStatus>,
-    /// How often each action was taken, and why.
+    /// Number of each action, with its reason.
     pub decisions: Vec<DecisionCount>,
-    /// What went wrong or is degraded.
+    /// Notes on what failed or is degraded.
     pub notes: Vec<NoteStatus>,
-    /// Notes that are left out because all of them were too much to send.
+    /// Number of notes left out because the status was too long.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub notes_left_out: usize,
-    /// The same of containers.
+    /// Number of containers left out for this reason.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub containers_left_out: usize,
-    /// The same of services.
+    /// Number of services left out for this reason.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub services_left_out: usize,
 }
@@ -54,8 +54,8 @@ fn is_none_left_out(count: &usize) -> bool {
 }
 
 impl Snapshot {
-    /// Returns the snapshot as JSON of at most `limit` bytes: as many notes, containers and services as needed are left
-    /// out, and counted. What matters least goes first.
+    /// Returns the snapshot as JSON of at most `limit` bytes. If it is longer, half of its longest list is left out,
+    /// and counted, until it fits. Of lists of one length, notes go first, and services last.
     pub fn within(mut self, limit: usize) -> Vec<u8> {
         loop {
             let text = serde_json::to_vec(&self).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Snapshot {
         }
     }
 
-    /// Leaves out half of the longest of its lists. Whether there was anything to leave out.
+    /// Leaves out half of the longest of its lists. Returns whether there was anything to leave out.
     fn leave_out_half(&mut self) -> bool {
         let lengths = [self.notes.len(), self.containers.len(), self.services.len()];
         let longest = lengths.into_iter().max().unwrap_or(0);
@@ -87,46 +87,46 @@ impl Snapshot {
 /// The agent itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its version.
+    /// Version of Sidelane.
     pub version: String,
-    /// Its file.
+    /// Path of its file.
     pub config: String,
-    /// For how long it has run.
+    /// Time since its start.
     pub uptime_s: f64,
-    /// Who decides: `holmes`, `perfiso` or `unmanaged`.
+    /// Policy: `holmes`, `perfiso` or `unmanaged`.
     pub policy: String,
-    /// From what interference is told.
+    /// Source of interference.
     pub metric: String,
-    /// Interference from which on batch leaves.
+    /// Interference at which batch leaves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<f64>,
-    /// Why the last action was taken.
+    /// Reason of the last action.
     pub why: String,
-    /// Changes of somebody else that were put right.
+    /// Number of settings changed by other processes, and restored.
     pub repaired: u64,
-    /// Onsets of interference at which batch was taken away at once.
+    /// Number of onsets of interference at which batch was taken away at once.
     #[serde(default)]
     pub reactions_count: u64,
-    /// From such an onset until batch had been taken away.
+    /// Median of the times from such an onset until batch had been taken away.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reaction_p50_ns: Option<u64>,
-    /// From such an onset until batch had been taken away.
+    /// 99th percentile of these times.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reaction_p99_ns: Option<u64>,
-    /// Its part of one CPU, lately.
+    /// Share of one CPU used recently.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<f64>,
-    /// Its CPU time since it began.
+    /// CPU time since its start.
     pub cpu_s: f64,
-    /// Its memory.
+    /// Resident memory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_bytes: Option<u64>,
-    /// Lines of the audit log that could not be written and are lost; missing without an audit log.
+    /// Number of lines of the audit log that could not be written and are lost; missing without an audit log.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audit_lost_lines: Option<u64>,
-    /// Why the audit log cannot be written now.
+    /// Reason why the audit log cannot be written now.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audit_error: Option<String>,
 }
@@ -134,21 +134,21 @@ pub struct AgentStatus {
 /// One CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Who may give it to batch.
+    /// Owner, which may give it to batch.
     pub owner: String,
-    /// Containers that may run there.
+    /// Number of containers that may run there.
     pub containers_count: usize,
-    /// Batch never runs there.
+    /// Whether batch never runs there.
     pub reserved: bool,
-    /// The share of the time in which it ran anything, in percent.
+    /// Share of the time in which it ran any task, in percent.
     pub busy_percent: f64,
-    /// The share in which it ran a service.
+    /// Share of the time in which it ran a service.
     pub service_percent: f64,
-    /// The share in which it ran batch.
+    /// Share of the time in which it ran batch.
     pub batch_percent: f64,
-    /// How much whoever runs there is disturbed.
+    /// Interference with the service that runs there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interference: Option<f64>,
 }
@@ -156,232 +156,233 @@ pub struct CpuStatus {
 /// One service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceStatus {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// The CPUs that it ran on lately.
+    /// CPUs on which it ran recently.
     pub ran_on: String,
-    /// The CPUs that it was found with.
+    /// CPUs that it was found with.
     pub allowed: String,
-    /// The CPUs that it was placed on, where its file allows that.
+    /// CPUs that it was placed on, if its file allows that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub placed: Option<String>,
-    /// CPUs' worth of time that it used, in percent of one CPU.
+    /// CPU time that it used, in percent of one CPU.
     pub used_percent: f64,
-    /// The most interference on any CPU that it ran on.
+    /// Highest interference on any CPU on which it ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interference: Option<f64>,
-    /// Its requests; missing where they cannot be seen.
+    /// Requests; missing if they cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests: Option<RequestStatus>,
-    /// Why its requests cannot be seen.
+    /// Reason why its requests cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests_missing: Option<String>,
-    /// What batch beside it costs its requests; missing where that is not measured.
+    /// Slowdown of its requests by batch; missing if it is not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slowdown: Option<SlowdownStatus>,
-    /// Overlap of batch beside it in the last minute; missing where no lane is kept beside it.
+    /// Overlap of batch beside it in the last minute; missing if no lane is kept beside it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overlap: Option<OverlapStatus>,
 }
 
-/// Time in which batch ran beside a service without leave.
+/// Time in which batch ran beside a service without permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverlapStatus {
-    /// Part of the service's time. Missing if the service did not run.
+    /// Share of the service's time. Missing if the service did not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub percent: Option<f64>,
-    /// What is promised.
+    /// Bound of the overlap.
     pub bound_percent: f64,
-    /// Says that the promise is broken, why, and what to do; missing while it is kept.
+    /// Text on the broken promise, with reason and what to do; missing while it is kept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub broken: Option<String>,
 }
 
-/// By how much requests are slower where batch may have the lanes beside the service.
+/// How much slower requests are while batch may have the lanes beside the service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowdownStatus {
-    /// Of the median. Missing as long as too few requests were seen.
+    /// Slowdown of the median. Missing while too few requests were seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p50: Option<SlowerStatus>,
-    /// Of the 99th percentile. Missing as long as too few requests were seen.
+    /// Slowdown of the 99th percentile. Missing while too few requests were seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99: Option<SlowerStatus>,
-    /// What is allowed.
+    /// Bound of the slowdown.
     pub allowed_percent: f64,
-    /// How long the service is idle before batch has the lanes. Missing where batch is kept off.
+    /// Idle time of the service after which batch has the lanes. Missing if batch is kept off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub min_idle_ns: Option<u64>,
 }
 
-/// By how much a percentile is longer, and the interval in which that lies.
+/// Increase of a percentile, with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowerStatus {
-    /// What was measured.
+    /// Measured increase.
     pub percent: f64,
-    /// From here...
+    /// Lower end of the interval.
     pub low_percent: f64,
-    /// ...to here.
+    /// Upper end of the interval.
     pub high_percent: f64,
 }
 
 /// A service's requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestStatus {
-    /// Since the agent began to look.
+    /// Number since the agent began to look.
     pub count: u64,
-    /// From arrival to finish.
+    /// Median of the time from arrival to finish.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_p50_ns: Option<u64>,
-    /// From arrival to finish.
+    /// 99th percentile of the time from arrival to finish.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_p99_ns: Option<u64>,
-    /// What is owed.
+    /// Objective.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slo: Option<String>,
-    /// The share of requests that were in time, in percent.
+    /// Share of requests that kept the objective, in percent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub in_time_percent: Option<f64>,
-    /// Requests whose records were lost.
+    /// Number of requests whose records were lost.
     pub lost: u64,
 }
 
 /// One container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// `running`, `paused`, or `as found`: nothing was decided for it.
+    /// `running`, `paused`, or `as found` if nothing was decided for it.
     pub state: String,
-    /// The CPUs that it may run on.
+    /// CPUs that it may run on.
     pub cpus: String,
-    /// The CPUs that it may be given.
+    /// CPUs that it may be given.
     pub allowed: String,
-    /// How many it asks for, and who says so.
+    /// Number of CPUs that it wants.
     pub wanted: u32,
-    /// Who says so.
+    /// Source of this number.
     pub wanted_from: String,
-    /// Who has more is given CPUs before others.
+    /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
 }
 
-/// One proxy. What it counts is since it was started.
+/// One proxy. Its counts are since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProxyStatus {
-    /// Where clients come.
+    /// Address at which clients connect.
     pub listen: String,
-    /// The server that new requests go to.
+    /// Server that gets new requests.
     pub active: String,
-    /// Its servers, the one that was active at first before the other.
+    /// Servers; the first is the one that was active at the start.
     pub servers: Vec<String>,
-    /// Why that one is active; missing while the proxy begins.
+    /// Reason why this server is active; missing while the proxy begins.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// It takes no more clients, and answers what it has.
+    /// Whether it accepts no more clients, and answers pending requests.
     #[serde(default)]
     pub draining: bool,
-    /// Servers that are out of service because they fail their requests, for how long and why.
+    /// Servers that are out of service because they fail their requests, with time and reason.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub out_of_service: Vec<String>,
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub clients: usize,
-    /// Requests that are not answered.
+    /// Number of requests without an answer.
     pub in_flight: usize,
-    /// Requests that came.
+    /// Number of requests that came.
     pub requests: u64,
-    /// Those whose answer was forwarded to the end.
+    /// Number of requests whose answer was forwarded to the end.
     pub answered: u64,
-    /// Requests that were sent to both servers.
+    /// Number of requests that were sent to both servers.
     pub hedges: u64,
-    /// Those of them that the second server answered first.
+    /// Number of these that the second server answered first.
     pub hedge_wins: u64,
-    /// Times that the servers changed places.
+    /// Number of times that the servers changed places.
     pub swaps: u64,
 }
 
 /// The flight recorder of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlightStatus {
-    /// The service.
+    /// Name of the service.
     pub service: String,
     /// `begins`: it waits for the service to listen, or for the kernel; `records`; or `ended`.
     pub state: String,
-    /// Why it has ended.
+    /// Reason why it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// What is owed.
+    /// Objective.
     pub slo: String,
-    /// Recordings that were written.
+    /// Number of recordings that were written.
     pub recordings: u32,
-    /// The page of the last one.
+    /// Page of the last recording.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<String>,
 }
 
-/// The mapper of a service's threads to big and little cores. What it counts is since it began.
+/// The mapper of a service's threads to big and little cores. Its counts are since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HurryStatus {
-    /// The service.
+    /// Name of the service.
     pub service: String,
     /// `begins`: it waits for the service to listen, or for the kernel; `maps`; or `ended`.
     pub state: String,
-    /// Why it has ended.
+    /// Reason why it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// Which cores are big and which little.
+    /// Big and little cores.
     pub sizes: String,
-    /// Threads that work on requests, each bound to one CPU; missing, like what follows, until it maps.
+    /// Number of threads that work on requests, each bound to one CPU. This and the following values are missing until
+    /// it maps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threads: Option<usize>,
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests: Option<u64>,
-    /// Requests that moved to big cores.
+    /// Number of requests that moved to big cores.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub moved: Option<u64>,
-    /// Moves that the system refused.
+    /// Number of moves that the system refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub refused: Option<u64>,
-    /// The time on a little core after which a request is long, now.
+    /// Present time on a little core after which a request is long.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold_ns: Option<u64>,
     /// `learnt`, or `given`.
     pub threshold_from: String,
-    /// Its part of one CPU, since it began.
+    /// Share of one CPU used since it began.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own_percent: Option<f64>,
 }
 
-/// How often something was done.
+/// Number of times that an action was taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecisionCount {
-    /// What.
+    /// Name of the action.
     pub action: String,
-    /// Why.
+    /// Reason of the action.
     pub why: String,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
-/// Something that went wrong or is degraded.
+/// Note on something that failed or is degraded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NoteStatus {
-    /// In words.
+    /// Text of the note.
     pub note: String,
-    /// How often.
+    /// Number of times.
     pub times: u64,
 }
 
-/// An agent answers between two looks, which come every few milliseconds.
+/// Longest wait for an answer: an agent answers between two looks, which come every few milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `sidelane status` was asked.
+/// Options of `sidelane status`.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusOptions {
-    /// As JSON, for programs.
+    /// Whether to print JSON, for programs.
     pub json: bool,
 }
 
-/// Prints what the running agent says.
+/// Prints the status of the running agent.
 pub fn run(options: StatusOptions) -> Result<u8> {
     let snapshot = ask()?;
     match options.json {

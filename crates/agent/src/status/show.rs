@@ -1,4 +1,4 @@
-//! A status for people: what matters first.
+//! The status as text, the most important parts first.
 
 use std::fmt;
 

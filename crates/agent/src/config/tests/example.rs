@@ -35,7 +35,7 @@ fn the_example_is_right() {
     assert_eq!((config.services.len(), config.batch.len()), (1, 1));
 }
 
-/// What is a comment in the example is right, too, in place of what it goes without.
+/// Each line that is a comment in the example is valid in place of the one that it replaces.
 #[test]
 fn what_the_example_leaves_out_is_right() {
     const UNIT: &str = "unit = ";

@@ -81,7 +81,7 @@ fn each_setting_says_where_it_comes_from() {
 }
 
 proptest! {
-    /// Garbage is refused, with words, and never a panic.
+    /// A random text is refused with a message, and never causes a panic.
     #[test]
     fn any_text_is_read_or_refused(lines in prop::collection::vec("(\\[|\\[\\[)?(policy|service|batch|calm_time|reserved|cgroup|kubernetes|lanes)(\\]|\\]\\]| = [\"0-9a-z%{\\[,/*]{0,8})?", 0..8)) {
         if let Err(problems) = Config::parse("a.toml", &lines.join("\n")) {

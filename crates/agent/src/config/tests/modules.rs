@@ -9,7 +9,7 @@ use sidelane_proxy::access::Format;
 use super::*;
 use sidelane_proxy::run::options::{parse_listen, parse_server};
 
-/// The good file with a proxy, which begins in line 24.
+/// Returns the good file with a proxy, which begins in line 24.
 fn with_proxy(lines: &str) -> String {
     format!("{GOOD}\n[[proxy]]\nlisten = \":8080\"\n{lines}\n")
 }
@@ -133,7 +133,7 @@ fn flight_recorders_are_of_services_that_owe_something() {
     );
 }
 
-/// The good file with long requests that move, from line 24 on.
+/// Returns the good file with moves of long requests, from line 24 on.
 fn with_hurry(lines: &str) -> String {
     format!("{GOOD}\n[hurry]\n{lines}\n")
 }

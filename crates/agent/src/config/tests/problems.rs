@@ -1,4 +1,4 @@
-//! What is wrong in a file, and how that is said.
+//! Problems of a file, and their messages.
 
 use super::*;
 

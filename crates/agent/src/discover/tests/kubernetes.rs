@@ -12,7 +12,7 @@ const NODES: [(&str, &str); 7] = [
     ("v1 cgroupfs kind", include_str!("../../../tests/fixtures/kubernetes/v1-cgroupfs-kind.txt")),
 ];
 
-/// The first of them, for what is the same on all.
+/// Makes the first of these nodes, for tests of properties that all nodes share.
 fn node() -> Files {
     Files::of(NODES[0].1)
 }
@@ -24,7 +24,7 @@ fn guaranteed_and_burstable_pods_are_services_and_the_rest_is_batch() {
         let mut look = node.finder("kubernetes = true");
         let changes = look.again();
         assert_eq!(look.services(), ["default/redis-0", "default/web-5d9c7b", "kube-system/etcd-node1"], "{name}");
-        // Two of one pod, with its limit each; one may use all 8 CPUs of the node, or as many as this machine has.
+        // Two of one pod, each with a limit; one may use all 8 CPUs of the node, or all CPUs of this machine.
         let containers = look.containers();
         let names: Vec<&str> = containers.iter().map(|(name, _)| name.split(':').next().unwrap()).collect();
         assert_eq!(names, ["batch/crunch-1", "batch/zip-2", "batch/zip-2"], "{name}");
@@ -77,11 +77,11 @@ fn new_pods_are_born_where_no_pod_is_spared() {
         assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
         let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
         spared.sort_unstable();
-        // The one that is excluded, and the system's.
+        // The excluded pod, and that of the system.
         assert_eq!(spared.len(), 2, "{name}: {spared:?}");
         assert!(look.finder.containers().all(|container| container.tree == place.path), "{name}");
     }
-    // A pod that has no name yet, and no processes, is none that is spared.
+    // A pod without a name and processes is not spared yet.
     const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
     let node = node();
     let mut look = node.finder("kubernetes = true");

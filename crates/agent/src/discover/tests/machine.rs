@@ -1,7 +1,7 @@
 //! A machine that is made of files, from a listing: its hierarchies, groups, processes, and the logs of its pods.
 //!
 //! `hierarchy v2` or the controllers of version 1; `pod NAMESPACE_NAME_UID`; `group PATH PID:COMM...`, made in every
-//! hierarchy; `file PATH NAME VALUE`. What is there may be added to and removed.
+//! hierarchy; `file PATH NAME VALUE`. Tests may add to it and remove from it.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use super::super::{Changes, Finder, Machine};
 use crate::config::Config;
 
-/// Longer than any interval, so that each look is a full one.
+/// Time that is longer than any interval, so that each look is a full one.
 const LATER_NS: u64 = 10_000_000_000;
 
 pub(super) struct Files {
     dir: TempDir,
     hierarchies: Vec<Hierarchy>,
-    /// How many groups were.
+    /// Number of groups that were removed.
     removed: Cell<usize>,
 }
 
@@ -70,8 +70,8 @@ impl Files {
         self.dirs(path).for_each(|dir| fs::write(dir.join(name), format!("{value}\n")).expect("a file"));
     }
 
-    /// Removes a group with all below it, if it is there. It is moved elsewhere: the kernel never gives the inode of a
-    /// group to another one, and a file system would.
+    /// Removes a group with all below it, if it exists. It is moved elsewhere, because a file system would reuse its
+    /// inode, which the kernel does not do for groups.
     pub(super) fn remove_group(&self, path: &str) {
         for dir in self.dirs(path).filter(|dir| dir.exists()) {
             self.removed.set(self.removed.get() + 1);
@@ -84,7 +84,7 @@ impl Files {
         self.hierarchies.iter().map(move |hierarchy| hierarchy.dir(path))
     }
 
-    /// A finder on this machine, and all that it is asked for.
+    /// Makes a finder on this machine, with a clock.
     pub(super) fn finder(&self, file: &str) -> Look {
         let config = Config::parse("a.toml", file).unwrap_or_else(|problems| panic!("{problems}"));
         let machine = Machine {
@@ -107,20 +107,20 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// What has changed, when so much time has passed that it looks at everything.
+    /// Returns the changes after a time in which everything is due.
     pub(super) fn again(&mut self) -> Changes {
         self.now += LATER_NS;
         self.finder.look(self.now)
     }
 
-    /// The names of all services.
+    /// Returns the names of all services.
     pub(super) fn services(&self) -> Vec<String> {
         let mut names: Vec<String> = self.finder.services().map(|service| service.name.clone()).collect();
         names.sort();
         names
     }
 
-    /// The names of all containers, and how many CPUs they want.
+    /// Returns the names of all containers, with the number of CPUs that they want.
     pub(super) fn containers(&self) -> Vec<(String, u32)> {
         let mut names: Vec<(String, u32)> =
             self.finder.containers().map(|container| (container.name.clone(), container.wanted.cpus)).collect();
@@ -128,7 +128,7 @@ impl Look {
         names
     }
 
-    /// What the owner is told.
+    /// Returns the lacks as text.
     pub(super) fn lacks(&self) -> Vec<String> {
         self.finder.lacks().iter().map(ToString::to_string).collect()
     }

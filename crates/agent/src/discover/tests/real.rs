@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 
 use super::machine::Files;
 
-/// A process of a name that nobody else bears, until it is dropped.
+/// A process with a unique name, until it is dropped.
 struct Named {
     child: Child,
 }
@@ -14,8 +14,8 @@ impl Named {
     fn start(dir: &std::path::Path, name: &str) -> Self {
         let program = dir.join(name);
         if !program.exists() {
-            // By another process: a program that another test's thread starts meanwhile would have the copy open for a
-            // moment, and a file that is open for writing is no program.
+            // Copied by another process. A program started by another test at the same time would inherit the open copy
+            // for a moment. A file open for writing cannot be run.
             let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
             assert!(copied.expect("cp starts").success(), "no copy of sleep");
         }
@@ -83,7 +83,7 @@ fn a_service_by_port_comes_and_goes_with_who_listens() {
     drop(again);
 }
 
-/// Two rules that mean the same processes: the first one has them.
+/// If two rules match the same processes, the first one has them.
 #[test]
 fn a_process_is_in_one_service() {
     let files = Files::of("hierarchy v2");

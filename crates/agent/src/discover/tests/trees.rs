@@ -31,7 +31,7 @@ fn leaves_are_containers_with_what_the_file_says() {
     }
 }
 
-/// The group of a tree is a container of its own if it has processes of its own: all that is below it is part of it.
+/// The group of a tree is a container if it has processes of its own: all groups below are part of it.
 #[test]
 fn a_tree_is_one_container_if_anybody_is_in_its_own_group() {
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch"), BATCH), Vec::<String>::new());
@@ -160,7 +160,7 @@ fn what_comes_above_containers_takes_them_in() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a 7:x\ngroup /batch/b/c 8:x\ngroup /batch/d 9:x");
     let mut look = files.finder(BATCH);
     assert_eq!(look.again().containers_came.len(), 3);
-    // Nothing is made: that processes go from one group to another, the kernel does not tell.
+    // Nothing is made: the kernel does not report that processes move from one group to another.
     files.add_group("/batch/b 10:x");
     let changes = look.again();
     let paths = |changes: &[ContainerId]| changes.iter().map(|id| id.path.clone()).collect::<Vec<_>>();
@@ -196,7 +196,7 @@ fn another_file_keeps_who_is_in_both() {
     assert_eq!((changes.services_gone.len(), changes.containers_gone.len()), (1, 1));
 }
 
-/// A file system at a hierarchy's place, until it is dropped.
+/// A file system in the place of a hierarchy, until it is dropped.
 struct Mount(std::path::PathBuf);
 
 impl Mount {
@@ -234,7 +234,7 @@ fn a_hierarchy_that_is_mounted_anew_is_read_anew() {
     assert_eq!(look.again().containers_came.len(), 1);
 }
 
-/// What somebody does to a tree.
+/// A change to a tree.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Make(&'static str),
@@ -252,7 +252,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
-    /// Whoever follows knows what one knows who has just come, and was told each change once.
+    /// A finder that follows all changes knows what a new finder knows, and reports each change once.
     #[test]
     fn who_follows_knows_what_is_there(deeds in deeds(), version in 0_usize..2) {
         let files = Files::of(BOTH[version]);
@@ -279,7 +279,7 @@ proptest! {
         prop_assert!(look.again().is_empty());
     }
 
-    /// Wherever processes of a tree go, each is in one container.
+    /// Each process of a tree is in exactly one container, in whatever group of the tree it is.
     #[test]
     fn each_process_of_a_tree_is_in_one_container(deeds in moves(), version in 0_usize..2) {
         let files = Files::of(BOTH[version]);
