@@ -1,4 +1,4 @@
-//! The command line of Sidelane: options, and which feature carries each verb out.
+//! The command line of Sidelane: its options, and the dispatch of each verb to its feature.
 //!
 //! # Invariants
 //!

@@ -1,6 +1,6 @@
 //! The `sidelane` command.
 
-// These macros end a program whose output was closed; `sidelane_report::terminal` writes instead.
+// These macros panic if the output was closed; `sidelane_report::terminal` is used instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
@@ -11,9 +11,9 @@ use sidelane::verbs;
 use sidelane_diagnostics::machine;
 use sidelane_report::terminal::eprint_fitted;
 
-/// The exit code of an error.
+/// Exit code of an error.
 const EXIT_FAILURE: u8 = 1;
-/// The exit code of an error where 1 means something else: batch that ended with 1, or a check that was missed.
+/// Exit code of an error if 1 has another meaning: batch that ended with 1, or a missed check.
 const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! What `sidelane run --adopt` promises: batch that is there already borrows lanes as a command does, and goes on as
-//! it was found, whatever ends the run.
+//! Promises of `sidelane run --adopt`: batch that runs already borrows lanes as a command does. It gets its settings
+//! back, whatever ends the run.
 
 mod common;
 
@@ -20,7 +20,7 @@ use sidelane_policy::borrow::LaneState;
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
-/// How often an agent is killed; more of them find rarer moments.
+/// Number of times that the agent is killed; more kills hit rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_ADOPT_KILLS";
 const KILLS: u64 = 10;
 
@@ -40,7 +40,7 @@ fn adopting(job: &Job, service: &str) -> Run {
     Run::beside(service).and(&["--adopt", &job.target()])
 }
 
-/// A busy process in SCHED_DEADLINE, with what `chrt` says of it.
+/// A busy process in SCHED_DEADLINE, as `chrt` shows it.
 struct Deadline(Child);
 
 impl Deadline {
@@ -101,7 +101,7 @@ fn batch_in_sched_deadline_is_held_and_given_back() {
     }
 }
 
-/// Everything of a job and the machine that a run may change.
+/// All settings of a job and the machine that a run may change.
 struct Before {
     looks: Looks,
     groups: Vec<String>,
@@ -113,7 +113,7 @@ impl Before {
         Self { looks: job.looks(), groups: job.groups_look(), footprint: Footprint::now() }
     }
 
-    /// Waits until the job is as it was, and looks whether it runs.
+    /// Waits until the job has its settings back, and checks that it runs.
     #[track_caller]
     fn must_come_back(&self, job: &Job) {
         wait_until("the job's groups were as before", || job.groups_look() == self.groups);
@@ -125,7 +125,7 @@ impl Before {
     }
 }
 
-/// Whether a process that was born to the job's root looks like it.
+/// Returns whether a process created by the job's root has the root's settings.
 fn is_like_root(pid: u32, job: &Job) -> bool {
     let look =
         |pid| (process::allowed_cpus(pid), process::scheduling(pid), std::fs::read(format!("/proc/{pid}/cgroup")).ok());
@@ -139,7 +139,7 @@ fn start_and_hold(run: Run, job: &Job) -> Running {
     run
 }
 
-/// Held, given back at a signal, with one who was born meanwhile.
+/// Checks that the job is held, and given back at a POSIX signal, with a process created during the run.
 #[track_caller]
 fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
     let before = Before::of(job);
@@ -178,7 +178,7 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
     assert!(both != [true, true] || !run.stderr.contains("can be used here"), "{run}");
 }
 
-/// Its freezer is a group of ours then, in another hierarchy.
+/// Sidelane makes a group for it in another hierarchy, which has a freezer.
 #[test]
 fn a_group_without_a_freezer_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -200,7 +200,7 @@ fn a_tree_is_given_back_where_there_are_no_groups() {
     run.must_say(&["no cgroup freezer", "no cpuset can be used here", "no control groups"]);
 }
 
-/// Some of it was changed by then.
+/// Some of its settings were changed before the refusal.
 #[test]
 fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -228,7 +228,7 @@ fn a_run_ends_with_the_batch_that_it_adopted() {
     }
 }
 
-/// As with a command: each turn of the service is a hold, and batch is off meanwhile.
+/// As with a command, each turn of the service is a hold during which batch is off.
 #[test]
 fn adopted_batch_leaves_at_each_turn_of_the_service() {
     const TURNS: usize = 10;
@@ -256,7 +256,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
     before.must_come_back(&job);
 }
 
-/// The service works without a break: batch is frozen when the run ends, one way or the other.
+/// Checks that batch is given back by a run that ends while it is evicted: the service works without a break.
 #[track_caller]
 fn given_back_when_it_was_sent_away(job: &Job, end: impl Fn(Running)) {
     let before = Before::of(job);
@@ -296,9 +296,9 @@ fn a_frozen_tree_is_thawed() {
     given_back_when_it_was_sent_away(&job, end_by_kill);
 }
 
-/// A run beside a service that works all the time, when it has evicted a frozen job. Nobody is summoned for a job that is
-/// frozen: the lane is held because the service is seen at work from the start on. A kernel that hides switches can hide that,
-/// and then the run is begun anew.
+/// Starts a run beside a service that works all the time, and waits until it has evicted a frozen job. A frozen job
+/// causes no summons: the lane is held because the service is seen at work from the start. A kernel that hides switches
+/// can hide that, and then the run is started again.
 fn run_that_evicts(job: &Job, service: &str, end: impl Fn(Running)) -> Running {
     const TRIES: usize = 10;
     const LONG: Duration = Duration::from_secs(15);
@@ -388,8 +388,8 @@ fn who_joins_is_held_and_who_leaves_is_given_back() {
     before.must_come_back(&job);
 }
 
-/// The agent dies at any moment: before it has changed anything, while it changes the job, while it freezes and
-/// thaws it, while it gives it back.
+/// Kills the agent at any moment: before its first change, while it changes, freezes or thaws the job, and while it
+/// gives it back.
 #[track_caller]
 fn killed_at_any_moment(job: &Job) {
     let before = Before::of(job);
@@ -401,7 +401,7 @@ fn killed_at_any_moment(job: &Job) {
         let gate = ["holder", "freezer"][random.below(2) as usize];
         let run = adopting(job, &service.target()).and(&["--gate", gate]);
         let when_ms = match number % 3 {
-            // From its start on.
+            // At its start.
             0 => {
                 let mut run = run.start_as_is();
                 let when_ms = random.below(1200);
@@ -456,11 +456,11 @@ fn a_tree_comes_back_from_an_agent_that_is_killed_at_any_moment() {
     killed_at_any_moment(&Job::tree());
 }
 
-/// Refused before anything is changed.
+/// Checks that a run is refused before anything is changed.
 #[track_caller]
 fn refused(batch: &str, service: &Service, words: &[&str]) {
     let footprint = Footprint::now();
-    // Other tests of this process start and end threads meanwhile: of its own, only this one.
+    // Other tests of this process start and end threads at the same time, so only this thread is compared.
     let own_cpus = || thread_cpus(std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
     let (of_service, own) = (looks_of(service.pid()), own_cpus());
     Run::beside(service.target())

@@ -1,4 +1,4 @@
-//! `sidelane agent check`, `show` and `example`, and what is found in real groups.
+//! `sidelane agent check`, `show` and `example`, and their results on real groups.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A file, and its name.
+/// Writes a file, and returns its name.
 fn written(dir: &Path, content: &str) -> String {
     let path = dir.join("sidelane.toml");
     fs::write(&path, content).expect("a file can be written");
@@ -77,7 +77,7 @@ fn a_file_that_does_not_fit_the_machine_is_shown_with_what_to_do() {
     assert!(said.contains("policy.reserved_busy \"80%\" default"), "{said}");
 }
 
-/// A tree of groups in the hierarchies of this machine that batch can be told by.
+/// A tree of groups in the hierarchies by which batch can be recognised.
 struct Tree {
     leaves: Vec<Leaf>,
     processes: Vec<Child>,
@@ -97,7 +97,7 @@ impl Tree {
         Some(Self { leaves, processes: Vec::new() })
     }
 
-    /// Its path, as the agent's file names it.
+    /// Returns its path, as in the agent's file.
     fn path(&self) -> String {
         let mounts = Hierarchy::all().into_iter().map(|found| found.mount);
         let below = mounts.filter_map(|mount| Some(self.leaves[0].dir.strip_prefix(mount).ok()?.to_owned()));
@@ -175,7 +175,7 @@ fn real_containers_come_and_go() {
     assert_eq!(finder.look(now_ns()), Changes::default());
 }
 
-/// A process of a name that nobody else bears, until it is dropped.
+/// A process with a unique name, until it is dropped.
 struct Named(Child);
 
 impl Named {
@@ -221,7 +221,8 @@ fn a_service_and_a_container_are_shown_to_people_and_programs() {
     assert_eq!(shown["missing"], serde_json::json!([]));
 }
 
-/// The test's own port makes all that it has started part of the service, but for what is in a group of batch.
+/// The service is found by the test's own port. So all processes started by the test belong to it, except those in a
+/// group of batch.
 #[test]
 fn a_container_that_a_service_has_started_is_batch() {
     let Some(mut tree) = Tree::make() else { return };

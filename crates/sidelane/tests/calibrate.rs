@@ -1,4 +1,4 @@
-//! `sidelane calibrate` as a command: what it says, and what it does not conclude.
+//! `sidelane calibrate` as a command: its output, and what it does not conclude.
 
 mod common;
 
@@ -20,10 +20,10 @@ fn without_counters_nothing_is_concluded_and_what_was_seen_is_said() {
     }
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("result.json");
-    // No processor counts this.
+    // No processor has this event.
     let events = "rffffffffffffffff / page-faults";
     let ended = calibrate(&["--quick", "--events", events, "--json", json.to_str().unwrap()]);
-    // Lines are broken anywhere.
+    // Compared without line breaks, which depend on the width.
     let said = String::from_utf8_lossy(&ended.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("no conclusion: ") && said.contains("alone and up to"), "{said}");

@@ -1,5 +1,5 @@
-//! `sidelane compare` on real services under load. What it measures depends on the machine, so that is asserted nowhere:
-//! only what it says, writes and leaves behind.
+//! `sidelane compare` on real services under load. Its measurements depend on the machine, so tests only check its
+//! output, its files and what it leaves behind.
 
 mod common;
 
@@ -20,7 +20,7 @@ use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
 const FAILURE: i32 = 125;
-/// As short as a run can be: nothing is asserted of what it measures.
+/// The shortest possible run: tests do not check its measurements.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];
 
@@ -32,7 +32,8 @@ fn of(server: &RealServer) -> String {
     format!("port:{}", server.address().port())
 }
 
-/// Fails unless the finding, the checks and the exit code agree. A broken promise comes first, and only then.
+/// Fails unless the finding, the checks and the exit code agree. The finding begins with a broken promise if there is
+/// one, and only then.
 #[track_caller]
 fn must_agree(run: &Finished, result: &ResultFile) {
     let (code, beginning) = match result.outcome() {
@@ -95,7 +96,7 @@ fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
     before.must_come_back();
 }
 
-/// Words, their index and what is asked of it: paths of index and queries.
+/// Makes words, an index of them and queries. Returns the paths of index and queries.
 fn library(lab: &Lab, dir: &Path) -> (String, String) {
     let path = |name: &str| dir.join(name).display().to_string();
     let (text, index, queries) = (path("text"), path("index"), path("queries"));

@@ -16,7 +16,7 @@ const STAYS: [Stay; 2] = [
     Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
     Stay { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
 ];
-/// Only a unit of time: the test reads no clock.
+/// A unit of time only: the test reads no clock.
 const LENGTH: Duration = Duration::from_secs(10);
 
 fn name() -> String {
@@ -49,7 +49,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
     before.must_come_back();
 }
 
-/// A command that fails is no work.
+/// A container whose command fails has done no work.
 #[test]
 fn a_container_whose_command_fails_is_said() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,5 +1,5 @@
-//! Corners that break promises where nobody looks: groups below groups, batch that leaves its own, threads that are born
-//! during a run, lanes that cross, a lane that goes away, a group that is ended as a whole.
+//! Corner cases that break promises: groups below groups, batch that leaves its own group, and threads created during a
+//! run. Also lanes that cross, a lane that goes away, and a group that is ended as a whole.
 
 mod common;
 
@@ -17,10 +17,10 @@ use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::family;
 use sidelane_policy::borrow::LaneState;
 
-/// Of `sidelane run`, where it was not batch that failed.
+/// Exit code of `sidelane run` for its own errors.
 const EXIT_OWN_FAILURE: i32 = 125;
 
-/// A group of the test in each hierarchy where one can be made; gone with the test.
+/// A group of the test in each hierarchy in which one can be made; removed with the test.
 struct Groups(Vec<Leaf>);
 
 impl Groups {
@@ -30,7 +30,7 @@ impl Groups {
         Self(hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect())
     }
 
-    /// A shell's words that put it into all of them.
+    /// Returns a shell command that enters all of them.
     fn enter(&self) -> String {
         self.0.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs; ", leaf.dir.display())).collect()
     }
@@ -42,7 +42,7 @@ impl Drop for Groups {
     }
 }
 
-/// A service that forks on command.
+/// Script of a service that forks on command.
 const FORKS: &str = "read -r _; sleep 300 & exec sleep 1000";
 
 #[test]
@@ -95,7 +95,7 @@ fn batch_that_leaves_its_group_is_put_back_and_ends_with_the_run() {
     before.must_come_back();
 }
 
-/// Its end comes before anybody has seen that it left.
+/// The process ends before a look has seen that it left.
 #[test]
 fn batch_that_has_just_left_its_group_ends_with_the_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -143,7 +143,7 @@ fn groups_that_batch_has_made_are_removed_and_its_exit_code_is_told() {
     before.must_come_back();
 }
 
-/// The holder of one would be where the service of the other one runs.
+/// The holder of one run would be on a lane of the other run's service.
 #[test]
 fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -160,7 +160,7 @@ fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
     run.wait_for_end().must_exit(0);
 }
 
-/// As when its lane goes offline: the kernel moves whoever is there.
+/// The kernel does the same when the lane goes offline: it moves each thread there.
 #[test]
 fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -179,7 +179,7 @@ fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_r
     before.must_come_back();
 }
 
-/// More than a pipe holds, with a line that says nothing and one that was not written to its end.
+/// More than a pipe holds, with an empty line and one that was not written to its end.
 #[test]
 fn a_guardian_undoes_what_it_was_told_whatever_comes_after() {
     let dir = tempfile::tempdir().unwrap();

@@ -33,7 +33,7 @@ impl Program {
         Some(Self { child, input, output, _dir: dir })
     }
 
-    /// Makes the program do something, and waits until it is done.
+    /// Sends a command to the program, and waits until it is done.
     fn ask(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
         let mut answer = String::new();
@@ -53,7 +53,7 @@ impl Drop for Program {
     }
 }
 
-/// All requests that can be read now.
+/// Returns all requests that can be read now.
 fn drain(emitters: &mut Emitters) -> Vec<Request> {
     let mut requests = Vec::new();
     emitters.finish(|request| requests.push(*request));
@@ -95,7 +95,7 @@ fn what_was_overwritten_is_counted_and_the_rest_is_read() {
     let mut emitters = Emitters::find(&program.pids()).unwrap();
     program.ask("3000");
     let requests = drain(&mut emitters);
-    // The worker writes two events for each request into 2048 places.
+    // The worker writes two events for each request into 2048 slots.
     assert!((1..=1024 + 2048).contains(&requests.len()), "{}", requests.len());
     assert!(emitters.take_window().counts.dropped > 0);
 }

@@ -50,7 +50,7 @@ impl Turns {
         Self::start_through(&[], at_once, budget)
     }
 
-    /// The service is started by another command, which executes the command after it.
+    /// Starts the service through another command, which executes the command after it.
     fn start_through(wrapper: &[&str], at_once: &str, budget: &str) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         let dir = tempfile::tempdir().unwrap();
@@ -90,14 +90,14 @@ impl Turns {
     }
 }
 
-/// Time and reason of each hold.
+/// Returns time and reason of each hold.
 fn holds(run: &Finished) -> Vec<(u64, String)> {
     let audit = run.audit();
     let holds = audit.iter().filter(|entry| entry["action"] == "hold");
     holds.map(|entry| (entry["at_ns"].as_u64().unwrap(), entry["why"].as_str().unwrap().to_owned())).collect()
 }
 
-/// The request lasts until the lane is held, however late; the test is that a hold is never early.
+/// The request lasts until the lane is held, however late; the test checks that a hold is never early.
 #[test]
 fn batch_runs_beside_an_emitted_request_for_its_budget() {
     const TURNS: usize = 10;
@@ -122,7 +122,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
     assert_eq!(run.result().settings["requests"], "emitted by the service");
 }
 
-/// Its threads have other numbers inside than those that the kernel sees on the lane.
+/// Its threads have other ids inside than those that the kernel sees on the lane.
 #[test]
 fn a_request_that_is_emitted_in_a_container_pays_for_its_budget_too() {
     if std::process::Command::new("unshare").arg("--version").output().is_err() {
@@ -164,8 +164,8 @@ fn by_age_a_request_that_waited_is_lent_beside() {
     assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
 }
 
-/// The second request of a pair is older than the age limit when it starts, and the first one has
-/// it waiting behind it.
+/// The second request of a pair is older than the age limit when it starts. The first one runs while the second one
+/// waits.
 #[test]
 fn by_age_batch_leaves_a_request_that_is_too_old() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
@@ -173,8 +173,8 @@ fn by_age_batch_leaves_a_request_that_is_too_old() {
     assert!(run.audit().iter().any(old), "{run}");
 }
 
-/// CPU time, in clock ticks, in which the worker does some three thousand requests: enough of each kind, also where
-/// neighbours make their times so different that batch's cost stays the worst that it can be.
+/// CPU time, in clock ticks, in which the worker handles about 3,000 requests. That is enough of each kind even if
+/// neighbours vary their times: the estimate of batch's cost then stays at its upper limit.
 const ENOUGH_TICKS: u64 = 1_500;
 
 /// The run lasts until enough requests are known to compute batch's cost to them.

@@ -1,4 +1,4 @@
-//! Ways by which batch could run before the service or off its lanes: each is refused, or put right and noted. The table
+//! Ways by which batch could preempt the service or leave its lanes: each is refused, or reverted and noted. The table
 //! in docs/explanation/security.md lists them.
 
 mod common;
@@ -17,15 +17,15 @@ use sidelane_host::cgroup::{Hierarchy, processes};
 use sidelane_host::procfs::{thread_cpus, threads};
 
 const EXIT_USAGE: i32 = 2;
-/// Of `ps` and /proc/PID/stat.
+/// Value of `ps` and /proc/PID/stat.
 const SCHED_IDLE: Option<&str> = Some("5");
 
-/// What a script says once it was let in, if `attempt` succeeds or not.
+/// Returns a script line that reports whether `attempt` succeeds.
 fn try_to(attempt: &str) -> String {
     format!("({attempt}) >/dev/null 2>&1 && echo 'did: {attempt}' || echo 'could not: {attempt}'; ")
 }
 
-/// What works with CAP_SYS_NICE, as root or another user, and in namespaces.
+/// Attempts that would succeed with CAP_SYS_NICE, as root or another user, and in namespaces.
 const ATTEMPTS: [&str; 13] = [
     "chrt -f 1 true",
     "chrt -r 1 true",
@@ -34,7 +34,7 @@ const ATTEMPTS: [&str; 13] = [
     "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 10000000 0 true",
     "[ $(nice -n -5 nice) -lt 0 ]",
     "echo -5 >/proc/self/autogroup",
-    // Of the process that keeps it in its lane.
+    // Changes of the process that keeps it in its lane.
     "chrt -i -p 0 $PPID",
     "renice 19 $PPID",
     "taskset -c -p 1 $PPID",
@@ -109,12 +109,12 @@ fn a_command_that_may_be_real_time_is_told_of() {
     }
     let run = run.must_say(&["--allow-realtime", "while the service works"]);
     assert_eq!(run.stdout, "real-time\n");
-    // What was adopted has the rights that it has.
+    // Adopted batch keeps its rights.
     let adopt = ["--adopt", &format!("pid:{}", service.pid())];
     allowed().and(&adopt).start_as_is().wait_for_end().must_exit(EXIT_USAGE);
 }
 
-/// As a daemon does that is asked to (rtkit), or an administrator.
+/// A daemon that is asked to (rtkit), or an administrator, can do that.
 #[test]
 fn a_command_that_was_made_real_time_is_put_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -135,7 +135,7 @@ fn adopted_batch_that_raises_itself_is_put_back() {
     let job = Job::tree();
     let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
     run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
-    // Before its own script could be stopped by anything: the job's newcomer is a process like any other.
+    // The test uses the job's newcomer, a process like any other, because the job's own script could be stopped.
     let batch = job.newcomer();
     for class in [["-f", "1"], ["-o", "0"]] {
         give_class(class, batch);
@@ -146,7 +146,7 @@ fn adopted_batch_that_raises_itself_is_put_back() {
     run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "another scheduling class"]);
 }
 
-/// It sleeps, so it is never seen to run elsewhere.
+/// It sleeps, so no look sees it run on another CPU.
 #[test]
 fn adopted_batch_with_other_cpus_is_put_back_where_it_sleeps() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -162,7 +162,7 @@ fn adopted_batch_with_other_cpus_is_put_back_where_it_sleeps() {
     run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "other CPUs than the batch lanes"]);
 }
 
-/// A ring with a kernel thread that polls: such a thread leaves its process's cpuset as it starts.
+/// Program of a ring with a kernel thread that polls: such a thread leaves its process's cpuset when it starts.
 const SQPOLL: &str = r#"
 #define _GNU_SOURCE
 #include <linux/io_uring.h>
@@ -198,7 +198,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     if ring.ask() != "ring" {
         return sidelane_testing::skip("needs io_uring");
     }
-    // It takes its name a moment later.
+    // The thread gets its name a moment later.
     let pid = ring.child.id();
     let poller = threads(pid).into_iter().find(|tid| *tid != pid).expect("the ring has a thread");
     let cpus = || thread_cpus(ring.child.id(), poller).map(|cpus| cpus.to_string());
@@ -208,7 +208,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     run.wait_for_end().must_exit(0);
 }
 
-/// Tells the number of its second thread, and goes on.
+/// Program that prints the id of its second thread, and goes on.
 const TWO_THREADS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -275,7 +275,7 @@ fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
     end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
-/// Starts a child in the group that is open as 3, and tells its number.
+/// Program that starts a child in the group that is open as 3, and prints its id.
 const INTO_GROUP: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -344,7 +344,7 @@ fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
     wait_until("batch had ended", || !common::process::is_alive(inner));
 }
 
-/// The pattern is another one for this run alone.
+/// The core pattern is changed only for this run.
 #[test]
 fn a_crash_starts_no_program_for_a_core_dump() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -354,7 +354,7 @@ fn a_crash_starts_no_program_for_a_core_dump() {
     let dumps = "ulimit -S -c unlimited && exec \"$0\" \"$@\"";
     let mount = format!("mount --bind {} /proc/sys/kernel/core_pattern && {dumps}", pattern.path().display());
     let dir = tempfile::tempdir().unwrap();
-    // In blocks, a limit of one byte is none. The hard limit is as it was.
+    // The limit is in blocks, so one byte counts as none. The hard limit is unchanged.
     let script = "ulimit -S -c; ulimit -S -c unlimited && echo may; kill -s SEGV $$";
     let crash = |wrapper: &[&str]| {
         let run = Run::beside(service.target()).through(wrapper).in_dir(dir.path());
@@ -405,7 +405,7 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// A program that does something for each byte of its input, and tells of it in a line.
+/// A program that does something for each byte of its input, and reports it in a line.
 struct Asked {
     child: Child,
 }

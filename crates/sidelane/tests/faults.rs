@@ -1,5 +1,5 @@
-//! The promises of `sidelane run` when something fails: if a process dies, is stopped or moves to
-//! another lane, the service is not disturbed and no trace of a dead run remains.
+//! Promises of `sidelane run` when something fails. If a process dies, is stopped or moves to another lane, the service
+//! is not disturbed, and no trace of a dead run remains.
 
 mod common;
 
@@ -15,20 +15,20 @@ use common::{
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::LaneState;
 
-/// Unmounts all control groups.
+/// Command that unmounts all control groups.
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
 
-/// Batch with a child, a grandchild and a daemon, all of them busy.
+/// Returns a script of batch with a child, a grandchild and a daemon, all of them busy.
 fn family_script() -> String {
     format!("sh -c '{SPIN}' & sh -c 'sh -c \"{SPIN}\" & wait' & setsid sh -c '(sh -c \"{SPIN}\" &)' & echo $$; {SPIN}")
 }
 
-/// Batch that prints its process id and then computes until it is ended.
+/// Returns a script of batch that prints its process id and then computes until it is ended.
 fn spin_script() -> String {
     format!("echo $$; {SPIN}")
 }
 
-/// Starts a run whose batch has started all its processes.
+/// Starts a run, and waits until its batch has started all its processes.
 fn start_family(service: &Service) -> Running {
     let mut run = Run::beside(service.target()).start_script(&family_script());
     run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
@@ -97,7 +97,7 @@ fn a_replaced_guardian_knows_what_to_undo() {
     let killed_ns = now_ns();
     kill(guardian);
     run.guardian_other_than(Some(guardian));
-    // The note comes after the new guardian has got the list.
+    // The note comes after the new guardian has the list.
     run.wait_until_audited("note", killed_ns);
     run.kill();
     before.must_come_back();
@@ -294,8 +294,8 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
     assert!(is_alive(service.pid()));
 }
 
-/// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself. So batch is
-/// evicted for as long as the service works.
+/// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself. So batch is evicted while the
+/// service works.
 #[test]
 fn a_long_hold_does_not_leak() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -303,10 +303,10 @@ fn a_long_hold_does_not_leak() {
         LaneState::Evicted,
         |run| run,
         |lane, batch| {
-            // A summons from before it was away may be answered later.
+            // A summons from before the eviction may be answered later.
             wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept());
             let away_at_ticks = cpu_ticks(batch);
-            // Held again for a moment if the whole group did not stand still within a millisecond.
+            // The lane is held again for a moment if the group was not frozen within 1 ms.
             let is_off = || matches!(lane.state(), Some(LaneState::Evicted | LaneState::Held)) && !lane.batch_is_on();
             (0..LOOKS).for_each(|_| assert!(is_off(), "{:?}", lane.state()));
             assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
@@ -316,7 +316,7 @@ fn a_long_hold_does_not_leak() {
     assert!(!run.stderr.contains("in a lane that was held"), "{run}");
 }
 
-/// Time that the kernel gives batch in spite of that is outside Sidelane's control.
+/// Time that the kernel still gives batch is outside Sidelane's control.
 #[test]
 fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -329,11 +329,11 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     run.must_say(&["no cgroup freezer", "could not be sent away"]);
 }
 
-/// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
+/// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
-/// Runs batch beside a service that works without a pause. The service stops when the lane is in
-/// this state and `seen` has checked it; then the test waits until batch goes on.
+/// Runs batch beside a service that works without a pause. When the lane is in this state and `seen` has checked it,
+/// the service stops. Then the test waits until batch runs again.
 #[track_caller]
 fn held_for_long(state: LaneState, how: impl Fn(Run) -> Run, seen: impl Fn(&Words, u32)) -> Finished {
     let mut service = Service::on_command();

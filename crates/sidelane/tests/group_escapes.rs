@@ -14,11 +14,11 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, threads_in};
 use sidelane_host::procfs::thread_cpus;
 use sidelane_policy::borrow::LaneState;
 
-/// Hides the groups of version 2.
+/// Command prefix that hides the groups of version 2.
 const WITHOUT_V2: [&str; 4] = ["unshare", "--mount", "sh", "-c"];
 
-/// Two busy threads: tells the process and the second thread. That one puts itself into each group that is named, again
-/// and again.
+/// Program with two busy threads, which prints the ids of the process and of the second thread. This thread moves
+/// itself repeatedly into each group in its arguments.
 const LEAVES: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -68,20 +68,20 @@ fn unified() -> Option<Hierarchy> {
     found
 }
 
-/// The group of the run's batch in this hierarchy, if it has one.
+/// Returns the group of the run's batch in this hierarchy, if it has one.
 fn cage_in(hierarchy: &Hierarchy, run: &Running) -> Option<Leaf> {
     let dir = hierarchy.own_dir()?.join(format!("sidelane-{}", run.pid()));
     dir.exists().then_some(Leaf { dir })
 }
 
-/// The process and the thread that the program above tells.
+/// Returns the process and the thread that the program above prints.
 fn told(run: &mut Running) -> (u32, u32) {
     run.wait_until("batch told its threads", |run| run.output().lines().count() >= 2);
     let numbers: Vec<u32> = run.output().lines().take(2).map(|line| line.parse().unwrap()).collect();
     (numbers[0], numbers[1])
 }
 
-/// A run of the program above beside a service; with its lane, and its process and second thread.
+/// Starts a run of the program above beside a service. Returns it with its lane, its process and its second thread.
 fn start(program: &Path, service: &common::ServiceOnCommand) -> (Running, Words, [u32; 2]) {
     let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
     let lane = Words::of(&mut run);
@@ -94,7 +94,7 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// Makes a threaded group. Only an empty group becomes one.
+/// Makes a threaded group, which only an empty group can become.
 fn make_threaded(leaf: &Leaf) -> bool {
     let made = leaf.write("cgroup.type", "threaded");
     if let Err(error) = &made {
@@ -103,7 +103,7 @@ fn make_threaded(leaf: &Leaf) -> bool {
     made.is_ok()
 }
 
-/// Has the service work until all threads of batch stand still.
+/// Makes the service work until all threads of batch are frozen.
 fn evict(run: &mut Running, service: &mut common::ServiceOnCommand, lane: &Words, threads: &[u32]) {
     service.work();
     run.wait_until("batch was away", |_| {
@@ -135,7 +135,7 @@ fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
     before.must_come_back();
 }
 
-/// The group of batch itself becomes a threaded one, in which the kernel lists no processes.
+/// The group of batch becomes a threaded one, in which the kernel lists no processes.
 #[test]
 fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -161,7 +161,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     before.must_come_back();
 }
 
-/// In version 1 each thread has a group. The thread is out of its group when batch is frozen.
+/// In version 1 each thread has a group. The thread is outside its group when batch is frozen.
 #[test]
 fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -193,12 +193,12 @@ fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane()
     lane.must_stay_empty();
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
-    // It is put back when batch is sent away, which is no news, by the watchdog, or by the regular look.
+    // It is put back by the eviction, which writes no note, by the watchdog, or by the regular look.
     end(run);
     before.must_come_back();
 }
 
-/// In version 1 a group cannot be narrower than those below it.
+/// In version 1 a group cannot have fewer CPUs than the groups below it.
 #[test]
 fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -234,7 +234,7 @@ fn a_wider_group_is_made_up_for(target: impl Fn(&Job) -> String) -> Option<commo
     run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
     let spreads = || job.members().into_iter().any(|pid| thread_cpus(pid, pid).is_some_and(|cpus| cpus.contains(0)));
     for cpus in [BATCH_LANE, "0-1"] {
-        // Refused if a process of the job is pinned elsewhere: the kernel then has the whole group.
+        // The kernel refuses a list if a process of the job is pinned to other CPUs, so errors are ignored.
         let _ = job.group().write("cpuset.cpus", cpus);
     }
     run.wait_until("the job was in its lane again", |_| job.is_in(BATCH_LANE) && !spreads());
@@ -254,7 +254,7 @@ fn adopted_batch_whose_cpuset_is_widened_is_narrowed_again() {
     run.must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
-/// Adopted by its first process, so its threads are confined, not its group.
+/// The job is adopted by its first process, so its threads are confined, not its group.
 #[test]
 fn adopted_batch_stays_on_its_lane_when_the_cpuset_above_is_widened() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,8 +1,8 @@
-//! Halts: whatever kills, stops or freezes Sidelane, one of its threads or its guardian, batch is beside the service for
-//! no longer than the guardian takes to freeze it, and nothing is left.
+//! Halts: Sidelane, one of its threads or its guardian is killed, stopped or frozen. Batch then runs beside the service
+//! only until the guardian has frozen it, and nothing is left.
 //!
-//! `SIDELANE_HALTS_MOMENTS=200 SIDELANE_HALTS_SEED=1 cargo test -p sidelane --test halts -- --nocapture moment` hits it that
-//! often, prints figures, and fails if batch was beside the service for longer than 20 ms at a stretch.
+//! `SIDELANE_HALTS_MOMENTS=200 SIDELANE_HALTS_SEED=1 cargo test -p sidelane --test halts -- --nocapture moment` causes
+//! 200 halts, and prints figures. It fails if batch was beside the service for longer than 20 ms at a stretch.
 
 mod common;
 
@@ -27,18 +27,18 @@ use sidelane_host::halt::HaltWatch;
 use sidelane_policy::borrow::LaneState;
 use tempfile::TempDir;
 
-/// How many moments, and of which seed; without a seed it is a new one each time.
+/// Variables with the number of moments and the seed; the default seed is different each time.
 const MOMENTS_VARIABLE: &str = "SIDELANE_HALTS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_HALTS_SEED";
 const MOMENTS: u64 = 8;
-/// Other tests get the lanes after this many.
+/// Number of moments after which other tests get the lanes.
 const MOMENTS_A_TURN: u64 = 25;
-/// A hold becomes an eviction after 250 ms.
+/// Longest time before a halt: a hold becomes an eviction after 250 ms.
 const BEFORE_MS_MAX: u64 = 400;
 const HALT_MS_MAX: u64 = 200;
 const OVERLAP_MAX: Duration = Duration::from_millis(20);
 
-/// Batch that was there before, in a group that is none of Sidelane's.
+/// Batch that ran before, in a group that does not belong to Sidelane.
 struct Adopted {
     child: Child,
     as_found: (Option<String>, [Option<String>; 3]),
@@ -72,7 +72,7 @@ impl Drop for Adopted {
     }
 }
 
-/// The program that notes when it runs, and the files of its notes.
+/// A program that records when it runs, and the files of its records.
 struct Witness {
     program: PathBuf,
     dir: TempDir,
@@ -98,7 +98,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a readable path")
 }
 
-/// A run in a group of its own, beside a service on command. The groups are dropped first: a frozen run does not end.
+/// A run in its own group, beside a service on command. The groups are dropped first: a frozen run does not end.
 struct Scene {
     home: FreezableGroup,
     /// A group for single threads and guardians.
@@ -108,7 +108,7 @@ struct Scene {
     batch: u32,
     lane: Words,
     adopted: Option<Adopted>,
-    /// By their own clocks: the service, and batch.
+    /// Clocks of the service and of batch.
     clocks: [OwnClock; 2],
     _witness: Witness,
 }
@@ -149,7 +149,7 @@ impl Scene {
         threads_named(self.run.pid(), "holder-1")[0]
     }
 
-    /// One that was killed while it was frozen is there until it is thawed.
+    /// Returns the guardian. One that was killed while it was frozen exists until it is thawed.
     fn guardian(&mut self) -> u32 {
         self.run.wait_until("there was one guardian", |_| guardians().len() == 1);
         self.run.guardian_other_than(None)
@@ -162,7 +162,7 @@ impl Scene {
     }
 }
 
-/// What befalls a run.
+/// A halt of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
     Kill,
@@ -191,7 +191,7 @@ impl Blow {
         matches!(self, Self::KillGuardian | Self::StopGuardian | Self::FreezeGuardian)
     }
 
-    /// Only version 1 freezes a single thread of any process.
+    /// Returns a halt that is possible: only version 1 freezes a single thread of any process.
     fn possible(self, hierarchy: &Hierarchy) -> Self {
         if self == Self::FreezeHolder && hierarchy.is_v2() { Self::Freeze } else { self }
     }
@@ -231,10 +231,10 @@ impl Blow {
     }
 }
 
-/// What one moment came to.
+/// Result of one halt.
 struct Outcome {
     blow: Blow,
-    /// From the halt until batch's group was being frozen, where it had to be.
+    /// Time from the halt until batch's group was being frozen, if that was needed.
     reaction: Option<Duration>,
     overlap: Duration,
 }
@@ -247,7 +247,8 @@ impl fmt::Display for Outcome {
 }
 
 impl Scene {
-    /// The service works or rests. The run is hit, and goes on after a while. `None` instead of the scene: it was killed.
+    /// Halts the run while the service works or rests, and lets it go on after a while. Returns `None` for the scene if
+    /// the run was killed.
     fn hit(mut self, blow: Blow, moment: &Moment) -> (Outcome, Option<Self>) {
         let began_ns = now_ns();
         if moment.is_busy {
@@ -268,11 +269,11 @@ impl Scene {
         match guardian {
             Some(guardian) => drop(self.run.guardian_other_than(Some(guardian))),
             None => {
-                // `wait_until` looks every 5 ms.
+                // A finer interval than `wait_until`, which looks every 5 ms.
                 let (mut agent, mut freezers) = (HaltWatch::new(self.run.pid()), HaltWatch::new(batch));
                 let mut halted = None;
                 while !freezers.is_halted() {
-                    // A stop begins with a thread that may have to wait for a CPU first, while the holder holds on.
+                    // A stop begins with a thread that may have to wait for a CPU first, while the holder still holds.
                     halted = halted.or_else(|| agent.is_halted().then(Instant::now));
                     assert!(hit.elapsed() < TIMEOUT, "batch runs on");
                     sleep(Duration::from_micros(200));
@@ -304,7 +305,7 @@ impl Scene {
     }
 }
 
-/// When the run is hit, and for how long.
+/// Time and length of a halt.
 #[derive(Debug)]
 struct Moment {
     is_busy: bool,
@@ -320,7 +321,7 @@ impl Moment {
     }
 }
 
-/// Batch is away from a busy service in the end, and comes back to an idle one; of a run that was killed nothing is left.
+/// In the end batch is away from a busy service, and back beside an idle one; nothing is left of a run that was killed.
 #[test]
 fn batch_is_held_and_nothing_left_whatever_moment_of_a_halt() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
@@ -331,12 +332,12 @@ fn batch_is_held_and_nothing_left_whatever_moment_of_a_halt() {
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
         let numbers = first..moments.min(first + MOMENTS_A_TURN);
         let turn = || hit_in_turn(numbers, seed, &mut random);
-        // A thread of its own: it stays on the request lane.
+        // Run on its own thread, which stays on the request lane.
         outcomes.extend(thread::scope(|scope| scope.spawn(turn).join()).expect("batch was held"));
     }
     tell(&outcomes, seed);
     let beyond: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.overlap > OVERLAP_MAX).collect();
-    // Noise can break a time, so it is a verdict only where it was asked for.
+    // Noise can lengthen a time, so times are judged only on request.
     assert!(
         wanted.is_none() || beyond.is_empty(),
         "seed {seed}: {} of {} beyond {OVERLAP_MAX:?}",
@@ -359,7 +360,7 @@ fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) ->
         let (adopts, moment) = (random.below(3) > 0, Moment::of(random));
         let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize].possible(hierarchy);
         eprintln!("moment {number} of seed {seed}: {blow:?}, {moment:?}");
-        // A scene is of one hierarchy.
+        // A scene uses one hierarchy.
         let is_v2 = |scene: &Scene| Freezer::of(&scene.home.0.dir).is_some_and(|freezer| freezer.is_v2());
         scene = match scene.take() {
             Some(scene) if is_v2(&scene) == hierarchy.is_v2() => Some(scene),
@@ -455,7 +456,7 @@ fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
         scene.run.wait_until("it was said", |run| run.errors().contains("a new one took over"));
         blow.let_go_on(&scene);
         wait_until("the other guardian was gone", || !is_alive(guardian));
-        // The new one knows what there is to do.
+        // The new guardian has the list.
         stands_still_during(Blow::Stop, scene);
     }
 }

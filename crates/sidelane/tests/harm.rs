@@ -1,9 +1,7 @@
-//! The inputs of the harm estimate: hardware counts of requests, and how long batch ran beside
-//! them.
+//! The inputs of the harm estimate: hardware counts of requests, and how long batch ran beside them.
 //!
-//! Few test machines have hardware counters, and the code that uses them does not depend on what
-//! they count. So here both counters count the CPU's clock: a request that had its lane to itself
-//! has a count equal to its server time, and an "IPC" of 1.
+//! Few test machines have hardware counters, and the code does not depend on what they count. So both counters count
+//! the CPU's clock here. A request that was alone on its lane has a count equal to its server time, and an "IPC" of 1.
 
 mod common;
 
@@ -44,12 +42,12 @@ fn lanes() -> Lanes {
     Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap()
 }
 
-/// The counters of `pair` for requests.
+/// Returns the use of lanes with the counters of `pair` for requests.
 fn counting(pair: EventPair) -> LaneUse {
     LaneUse::counting(pair, &lanes())
 }
 
-/// A tracker of the requests of `service`.
+/// Makes a tracker of the requests of `service`.
 fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
     let service = Service::of_process(service);
     let purpose = Purpose::Lend { requests: true, lent: LaneLending { self_checking, ..LaneLending::default() } };
@@ -63,8 +61,8 @@ fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracki
 struct Batch(Child);
 
 impl Batch {
-    /// It begins when it is known as `job`: what runs is known from its next turn on, and a busy loop that nobody
-    /// disturbs has but one.
+    /// Starts it after it is known as `job`. A running thread is known only from its next turn on, and an undisturbed
+    /// busy loop has only one turn.
     fn start(class: &[&str], job: &BatchTracking) -> Self {
         let loops = format!("read begin; {SPIN}");
         let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", &loops]);
@@ -92,7 +90,7 @@ fn load(lab: &Lab, port: u32, log: &Path) {
     lab.run(options.chain([log.as_os_str()])).unwrap();
 }
 
-/// The share of a request's server time that was counted.
+/// Returns the share of a request's server time that was counted.
 fn counted_part(request: &Request) -> Option<f64> {
     request.counters.map(|counters| counters.cycles as f64 / request.server_ns() as f64)
 }
@@ -135,7 +133,7 @@ fn what_lanes_count_becomes_the_harm() {
     }
     let present = load();
     parts.sort_unstable_by(f64::total_cmp);
-    // Interruptions between a clock read and a counter read change less than half of them.
+    // Fewer than half of the reads have an interruption between the clock and the counter.
     let middle = parts[parts.len() / 2];
     assert!(middle > 0.5 && middle < 1.5, "the clock counted {middle} of the server time");
     assert!(present.harm.ppm() < Harm::FULL.ppm() / 2, "{present}");
@@ -167,7 +165,7 @@ impl Own {
     }
 }
 
-/// The observed requests of `script`.
+/// Returns the observed requests of `script`.
 fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
     let mut own = Own::open();
     let (tracking, mut requests) = track(std::process::id(), lane_use, self_checking);
@@ -214,20 +212,20 @@ fn spin(time: Duration) {
     }
 }
 
-/// Batch's turn on its lane, by the number of switches so far; `None` while it has none.
+/// Returns batch's turn on its lane, by the number of switches so far; `None` while it has none.
 fn turn_of_batch(lane: &LaneWord) -> Option<u32> {
     (lane.class() == Ok(LaneClass::Batch)).then(|| lane.switches())
 }
 
-/// The share of each 100 µs request, as `each` starts it, that batch ran beside; with the accounting of naps. Requests
-/// during which batch lost its lane do not count: the kernel gives others a part of each second.
+/// Returns the share of each 100 µs request, as `each` starts it, that batch ran beside, with the accounting of naps.
+/// Requests in which batch lost its lane do not count: the kernel gives other threads a part of each second.
 fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
     let mut undisturbed = Vec::new();
     let seen = seen_of(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
-        // Else a thread of another program may run there at any time.
+        // Otherwise a thread of another program may run there at any time.
         let batch = Batch::start(&["--fifo", "10"], &job);
         let (pid, memory) = (batch.0.id(), tracker.memory());
         let lane = memory.word(BATCH_CPU);

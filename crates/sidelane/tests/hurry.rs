@@ -1,6 +1,6 @@
-//! What `sidelane hurry` promises: long requests move to big cores, and the service has its CPUs back, whatever happens.
+//! Promises of `sidelane hurry`: long requests move to big cores, and the service gets its CPUs back, whatever happens.
 //!
-//! On machines without big and little cores CPU 0 is said to be big. What moves is looked at here, not what is gained.
+//! On machines without big and little cores CPU 0 is declared big. These tests check the moves, not the gain.
 
 mod common;
 
@@ -20,10 +20,10 @@ use serde_json::Value;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 
-/// How often an agent is killed; more of them find rarer moments.
+/// Number of times that the agent is killed; more kills hit rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_HURRY_KILLS";
 const KILLS: u64 = 8;
-/// The exit code of `sidelane run` where it refuses or fails itself.
+/// Exit code of `sidelane run` for its own errors.
 const EXIT_OWN_FAILURE: i32 = 125;
 
 #[test]
@@ -97,7 +97,7 @@ fn more_threads_than_cores_are_bound_for_long_requests_only() {
     assert!(cpus.iter().all(|(tid, cpus)| now[tid] == *cpus), "{now:?}, were {cpus:?}");
 }
 
-/// As a process of any age finds it: each thread with CPUs of its own choice.
+/// Gives each thread CPUs of its own, as in a process of any age.
 fn choose_cpus(busy: &Busy) {
     for (tid, cpus) in busy.threads().into_iter().zip([&[0_u32][..], &[1], &[0, 1]].into_iter().cycle()) {
         sidelane_host::priority::pin_thread(tid, cpus).unwrap();
@@ -113,7 +113,7 @@ fn a_killed_agent_leaves_each_thread_the_cpus_that_it_had() {
     let kills = std::env::var(KILLS_VARIABLE).map_or(KILLS, |kills| kills.parse().unwrap());
     for kill in 0..kills {
         let mut child = Hurrying::command(&busy, &["--threshold", "1ms"]).spawn().unwrap();
-        // Any moment will do: before it is ready, while threads are bound, and later.
+        // Any moment is possible: before it is ready, while threads are bound, and later.
         thread::sleep(Duration::from_millis(kill * 7919 % 600));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -132,7 +132,7 @@ fn threads_that_end_at_any_moment_are_let_go_of() {
         let mut stream = TcpStream::connect(busy.address).unwrap();
         ask(&mut stream).unwrap();
         streams += 1;
-        // Every second one is closed while its thread works on its request.
+        // Every second connection is closed while its thread works on its request.
         (streams % 2 == 0 || stream.read_exact(&mut [0; MESSAGE]).is_ok()) && streams >= 200 && hurrying.has_moved()
     });
     assert!(hurrying.stop().contains("moved to big cores"));
@@ -178,20 +178,20 @@ fn a_request_that_comes_in_parts_is_one_request() {
     stream.set_nodelay(true).unwrap();
     for _ in 0..4 {
         for _ in 0..MESSAGE {
-            // So far apart that most parts are looked at one by one.
+            // Far enough apart that most parts are seen one by one.
             thread::sleep(Duration::from_millis(20));
             stream.write_all(&[0]).unwrap();
         }
         stream.read_exact(&mut [0; MESSAGE]).unwrap();
     }
     let told = hurrying.stop();
-    // Of the clients' requests a few may have none, whose records came late.
+    // A few of the clients' requests may have no end, if their records came late.
     let unended = told.split(" requests had no end that was told").next().filter(|before| before.len() < told.len());
     let unended = unended.and_then(|before| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0);
     assert!(unended < MESSAGE, "as many as a request has parts: {told}");
 }
 
-/// A CPU is said to be offline: nobody lets a test take one away from the machine.
+/// A CPU is declared offline, because a test must not take one from the machine.
 #[cfg(debug_assertions)]
 #[test]
 fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_is_back() {
@@ -264,10 +264,10 @@ fn lines_of_a_pipe_are_believed_whoever_writes_them() {
     let (pipe, workers) = (busy.file("pipe"), busy.threads().split_off(OTHERS));
     let (first, second) = (workers[0], workers[1]);
     let hurrying = Hurrying::start(&busy, &["--stats", &format!("pipe:{}", pipe.display()), "--threshold", "20ms"]);
-    // The first writer is killed in a line, and its clock is years ahead.
+    // The first writer is killed within a line, and its clock is years ahead.
     write(&pipe, &format!("{first};a;99999999999999\nnonsense\n{second};cut"));
     wait_until("the first worker is bound", || busy.cpus()[&first] == BIG);
-    // The next one tells of an end, of somebody who is not the service's, and of a begin.
+    // The next lines report an end, a begin of a thread of another process, and a begin.
     write(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
     wait_until("the second worker has moved to the big core", || hurrying.has_moved() && busy.cpus()[&second] == BIG);
     let told = hurrying.stop();

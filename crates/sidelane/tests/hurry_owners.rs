@@ -1,6 +1,7 @@
-//! What `sidelane hurry` leaves to a service's owner: CPUs that the service chooses itself, and processes that it starts.
+//! Rights of a service's owner beside `sidelane hurry`: CPUs that the service chooses itself, and processes that it
+//! starts.
 //!
-//! CPU 0 is said to be big, as in `hurry.rs`. A CPU is said to be offline, so that it shows when threads were looked at.
+//! CPU 0 is declared big, as in `hurry.rs`. A CPU is declared offline to make the mapper look at the threads.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -19,7 +20,7 @@ use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_thread;
 use tempfile::TempDir;
 
-/// CPUs that are said to be offline.
+/// File of CPUs that are declared offline.
 struct Offline(PathBuf);
 
 impl Offline {
@@ -42,7 +43,7 @@ fn cpus_that_threads_choose_themselves_stay_chosen() {
     let offline = Offline::told_to(&mut command, busy.file("offline"));
     let hurrying = Hurrying::begin(&mut command, &busy.file("moves"));
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
-    // One that was there at the begin, and one that is born now. Neither answers anybody.
+    // One thread that existed at the start, and one that is created now. Neither serves a client.
     let (first, known) = (busy.threads()[0], busy.threads());
     pin_thread(first, &[1]).unwrap();
     let _stream = TcpStream::connect(busy.address).unwrap();
@@ -59,7 +60,7 @@ fn cpus_that_threads_choose_themselves_stay_chosen() {
     assert_eq!(chosen(&busy), [LITTLE, BIG]);
 }
 
-/// Answers each line with the number of a process that it has started for it, or with 0.
+/// Program that answers each line with the id of a process that it has started for it, or with 0.
 const FORKING: &str = r#"
 use IO::Socket::INET;
 $| = 1;
@@ -74,7 +75,7 @@ while (my $line = <$client>) {
 }
 "#;
 
-/// A service of one thread, which forks.
+/// A service with one thread, which forks.
 struct Forking {
     child: Child,
     stream: BufReader<TcpStream>,
@@ -99,7 +100,7 @@ impl Forking {
         Some(Self { child, stream: BufReader::new(stream), started: vec![], dir: tempfile::tempdir().unwrap() })
     }
 
-    /// The process that it has started, if it was asked for one.
+    /// Sends a line. Returns the process that was started, if one was asked for.
     fn ask(&mut self, what: &str) -> u32 {
         writeln!(self.stream.get_mut(), "{what}").unwrap();
         let mut answer = String::new();
@@ -170,14 +171,14 @@ fn a_stopped_guardian_is_replaced_and_threads_get_their_cpus_back() {
     assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
 }
 
-/// How a mapper is halted, and goes on.
+/// A way to halt a mapper.
 enum Halt {
     Stop,
     Freeze(Leaf),
 }
 
 impl Halt {
-    /// All that this machine has.
+    /// Returns all ways that this machine has.
     fn all() -> Vec<Self> {
         let leaf = |found: Hierarchy| Leaf::make(&found, &format!("hurry-halt-{}", std::process::id())).ok();
         let leaves = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer"));

@@ -1,5 +1,4 @@
-//! The instrumented gate, end to end: C programs that check their own lane, built here with the
-//! compiler's own options.
+//! The instrumented gate, end to end: C programs that check their own lane, built with the compiler's options.
 
 mod common;
 
@@ -26,7 +25,7 @@ struct Kernels {
 }
 
 impl Kernels {
-    /// `None` without a compiler or a library to preload, with a message.
+    /// Builds it; `None` without a compiler or a library to preload, with a message.
     fn built_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
             sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
@@ -82,8 +81,8 @@ impl Turns {
         Self { service, run, lane }
     }
 
-    /// One turn of the service, until batch napped or its lane was held. Returns whether batch
-    /// napped by itself, without a summons.
+    /// Runs one turn of the service, until batch napped or its lane was held. Returns whether batch napped by itself,
+    /// without a summons.
     #[track_caller]
     fn turn(&mut self) -> bool {
         let lane = self.lane;
@@ -96,8 +95,8 @@ impl Turns {
         by_itself
     }
 
-    /// Runs turns until batch has napped `times` times by itself. Before its first check, and after
-    /// a pause in which other programs kept it from checking, batch is handled as any other batch.
+    /// Runs turns until batch has napped `times` times by itself. Before its first check, and after a pause in which
+    /// other programs kept it from checking, batch is treated like any other batch.
     #[track_caller]
     fn nap_by_itself(&mut self, times: usize) {
         let (mut naps, deadline) = (0, Instant::now() + TIMEOUT);
@@ -194,12 +193,12 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
     }
 }
 
-/// A client of the service that shares the batch lane runs there for a moment after each of its sleeps. What batch naps in
-/// the microsecond before and after such a moment was once in no accounting, and counted as overlap.
+/// A client of the service on the batch lane runs there for a moment after each of its sleeps. Naps in the microsecond
+/// before and after such a moment must be counted as naps, not as overlap.
 #[test]
 fn naps_that_another_program_cuts_short_are_no_overlap() {
     const CUTS: u32 = 20_000;
-    /// A chunk of a nap is a microsecond long, and each cut falls into one.
+    /// Overlap that is allowed for each cut: a chunk of a nap is 1 µs long, and each cut falls into one.
     const LEFT_NS: f64 = 500.0;
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
@@ -220,8 +219,8 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
     assert!(overlap_ns < LEFT_NS * f64::from(CUTS), "{overlap_ns} ns in {CUTS} cuts: {:?}", run.figures());
 }
 
-/// To the kernel a nap looks like batch that runs beside the request. Without the accounting of
-/// naps no request would count as alone on its core, and batch's cost could never be computed.
+/// For the kernel a nap looks like batch that runs beside the request. Without the accounting of naps no request would
+/// count as alone on its core, and batch's cost could never be computed.
 #[test]
 fn requests_beside_which_batch_naps_are_alone() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -253,7 +252,7 @@ fn requests_beside_which_batch_naps_are_alone() {
     assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
 }
 
-/// Batch checks until it is told to stop; from then on only a holder gets it off its lane.
+/// Batch checks until it is told to stop; after that only a holder gets it off its lane.
 #[test]
 fn a_program_that_stops_looking_is_held() {
     let Some(_turn) = lanes_to_ourselves() else { return };

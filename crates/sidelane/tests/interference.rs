@@ -1,5 +1,5 @@
-//! Interference as the kernel program counts it, with page faults for stalls: what is noticed, in which order, and for
-//! whom it is counted. No times.
+//! Interference as the kernel program counts it, with page faults in place of stalls: what is noticed, in which order,
+//! and for which service. Times are not checked.
 
 mod common;
 
@@ -17,9 +17,10 @@ use sidelane_tracker::tracker::{Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: u32 = 0;
-/// Faults in each nanosecond.
+/// Faults per nanosecond.
 const FAULTS: &str = "page-faults / task-clock";
-/// Five in a window of 50 µs: a service that does nothing else makes more, and a calm one now and then one or two.
+/// Threshold of five faults in a window of 50 µs: a service that does nothing else makes more, and a calm one makes at
+/// most two.
 const THRESHOLD: f64 = 1e-4;
 /// Far longer than the kernel program takes to ring.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,8 +38,8 @@ fn start(lab: &Lab, idle_us: &str) -> Service {
     lab.start(["faults", "--cpu", "0", "--busy-us", "300", "--idle-us", idle_us]).unwrap()
 }
 
-/// Counts beside the process `pid` as the service. The second argument tells whether the kernel has told of all
-/// switches so far: what is counted around a hidden one belongs to nobody.
+/// Counts beside the process `pid` as the service. The second argument of `script` returns whether the kernel has
+/// reported all switches so far: counts around a hidden switch belong to no service.
 fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &cpus(), &tracker).unwrap();
@@ -67,13 +68,13 @@ fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
     found.unwrap()
 }
 
-/// A number of an answer of the service.
+/// Returns a number from an answer of the service.
 fn number(answer: &str, key: &str) -> u64 {
     let value = answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in `{answer}`"))
 }
 
-/// A service in turns with this pause is calm, faults, and is calm again.
+/// Checks a service in turns with this pause, which is calm, faults, and is calm again.
 fn faults_are_noticed(lab: &Lab, idle_us: &str) {
     let mut service = start(lab, idle_us);
     // The first time, it also touches its own code.
@@ -96,7 +97,7 @@ fn faults_are_noticed(lab: &Lab, idle_us: &str) {
         let faults = number(&service.ask("rest").unwrap(), "faults");
         let mut down = wait_for_crossing(interference, false);
         wait_for_windows(interference, 20);
-        // Stolen time can make a window look calm while it still faults: what counts is the last crossing.
+        // Steal time can make a window look calm while it still faults, so the last crossing counts.
         interference.answer(|crossing| down = crossing);
         assert!(!down.above && down.value < THRESHOLD && down.at_ns > up.at_ns, "{up:?}, {down:?}");
         let counted = interference.counted(CPU);
@@ -127,8 +128,8 @@ fn a_service_whose_turns_are_short_has_hardly_any_tick() {
     });
 }
 
-/// To read the counters is nearly half of what a switch costs it. Where the machine stretches a turn to a window (50 µs),
-/// the next one is counted, too.
+/// Reading the counters would be nearly half of the cost of a switch. If the machine stretches a turn to a window (50
+/// µs), the next turn is counted, too.
 #[test]
 fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -187,7 +188,7 @@ fn a_value_that_is_clear_is_told_before_its_window_is_over() {
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "700");
     let tracker = tracker();
-    // Longer than the test waits for anything.
+    // Longer than any wait of the test.
     let window = Duration::from_secs(4);
     let windows = Windows { window, window_max: 1000 * PATIENCE, ..Windows::default() };
     let formula = Formula::parse(FAULTS).unwrap();
@@ -253,7 +254,7 @@ fn no_activity_is_no_value() {
     let Some(lab) = lab() else { return };
     let service = start(&Lab::at(lab), "700");
     let tracker = tracker();
-    // Nobody makes such faults.
+    // No process here makes such faults.
     let formula = Formula::parse("page-faults / major-faults").unwrap();
     let interference = Interference::open(&formula, &cpus(), &tracker).unwrap();
     let lanes = Lanes::only_watched(cpus());

@@ -1,4 +1,4 @@
-//! What the kernel program writes beside a service, and which holders it wakes: counts, no times.
+//! Words that the kernel program writes beside a service, and the holders that it wakes. Counts are checked, not times.
 
 mod common;
 
@@ -17,7 +17,7 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
-/// Tracks a service on the request lane; the batch lane has no holder, and no batch runs there.
+/// Calls `script` with a tracked service on the request lane; the batch lane has no holder and no batch.
 fn beside(service: &Service, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let tracked = Tracked::of_process(service.pid());

@@ -1,5 +1,5 @@
-//! Namespaces, as containers have them: what is in another one is found, counted and named right, or it is refused with
-//! what to do. Containers are made by unshare(1).
+//! Namespaces of containers: processes in another one are found, counted and named correctly, or refused with what to
+//! do. Containers are made by unshare(1).
 
 mod common;
 
@@ -30,7 +30,7 @@ const CONTAINER: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount-proc",
 struct Container(Child);
 
 impl Container {
-    /// With more namespaces of its own, and this program.
+    /// Starts a container with more namespaces of its own, and this program.
     fn start(more: &[&str], program: &[&str]) -> Option<Self> {
         let mut command = Command::new("unshare");
         command.args(CONTAINER).args(more).args(program).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -43,7 +43,7 @@ impl Container {
         }
     }
 
-    /// Those inside, by their numbers outside.
+    /// Returns the processes inside, by their ids outside.
     fn pids(&self) -> BTreeSet<u32> {
         let all = family(&BTreeSet::from([self.0.id()]));
         all.into_iter().filter(|pid| own_pid(*pid).is_some_and(|own| own != *pid)).collect()
@@ -69,7 +69,7 @@ impl Drop for Container {
     }
 }
 
-/// What is in its file is by the numbers of the container, and the kernel has others.
+/// Its file contains ids of the container, and the kernel uses others.
 #[test]
 fn what_a_program_in_a_container_emits_is_read_with_the_threads_of_this_machine() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
     assert_eq!(names, ["phase"]);
 }
 
-/// Inside, the numbers of processes are not the kernel's.
+/// Inside, the ids of processes are not the kernel's.
 #[test]
 fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -130,13 +130,14 @@ fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
             return sidelane_testing::skip("needs unshare(1)");
         };
         let said = String::from_utf8_lossy(&output.stderr);
-        // Where /proc is another one's, the service may not even be found.
+        // With another container's /proc, the service may not even be found.
         let refused = said.contains("--pid=host") && said.contains("hostPID");
         assert!(!output.status.success() && (refused || proc.is_empty()), "{said}");
     }
 }
 
-/// The service has a network, processes, groups and mounts of its own; the one who looks does, too, but for processes.
+/// The service has its own namespaces of network, processes, groups and mounts; so has the observer, except for
+/// processes.
 #[test]
 fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -166,7 +167,7 @@ fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
         let mut said = String::new();
         BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
         assert!(said.contains("seen at its sockets"), "{said}");
-        // One connection, with ten requests after what it says of itself.
+        // One connection, with ten requests after its handshake.
         let asked = ask(&["-r", "10", "ping"]);
         assert_eq!(asked.stdout, "PONG\n".repeat(10).as_bytes());
         // SAFETY: plain system call; the child is not reaped yet.
@@ -211,13 +212,13 @@ fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service()
     drop((listener, other));
 }
 
-/// Listens at a port, and is called as the proxy of docker's that does so for a container.
+/// Program that listens at a port, with the name of docker's proxy for containers.
 const DOCKER_PROXY: &str = "import socket, sys, time
 listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
 open('/proc/self/comm', 'w').write('docker-proxy')
 time.sleep(1000)";
 
-/// Listens at port 8000 of a network of its own, in which it has this address.
+/// Starts a server at port 8000 of its own network, in which it has this address.
 fn server_at(ip: &str) -> Option<Container> {
     let serve = format!(
         "ip link set lo up && ip address add {ip}/32 dev lo && \
@@ -252,7 +253,7 @@ fn a_published_port_is_followed_to_who_listens_in_the_container() {
     assert!(refused.contains("who accepts them there is not found") && refused.contains("docker inspect"), "{refused}");
 }
 
-/// A second process of the name, and one that listens beside the first, come while batch runs.
+/// While batch runs, a second process of the name starts, and one that listens beside the first.
 #[test]
 fn a_process_that_the_service_gets_during_a_run_is_the_services() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -272,7 +273,7 @@ fn a_process_that_the_service_gets_during_a_run_is_the_services() {
     run.wait_for_end();
 }
 
-/// Listens at a port beside whoever does so already, and computes for ever once it is asked something.
+/// Program that listens at a port beside other listeners, and computes for ever after its first request.
 const LISTENER: &str = "import socket, sys
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -283,7 +284,7 @@ while not listener.accept()[0].recv(1):
 while True:
     pass";
 
-/// As in a rolling restart: a second process listens at the port (SO_REUSEPORT), and then the first one ends.
+/// A rolling restart: a second process listens at the port (SO_REUSEPORT), and then the first one ends.
 #[test]
 fn the_successor_at_the_port_of_a_service_is_the_services() {
     let Some(_turn) = lanes_to_ourselves() else { return };

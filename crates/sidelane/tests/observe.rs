@@ -1,5 +1,4 @@
-//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three
-//! phases and counts.
+//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three phases and counts.
 
 mod common;
 
@@ -12,7 +11,7 @@ use common::{lanes_if_possible, process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// CPU time of an observer that has found something, in ticks.
+/// CPU time of an observer that has made observations, in ticks.
 const LOOKED_TICKS: u64 = 20;
 
 /// The example, compiled.
@@ -21,7 +20,7 @@ struct Phases {
 }
 
 impl Phases {
-    /// `None` without a compiler, with a message.
+    /// Compiles the example; `None` without a compiler, with a message.
     fn build() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/examples/phases.c");
@@ -103,13 +102,13 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
     let mut observer = Value::Null;
-    // A pause in which a busy machine ran something else than the target tells nothing.
+    // A pause in which a busy machine ran another program than the target does not count.
     wait_until("the target ran in a pause of the observer", || {
         observer = row(&phases.observed(&args, &["2000"]).1, "observer").clone();
         observer["slowdown_pairs_count"].as_f64().is_some_and(|pairs| pairs >= 1.0)
     });
-    // The watching loop reads many times for each reading of the clock; the sampling loop reads the
-    // clock in each sample.
+    // The watching loop reads many times for each reading of the clock; the sampling loop reads the clock in each
+    // sample.
     const READS_A_LOOK: u64 = 1024;
     let reads = observer["samples_count"].as_f64().unwrap() as u64;
     assert!(reads > 0 && reads.is_multiple_of(READS_A_LOOK), "{observer}");
@@ -154,8 +153,7 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
     let Some(phases) = Phases::build() else { return };
     let (disk, json) = (phases.file("disk"), phases.file("result.json"));
     std::fs::create_dir(&disk).unwrap();
-    // A file system of its own, in a mount namespace of its own; the log is copied out before the
-    // namespace ends.
+    // A file system in a separate mount namespace; the log is copied out before the namespace ends.
     let script = "mount -t tmpfs -o size=6m none \"$1\" || exit 77; \"$2\" observe --signal tag:phases.phase,counter:phases.done \
                   --for 2s --log \"$1/log\" --json \"$3\" -- \"$4\" 2000 || exit; cp \"$1/log\" \"$5\"";
     let kept = phases.file("kept");

@@ -1,20 +1,20 @@
 //! Recorded logs of real programs: `sidelane report` names in its first ten lines what stands out in them.
 //!
-//! `tests/fixtures/observed/README.md` says how each log was recorded. Beside each is what was said of it.
+//! `tests/fixtures/observed/README.md` says how each log was recorded. Beside each log is its expected report.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 
-/// The first lines, which are to say what stands out.
+/// Number of first lines that have to name what stands out.
 const LINES: usize = 10;
 
 fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/observed")
 }
 
-/// What `sidelane report` says of a log, at `columns`.
+/// Returns the report of a log, at `columns`.
 fn report(log: &str, columns: usize, args: &[&str]) -> String {
     let mut report = Command::new(SIDELANE);
     report.current_dir(fixtures()).args(["report", log]).args(args).env("COLUMNS", columns.to_string());
@@ -27,7 +27,7 @@ fn first_lines(said: &str) -> String {
     said.lines().take(LINES).map(|line| format!("{line}\n")).collect()
 }
 
-/// The first lines are those beside the log, and have each of `finding` in them, however they are broken.
+/// Checks that the first lines are those beside the log, and contain each of `finding`, with any line breaks.
 fn check(name: &str, finding: &[&str]) {
     let said = first_lines(&report(&format!("{name}.log"), 100, &[]));
     let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();

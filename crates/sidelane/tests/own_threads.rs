@@ -1,4 +1,4 @@
-//! Threads of the tool itself keep off the CPUs of the services that a verb looks at, and bulk work is in SCHED_IDLE.
+//! Threads of Sidelane keep off the CPUs of the services that a verb looks at, and bulk work is in SCHED_IDLE.
 
 mod common;
 
@@ -18,7 +18,7 @@ use sidelane_host::procfs::threads;
 const SECONDS: f64 = 1.0;
 const SCHED_IDLE: &str = "5";
 
-/// A verb under way.
+/// A running verb.
 struct Looking {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -30,7 +30,7 @@ impl Looking {
         Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child }
     }
 
-    /// Starts it, and waits until it says that it looks.
+    /// Starts it, and waits until it reports that it looks.
     fn start(command: &mut Command) -> Self {
         let mut looking = Self::begin(command);
         looking.hear("Ctrl-C ends it");
@@ -49,14 +49,14 @@ impl Looking {
         self.child.id()
     }
 
-    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    /// Asks it to end, as Ctrl-C does, and returns its standard output.
     fn stop(mut self) -> String {
         process::signal(self.pid(), libc::SIGINT);
         let (mut told, mut errors) = (String::new(), String::new());
         self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
         self.said.read_to_string(&mut errors).unwrap();
         assert!(self.child.wait().unwrap().success(), "{errors}");
-        // Lines are broken anywhere.
+        // Without line breaks, which depend on the width.
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
@@ -78,7 +78,7 @@ fn cpus_of(tid: u32) -> Option<CpuSet> {
     allowed_cpus(tid)?.parse().ok()
 }
 
-/// Threads that may run on this CPU, but for those of these names.
+/// Returns threads that may run on this CPU, except those with names in `but`.
 fn threads_on(pid: u32, cpu: u32, but: &[&str]) -> Vec<String> {
     let is_there = |tid: &u32| cpus_of(*tid).is_some_and(|cpus| cpus.contains(cpu));
     let named = |tid: u32| process_name(pid, tid).unwrap_or_default();
@@ -90,7 +90,7 @@ fn process_name(pid: u32, tid: u32) -> Option<String> {
     Some(std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// Looks at a process again and again while `work` is done: no thread of it may run on this CPU.
+/// Checks repeatedly during `work` that no thread of a process may run on this CPU, except those with names in `but`.
 fn never_on(pid: u32, cpu: u32, but: &[&str], work: impl FnOnce()) {
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -126,7 +126,7 @@ fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
     }
 }
 
-/// Whether a process has begun to load a program into the kernel.
+/// Returns whether a process has begun to load a program into the kernel.
 fn loads(pid: u32) -> bool {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.to_string_lossy().contains("bpf"))
@@ -210,7 +210,7 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
     let mut proxy = Looking::begin(&mut verb(&arguments));
     proxy.hear("tracing the requests at");
     let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
-    // Where requests pass through is for the user to say.
+    // The user places the thread that forwards requests.
     never_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
     proxy.stop();
 }
@@ -224,7 +224,8 @@ fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
     let own = [vec![run.pid()], common::agent::guardians()].concat();
     assert!(own.len() > 1, "a guardian is there: {own:?}");
     for pid in own {
-        // Where all CPUs are lanes the watchdog sleeps on a request lane: on the others is the batch that it acts against.
+        // If all CPUs are lanes, the watchdog sleeps on a request lane, because batch that it acts against is on the
+        // others.
         assert_eq!(threads_on(pid, cpu, &["holder-", "watchdog"]), Vec::<String>::new(), "of process {pid}");
     }
     drop(run.input());

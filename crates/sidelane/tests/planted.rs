@@ -1,7 +1,7 @@
 //! Slow requests whose cause is known: a trace names it.
 //!
-//! How fast the machine is does not matter: planted requests are slower by 20 ms, and most of them have to be named, not
-//! all. `sidelane-lab bench tail` says how many are.
+//! The speed of the machine does not matter. Planted requests are slower by 20 ms, and most of them have to be named,
+//! not all. `sidelane-lab bench tail` shows how many are.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn ready() -> Option<(Turn, Lab)> {
     lab().map(|path| (turn, Lab::at(path)))
 }
 
-/// Files for reads from a disk lie in the build's directory, which is on one.
+/// Returns options in which files for reads from a disk lie in the build's directory, which is on a disk.
 fn options() -> TailOptions {
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     TailOptions { patience: Patience { quick: true, rounds: None }, lanes: None, parts: None, cache }

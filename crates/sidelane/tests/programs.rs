@@ -1,10 +1,10 @@
-//! Real programs of runtimes with tasks of their own: what a trace says of their slow requests is true.
+//! Real programs of runtimes with their own tasks: a trace reports the true causes of their slow requests.
 //!
-//! Each program takes words of three letters, answers each with a point, and asks a database, which the test is, on one
-//! connection:
+//! Each program accepts words of three letters, and answers each with a point. The test is a database, which the
+//! program asks on one connection:
 //!
 //! - `ask`: the request waits for the database
-//! - `run`: it says so and computes for 200 ms
+//! - `run`: it reports that it begins and computes for 200 ms
 //! - `nap`: it waits for a timer of the program
 //! - `job`: it waits for another task or thread of the program, which takes 40 ms
 //! - `jam`: it blocks its thread for 40 ms
@@ -23,15 +23,16 @@ use common::tracing::{Tracing, in_one_line, json_of, text};
 use common::{Turn, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
 
-/// The variable of the environment in which programs find the database's port. The program of tokio is this one: with it.
+/// Environment variable in which programs find the database's port. The program of tokio is this test itself, if the
+/// variable is set.
 const DATABASE: &str = "SIDELANE_TEST_DATABASE";
-/// How long a database takes that is slow.
+/// Response time of a slow database.
 const SLOW: Duration = Duration::from_millis(40);
-/// The same, beside a request that has the event loop for 200 ms.
+/// Response time beside a request that has the event loop for 200 ms.
 const LATE: Duration = Duration::from_millis(170);
 const TIMES: u32 = 3;
 
-/// A database with one client, which answers when it is told to.
+/// A database with one client, which answers on command.
 struct Database {
     address: SocketAddr,
     asked: Receiver<()>,
@@ -53,7 +54,7 @@ impl Database {
     }
 }
 
-/// A program that runs.
+/// A running program.
 struct Program {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -70,7 +71,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Starts it; none if it cannot be found, with a message.
+    /// Starts it; `None` if it cannot be found, with a message.
     fn start(mut command: Command) -> Option<Self> {
         let database = Database::start();
         command.env(DATABASE, database.address.port().to_string()).stdout(Stdio::piped());
@@ -104,7 +105,7 @@ impl Program {
         self.clients[client].read_exact(&mut [0]).unwrap();
     }
 
-    /// A client waits for the database, which answers after this time.
+    /// Makes a client wait for the database, which answers after 40 ms.
     fn ask(&mut self) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();
@@ -113,7 +114,7 @@ impl Program {
         self.read(0);
     }
 
-    /// As [`Program::ask`]; while the database works, the request of a second client begins to compute.
+    /// Does the same as [`Program::ask`]; while the database works, the request of a second client begins to compute.
     fn ask_beside_a_long_request(&mut self, answers_after: Duration) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();
@@ -124,27 +125,27 @@ impl Program {
         (0..2).for_each(|client| self.read(client));
     }
 
-    /// Two clients ask for the same, which does not need the database.
+    /// Makes two clients send the same word, which does not need the database.
     fn twice(&mut self, word: &str) {
         (0..2).for_each(|client| self.write(client, word));
         (0..2).for_each(|client| self.read(client));
     }
 }
 
-/// What a trace told.
+/// Report of a trace.
 struct Told {
     said: String,
     found: Vec<Value>,
 }
 
 impl Told {
-    /// The share of a cause in percent.
+    /// Returns the share of a cause in percent.
     fn share(&self, cause: &str) -> f64 {
         let found = self.found.iter().find(|found| found["cause"] == cause);
         found.and_then(|found| found["share_percent"].as_f64()).unwrap_or(0.0)
     }
 
-    /// The cause that is told first is one of these, and these words are said.
+    /// Fails unless the first cause is one of these, and the report contains these words.
     #[track_caller]
     fn must_begin(&self, causes: &[&str], words: &str) {
         assert!(causes.iter().any(|cause| self.found[0]["cause"] == **cause), "{causes:?}: {}", self.said);
@@ -152,7 +153,7 @@ impl Told {
     }
 }
 
-/// What a trace of the program tells while `scene` happens some times.
+/// Returns the report of a trace of the program while `scene` happens several times.
 fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
@@ -167,7 +168,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs").join(name)
 }
 
-/// What is told first of requests that wait for the database and of those that the words ask for.
+/// Checks the first cause of requests that wait for the database, and of those that the words ask for.
 fn is_told(program: &mut Program, waits: [(&str, &[&str]); 3]) {
     let address = program.database.address;
     told_of(program, Program::ask).must_begin(&["downstream"], &format!("{address}"));
@@ -178,7 +179,7 @@ fn is_told(program: &mut Program, waits: [(&str, &[&str]); 3]) {
     }
 }
 
-/// A database that is slow is told from one whose answer an event loop has not read.
+/// Checks that a slow database is distinguished from one whose answer an event loop has not read.
 fn a_loop_is_told_from_its_database(program: &mut Program) {
     let busy = told_of(program, |program| program.ask_beside_a_long_request(Duration::ZERO));
     let words = format!("worked on others; the answer of {}", program.database.address);
@@ -188,7 +189,7 @@ fn a_loop_is_told_from_its_database(program: &mut Program) {
     assert!(late.share("downstream") > late.share("service-queue"), "{}", late.said);
 }
 
-/// The lanes and the program, if both can be had.
+/// Returns the lanes and the program, if both are available.
 fn started(command: impl FnOnce() -> Option<Command>) -> Option<(Turn, Program)> {
     let turn = lanes_to_ourselves()?;
     if !requests_can_be_seen() {

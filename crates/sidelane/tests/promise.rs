@@ -1,4 +1,4 @@
-//! The overlap promise of `sidelane run`: a broken one is the first line, a field of the result and an exit code.
+//! The overlap promise of `sidelane run`: a broken promise is the first line, a field of the result and an exit code.
 
 mod common;
 
@@ -10,15 +10,15 @@ use sidelane_report::Verdict;
 const EXIT_PROMISE_BROKEN: i32 = 99;
 const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
 
-/// Batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane that nothing
-/// holds: it runs, however busy the machine is. Its own exit code is 124.
+/// Runs batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane
+/// without a holder. It runs, however busy the machine is. Its own exit code is 124.
 fn unheld(options: &[&str]) -> Finished {
     let service = Service::busy();
     let run = Run::beside(service.target()).and(&["--gate", "sched-idle", "--allow-realtime"]).and(options);
     run.complete(&["chrt", "-r", "1", "timeout", "1", "sh", "-c", SPIN])
 }
 
-/// The first line of the summary: lines before it have a time of day.
+/// Returns the first line of the summary: lines before it have a time of day.
 fn first_line(run: &Finished) -> &str {
     let has_time = |line: &&str| line.as_bytes().get(10).is_some_and(u8::is_ascii_digit);
     run.stderr.lines().find(|line| !has_time(line)).unwrap_or("")
@@ -51,7 +51,7 @@ fn a_broken_promise_ends_a_run_with_99_if_that_was_asked() {
 fn a_bound_that_is_not_passed_changes_nothing() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let allowed = unheld(&["--fail-on-overlap", "100%"]).must_exit(124);
-    // Batch that hardly runs cannot break the promise on any machine.
+    // Batch that mostly sleeps cannot break the promise on any machine.
     let service = Service::in_bursts();
     let run = Run::beside(service.target()).and(&["--fail-on-overlap", "1%"]);
     let sleeps = run.complete(&["sh", "-c", "sleep 0.5; exit 7"]).must_exit(7);
@@ -63,7 +63,7 @@ fn a_bound_that_is_not_passed_changes_nothing() {
     }
 }
 
-/// Each read has a kworker of each CPU work for it.
+/// File whose read makes a kworker work on each CPU.
 const WORKS_ON_EACH_CPU: &str = "/proc/sys/vm/stat_refresh";
 
 #[test]

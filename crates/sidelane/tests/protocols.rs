@@ -1,8 +1,8 @@
-//! Real programs of several protocols: their requests are counted as their clients count them, or it is said that they
-//! are not.
+//! Real programs of several protocols: their requests are counted as their clients count them, or the result says that
+//! they are not.
 //!
-//! No payload is read, so nothing tells requests that a client writes in one go from one request, nor a handshake from
-//! a request. What is counted is compared with what each client was told to send.
+//! No payload is read. So requests that a client writes in one call look like one request, and a handshake looks like a
+//! request. The count is compared with the number that each client was told to send.
 
 mod common;
 
@@ -19,14 +19,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const REQUESTS: u32 = 1000;
-/// What a handshake, settings and a farewell of one connection may add.
+/// Share that a handshake, settings and the end of one connection may add, in percent.
 const OFF_PERCENT_MAX: f64 = 1.0;
 
 const PIECES: &str = "came in several pieces before they were answered";
 const IN_ONE_GO: &str = "several that a client writes in one go (pipelining, HTTP/2, gRPC) are one";
 const HANDSHAKES: &str = "if they speak TLS, HTTP/2 or WebSocket, their handshakes";
 
-/// A service on a port of its own, with a directory of its own. Ended when dropped.
+/// A service on its own port, with its own directory. Ended when dropped.
 struct Service {
     child: Child,
     port: String,
@@ -42,7 +42,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Starts what `command` makes of a port and a directory.
+    /// Starts the command that `command` makes for a port and a directory.
     fn start(needs: &[&str], command: impl FnOnce(&str, &Path) -> Command) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         if !requests_can_be_seen() || !all_installed(needs) {
@@ -58,7 +58,7 @@ impl Service {
         Some(service)
     }
 
-    /// What is counted and said of it while `client` asks it.
+    /// Returns the counts and the text of the result while `client` sends its requests.
     fn seen(&self, client: &mut Command) -> Seen {
         let json = self.dir.path().join("figures.json");
         let target = format!("port:{}", self.port);
@@ -84,12 +84,12 @@ impl Seen {
         (self.requests / f64::from(REQUESTS) - 1.0).abs() * 100.0 <= OFF_PERCENT_MAX
     }
 
-    /// Counted as the client did, and nothing is said that would cast doubt on that, but what is always said.
+    /// Fails unless the count is the client's, and the text has no further note that casts doubt on it.
     fn must_be_right(&self) {
         assert!(self.is_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
     }
 
-    /// Counted otherwise, with these words.
+    /// Fails unless the count differs, and the text has these words.
     fn must_be_wrong_and_say(&self, words: &str) {
         assert!(!self.is_right(), "{}", self.said);
         self.must_say(words);
@@ -104,7 +104,7 @@ impl Seen {
     }
 }
 
-/// Whether all of these are there: programs, and modules of Python as `python:NAME`.
+/// Returns whether all of these exist: programs, and modules of Python as `python:NAME`.
 fn all_installed(needs: &[&str]) -> bool {
     let missing = needs.iter().find(|need| match need.strip_prefix("python:") {
         Some(module) => !succeeds(python().args(["-c", &format!("import {module}")])),
@@ -130,19 +130,19 @@ fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Command {
     command
 }
 
-/// The system's: packages add modules to that one.
+/// Returns the system's Python, for which packages install modules.
 fn python() -> Command {
     Command::new("/usr/bin/python3")
 }
 
-/// A program of `protocols/`.
+/// Returns a program of `protocols/`.
 fn script(name: &str, arguments: &[&str]) -> Command {
     let mut command = python();
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocols").join(name)).args(arguments);
     command
 }
 
-/// A certificate that nobody has signed, and its key.
+/// Makes a self-signed certificate, and its key.
 fn certify(dir: &Path) {
     let words = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out certificate";
     assert!(succeeds(command("openssl", &words.split(' ').collect::<Vec<_>>()).current_dir(dir)));
@@ -180,7 +180,7 @@ fn a_run_that_lends_by_requests_says_it_at_its_end() {
     assert!(run.result().notes.iter().any(|note| note.contains(IN_ONE_GO)), "{run}");
 }
 
-/// Each record is received in two parts, head and body. It is one piece all the same.
+/// Each record is received in two parts, head and body, and still counts as one.
 #[test]
 fn redis_over_tls_is_counted_right_on_connections_that_are_kept() {
     let needs = [&REDIS[..], &["openssl"]].concat();
@@ -225,7 +225,7 @@ fn websockets_are_counted_right_with_one_message_at_a_time() {
     service.seen(&mut messages("10")).must_say(PIECES);
 }
 
-/// nginx with a certificate.
+/// Starts nginx with a certificate.
 fn nginx() -> Option<Service> {
     Service::start(&["nginx", "openssl"], |port, dir| {
         certify(dir);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const RATE_PER_S: u32 = 500;
 const LOAD_S: u32 = 4;
-/// Above the lane's holder, so that the client in the batch lane is on time.
+/// Priority above the lane's holder, so that the client in the batch lane is on time.
 const CLIENT_PRIORITY: &str = "80";
 /// Number of source files, and of functions in each: some hundred milliseconds of compiler work for
 /// each file.
@@ -88,7 +88,7 @@ fn write_sources(dir: &Path) {
     (0..FILES).for_each(|file| fs::write(dir.join(format!("part{file}.c")), source(file)).unwrap());
 }
 
-/// Nested loops, which take the optimizer long.
+/// Returns a source with nested loops, which take the optimizer long.
 fn source(file: usize) -> String {
     (0..FUNCTIONS).fold(String::new(), |mut text, function| {
         let name = format!("mix_{file}_{function}");

@@ -1,5 +1,5 @@
-//! What `sidelane run` refuses: it prints what is wrong and what to do, and leaves the machine and
-//! above all the service unchanged.
+//! Refusals of `sidelane run`: it prints what is wrong and what to do. The machine, and above all the service, are
+//! unchanged.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_our
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
-/// The user id of `nobody` on every Linux.
+/// User id of the unprivileged user on every Linux.
 const NOBODY: &str = "65534";
 const BATCH: [&str; 2] = ["echo", "batch ran"];
 
@@ -29,13 +29,13 @@ fn refused(run: Run) -> Finished {
     run
 }
 
-/// Whether an error repeats its cause: "cannot X: no such file: no such file".
+/// Returns whether an error repeats its cause: "cannot X: no such file: no such file".
 fn says_anything_twice(message: &str) -> bool {
     let parts: Vec<&str> = message.trim_end().split(": ").collect();
     parts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// As [`refused`], beside an idle service, which stays unchanged.
+/// Does the same as [`refused`], beside an idle service, which stays unchanged.
 #[track_caller]
 fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
     let service = Service::idle();
@@ -193,14 +193,14 @@ fn files_that_cannot_be_written_are_named_before_batch_runs() {
     }
 }
 
-/// An unused process id.
+/// Returns an unused process id.
 fn pid_of_the_past() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
 
-/// A port without a listener.
+/// Returns a port without a listener.
 fn port_of_the_past() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

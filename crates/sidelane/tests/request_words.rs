@@ -1,4 +1,4 @@
-//! What the kernel program writes about running requests: the words that policies read.
+//! The words that policies read: what the kernel program writes about running requests.
 //!
 //! The service is a thread of this process on the request lane, under the test's control.
 
@@ -28,7 +28,7 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
-/// What a script can read.
+/// Memory and requests that a script can read.
 struct Seen<'a> {
     memory: &'a RequestMemory,
     tracker: &'a Tracker,
@@ -40,7 +40,7 @@ impl Seen<'_> {
         self.memory.word(REQUEST_LANE).snapshot().expect("this thread is the only writer, on its own lane")
     }
 
-    /// All requests that were told of.
+    /// Returns all requests that were reported.
     fn told(&mut self) -> Vec<Request> {
         let mut told = Vec::new();
         self.requests.finish(|request| told.push(*request)).unwrap();
@@ -73,7 +73,7 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();
     assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
-    // Who is there when the program is attached is known from the lane's next switch on.
+    // A thread that runs when the program is attached is known after the lane's next switch.
     let (lane, me) = (tracking.tracker().memory(), this_thread());
     wait_until("this thread was switched in", || lane.word(REQUEST_LANE).pid.load(Ordering::Acquire) == me);
     script(&mut Seen { memory: &memory, tracker: tracking.tracker(), requests: &mut requests }, connections);
@@ -97,7 +97,7 @@ fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
     });
 }
 
-/// Between two windows of a comparison whoever watches goes on watching.
+/// The observation goes on between two windows of a comparison.
 #[test]
 fn a_request_that_is_under_way_is_not_lost_to_whoever_watches_on() {
     on_the_request_lane(|seen, [mut connection, _]| {
@@ -231,7 +231,7 @@ fn a_connection_that_ends_leaves_nothing_queued() {
 #[test]
 fn while_nobody_looks_nothing_is_seen_and_after_it_no_request_has_a_wrong_arrival() {
     on_the_request_lane(|seen, [mut one, mut other]| {
-        // One is under way when nobody looks any more, one comes and one goes meanwhile.
+        // One request is under way when the observation pauses; one comes and one goes during the pause.
         one.ask();
         one.receive();
         seen.requests.pause();
@@ -263,7 +263,7 @@ fn workers_take_over_what_a_dispatcher_received() {
         for round in 0..5 {
             connection.ask();
             connection.receive();
-            // The first round tells which socket answers.
+            // The first round shows which socket answers.
             let known = round > 0;
             assert_eq!(seen.queue_len(), u32::from(known), "round {round}");
             thread::scope(|scope| scope.spawn(|| connection.answer()).join().unwrap());

@@ -1,8 +1,7 @@
-//! Requests as observed at a service's sockets, compared with the record of the service or the
-//! client.
+//! Requests as observed at a service's sockets, compared with the record of the service or the client.
 //!
-//! Counts and the order of events do not depend on the machine's load; `sidelane-lab bench requests`
-//! measures how exact the times are.
+//! Counts and the order of events do not depend on the machine's load; `sidelane-lab bench requests` measures how exact
+//! the times are.
 
 mod common;
 
@@ -28,7 +27,7 @@ const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
 const SECONDS: f64 = 2.0;
 
-/// The lab, if all that these tests need exists.
+/// Returns the lab, if everything that these tests need exists.
 fn ready() -> Option<(common::lanes::Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
     if !requests_can_be_seen() {
@@ -82,7 +81,7 @@ fn every_request_is_seen(kind: Real) {
     };
     let (seen, window) = seen_during(server.pid(), PLACE, load).unwrap();
     assert_eq!(Some(server.of_load(&seen)), client["requests"].as_u64());
-    // Each request also waited for the client's wake-up. A histogram's bucket is 3 % wide.
+    // Each request also waited for the client's wakeup. A bucket of the histogram is 3 % wide.
     let latency_us = window.latency.percentile_ns(50.0).unwrap() as f64 / 1e3;
     assert!(latency_us <= client["p50_us"].as_f64().unwrap() * 1.03, "{latency_us} µs in the server, {client}");
     assert!(seen.iter().all(|request| request.arrived_ns <= request.started_ns));
@@ -99,8 +98,8 @@ fn every_request_of_memcached_is_seen() {
     every_request_is_seen(Real::Memcached);
 }
 
-/// A service in this process with one connection, under the test's control: `script` gets the
-/// client's end and the service's. Returns the observed requests.
+/// Runs a service in this process with one connection, under the test's control: `script` gets the client's end and the
+/// service's. Returns the observed requests.
 fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
     let (_turn, _) = ready()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -155,7 +154,7 @@ fn a_peek_and_an_empty_receive_take_nothing() {
     assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
 }
 
-/// Nothing tells several requests on one connection from parts of one.
+/// Several requests on one connection look like parts of one.
 #[test]
 fn what_cannot_be_told_apart_is_counted() {
     let Some((_turn, _)) = ready() else { return };
@@ -232,8 +231,8 @@ fn a_request_larger_than_segment_and_buffer_is_one() {
     assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
 }
 
-/// A service with one connection for each of `scripts`, which get the client's end and the service's; what became of
-/// the requests.
+/// Runs a service with one connection for each of `scripts`, which get the client's end and the service's. Returns the
+/// figures of their requests.
 fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
     let (_turn, _) = ready()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -247,7 +246,7 @@ fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
     Some(seen_during(std::process::id(), PLACE, run).unwrap().1)
 }
 
-/// Longer than a client takes that closes right behind its message.
+/// Longer than it takes until a client that closes directly after its message has done so.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 fn ask(client: &mut TcpStream, server: &mut TcpStream) {
@@ -255,7 +254,7 @@ fn ask(client: &mut TcpStream, server: &mut TcpStream) {
     receive(server, 3);
 }
 
-/// Until the client's end has come.
+/// Reads until the client's end has come.
 fn reaches_its_end(server: &mut TcpStream) {
     assert!(matches!(server.read(&mut [0; 9]), Ok(0) | Err(_)));
 }
@@ -277,7 +276,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             drop(client);
             reaches_its_end(&mut server);
         },
-        // In vain the service answers.
+        // The service answers in vain.
         |mut client, mut server| {
             ask(&mut client, &mut server);
             thread::sleep(PATIENCE);
@@ -287,7 +286,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             // The client's reset follows.
             while server.write(b"more").is_ok() {}
         },
-        // No thread took it up.
+        // No thread reads it.
         |mut client, server| {
             send(&mut client, b"ask");
             thread::sleep(PATIENCE);
@@ -323,7 +322,7 @@ fn a_service_that_closes_without_a_response_is_said_to() {
             drop(server);
             reaches_its_end(&mut client);
         },
-        // By a reset, since it leaves something unread.
+        // By a reset, because it leaves unread bytes.
         |mut client, mut server| {
             ask(&mut client, &mut server);
             send(&mut client, b"more");

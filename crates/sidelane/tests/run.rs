@@ -1,5 +1,5 @@
-//! The promises of `sidelane run` when nothing fails: the batch command runs as without Sidelane,
-//! in its lane, while the service is idle; and the run reports its results.
+//! Promises of `sidelane run` when nothing fails: the batch command runs in its lane as without Sidelane, while the
+//! service is idle. The run reports its results.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn the_exit_code_is_the_batch_commands_own() {
     assert_eq!(code_of(&["/etc/passwd"]), Some(126));
 }
 
-/// The log of a run is a diary, and no part of its work.
+/// A failure of the audit log does not change the work of a run.
 #[test]
 fn a_full_disk_under_the_audit_log_leaves_batch_its_exit_code() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -165,8 +165,7 @@ fn all_that_batch_starts_stays_in_the_batch_lane_and_ends_with_it() {
     before.must_come_back();
 }
 
-/// Each turn of the service, and each rest, lasts until the lane has changed hands, so the lane
-/// changes hands every time.
+/// Each turn of the service, and each rest, lasts until the lane has changed hands.
 #[test]
 fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
     const TURNS: usize = 25;
@@ -180,7 +179,7 @@ fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
         run.wait_until("batch had the lane", |_| batch_has_it());
         let before = lane.summons();
         service.work();
-        // The summons comes at the wake-up, not when batch or the service is switched in next.
+        // The summons comes at the wakeup, not when batch or the service is switched in next.
         assert!(lane.busy(), "{:?}", lane.state());
         lane.must_have_summoned(before);
         run.wait_until("the lane was held", |_| lane.is_kept());
@@ -220,7 +219,7 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
     }
 }
 
-/// A holder that waits for a page of its code leaves its lane to batch meanwhile.
+/// A holder that waits for a page of its code leaves its lane to batch in this time.
 #[test]
 fn the_code_of_whoever_holds_lanes_is_locked_in_memory() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -234,8 +233,8 @@ fn the_code_of_whoever_holds_lanes_is_locked_in_memory() {
     assert!(flags.split(' ').any(|flag| flag == "lo"), "{flags}");
 }
 
-/// A service with turns of some microseconds, not under the test's control: the figures are
-/// consistent with each other.
+/// The turns of the service take some microseconds, and are not under the test's control. The figures are consistent
+/// with each other.
 #[test]
 fn the_books_of_a_run_agree_with_each_other() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! What `sidelane run` says: before a run, during it, at its end, and by its exit code.
+//! Output of `sidelane run`: before a run, during it, at its end, and its exit code.
 
 mod common;
 
@@ -17,7 +17,7 @@ const EXIT_OWN_FAILURE: i32 = 125;
 /// A batch command that works until its input ends.
 const WORK: &str = "while :; do :; done & worker=$!; echo at work; cat >/dev/null; kill $worker";
 
-/// Waits until the run has said this.
+/// Waits until the run has printed this.
 #[track_caller]
 fn wait_for(run: &mut Running, words: &str) {
     run.wait_until(&format!("the run said `{words}`"), |run| run.errors().contains(words));
@@ -70,7 +70,7 @@ fn a_service_that_comes_to_the_batch_lane_is_told_of_at_once_and_batch_goes_on_o
     drives_batch_away_until_it_is_gone(run, &service);
 }
 
-/// The service is on the batch lane: that is said with what to do, batch leaves, and comes back once that is done.
+/// Checks a service on the batch lane: the run says what to do, batch leaves, and comes back after that is done.
 #[track_caller]
 fn drives_batch_away_until_it_is_gone(mut run: Running, service: &Service) {
     wait_for(
@@ -127,7 +127,7 @@ fn an_audit_of_events_has_no_holds_and_both_clocks() {
     assert!(audit.iter().all(|line| line["at"].as_str().is_some_and(|at| at.ends_with('Z'))), "{audit:?}");
 }
 
-/// Asks a service until something is so.
+/// Sends requests to a service until `over` returns true.
 fn ask_until(server: &RealServer, mut over: impl FnMut() -> bool) {
     let (mut stream, question, answer) = server.ask_on().unwrap();
     while !over() {
@@ -136,7 +136,7 @@ fn ask_until(server: &RealServer, mut over: impl FnMut() -> bool) {
     }
 }
 
-/// A run beside this service until it has answered so many requests.
+/// Runs batch beside this service until it has answered `requests` requests.
 fn answer(server: &RealServer, options: &[&str], mut requests: usize) -> Finished {
     let mut run = Run::beside(format!("pid:{}", server.pid())).and(options).start_script(WORK);
     run.first_line();
@@ -164,7 +164,7 @@ fn requests_are_compared_with_those_without_batch() {
     let before = Footprint::now();
     let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
     run.first_line();
-    // Batch is sent away for other reasons too: when the machine's host took its CPU away for long, for one.
+    // Batch is evicted for other reasons too, for example after the host took the machine's CPU away for long.
     let kept_off = "batch is kept off, to compare requests without it or to spare them";
     let evicted = |audit: &[Value]| audit.iter().position(|line| line["action"] == "evict" && line["why"] == kept_off);
     let is_back = |audit: &[Value]| audit.iter().any(|line| line["action"] == "restore");
@@ -183,7 +183,7 @@ fn a_service_whose_requests_are_not_seen_is_said_to_be_one_and_batch_runs_all_th
     let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     run.wait_for_end().must_exit(0).must_say(&["what batch costs the requests of", "listens on no TCP port"]);
-    // Nobody asks this one anything: batch is left alone.
+    // This service gets no request, so batch is left alone.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let service = Service::in_bursts_at(listener);
     let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", common::SPIN]).must_exit(124);

@@ -37,7 +37,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// Its network is its own.
+    /// Runs a command in its network namespace.
     fn ask(&self, what: &[&str]) -> Output {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.service.pid().to_string(), "--net", "redis-cli", "-p", PORT]).args(what);
@@ -48,12 +48,12 @@ impl Scene {
         process::allowed_cpus(self.batch.pid()).unwrap_or_default()
     }
 
-    /// The service, by its number and by its group.
+    /// Returns the names of the service: by its process id and by its group.
     fn names(&self) -> [String; 2] {
         [format!("pid:{}", self.service.pid()), format!("cgroup:{}", self.service.group())]
     }
 
-    /// Batch borrows the lane beside the service, and has its CPUs back at the end.
+    /// Checks that batch borrows the lane beside the service, and has its CPUs back at the end.
     fn batch_borrows_the_lane(&self, service: &str, wrapper: &[String]) {
         let found = process::allowed_cpus(self.service.pid());
         let before = Footprint::now();
@@ -71,7 +71,7 @@ impl Scene {
         wait_until("batch ran on", || process::wants_cpu(self.batch.pid()));
     }
 
-    /// Each request is counted, and no other.
+    /// Checks that each request is counted, and no other.
     fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
         let watches = [SIDELANE, "requests", "--service", service, "--for", "100s"];
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
@@ -110,7 +110,7 @@ fn requests_of_a_service_in_a_container_are_counted() {
     }
 }
 
-/// With what docs/guides/containers.md says that it has to share.
+/// The third container shares with the host what docs/guides/containers.md says.
 #[test]
 fn from_a_third_container_it_is_as_from_the_host() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -125,7 +125,7 @@ fn from_a_third_container_it_is_as_from_the_host() {
     }
 }
 
-/// The runtime ends all that is in the groups of that container.
+/// The runtime ends all processes in the groups of that container.
 #[test]
 fn when_the_container_of_sidelane_is_removed_batch_has_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! What commands of README show on terminals of 60 and of 100 columns.
+//! Output of commands of README on terminals of 60 and of 100 columns.
 
 mod common;
 
@@ -14,15 +14,15 @@ use common::screen::lines_of;
 use sidelane_report::grid::length;
 
 const WIDTHS: [u16; 2] = [60, 100];
-/// Nothing is wrapped.
+/// Number of columns at which no line is wrapped.
 const WITHOUT_END: u16 = 10_000;
 
-/// A file of the repository.
+/// Returns the path of a file of the repository.
 fn of_repository(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
-/// The lines of these commands that are longer than the terminal, with the command.
+/// Returns the lines of these commands that are longer than the terminal, with the command.
 fn too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) -> Vec<String> {
     let of_one = |arguments: Vec<&str>| {
         let lines = lines_of(&arguments, columns);
@@ -34,7 +34,7 @@ fn too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) 
     commands.into_iter().flat_map(of_one).collect()
 }
 
-/// As they are typed in README, but shorter.
+/// Returns commands as in README, but shorter.
 fn commands_of_a_service<'a>(service: &'a str, log: &'a str) -> Vec<Vec<&'a str>> {
     let beside = |verb: &'static str, more: &[&'static str]| [&[SIDELANE, verb, "--service", service], more].concat();
     let borrow = |verb: &'static str, more: &[&'static str]| beside(verb, &[&["--lanes", LANES], more].concat());
@@ -71,7 +71,7 @@ fn no_line_is_wider_than_the_terminal() {
     assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
 
-/// What needs no lanes shows the same each time.
+/// Returns commands that need no lanes, whose output is the same each time.
 fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
     let scenario = |name: &str| of_repository(&format!("lab/scenarios/{name}.toml"));
     let log = |name: &str| of_repository(&format!("crates/sidelane/tests/fixtures/observed/{name}"));
@@ -90,7 +90,7 @@ fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
     ]
 }
 
-/// Letters that follow each other: a long word may be broken at its hyphens and slashes.
+/// Returns the sequences of letters: a long word may be broken at its hyphens and slashes.
 fn words(lines: &[String]) -> BTreeSet<String> {
     let words = lines.iter().flat_map(|line| line.split(|letter: char| !letter.is_alphabetic()));
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Several services on one tracker: the words of each are its own. Counts and identities, no times.
+//! Several services on one tracker: each has its own words. Counts and identities are checked, not times.
 
 mod common;
 
@@ -122,8 +122,8 @@ fn holder_of(lanes: &Lanes, tracker: &Tracker) -> Holder {
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default()).unwrap()
 }
 
-/// Lends `lanes` beside a pulsing service until a lane was held often enough, on a tracker that
-/// other services use before and after.
+/// Lends `lanes` beside a pulsing service until a lane was held often enough, on a tracker that other services use
+/// before and after.
 fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     const HOLDS: u64 = 50;
     let lanes = pair(lanes);
@@ -165,8 +165,8 @@ fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
     take_a_turn(&lab, &tracker, "0:1");
 }
 
-/// Before the kernel has looked for a place, and so where the waker is: also on a tracker whose services are not known
-/// beforehand, as an agent's.
+/// The summons is sent before the kernel has chosen a CPU for the thread, and so on the waker's CPU. That also holds on
+/// a tracker whose services are not known in advance, as in an agent.
 #[test]
 fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
     const REQUESTS: usize = 300;
@@ -191,7 +191,7 @@ fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
     });
     drop(holder);
     let lent = tracker.memory().books().lane(1);
-    // Some start as the service goes on, or by a timer of its own.
+    // Some turns start as the service goes on, or by its own timer.
     assert!(lent.summons > 0 && lent.lc_summons * 2 < lent.summons, "{lent:?}");
 }
 
@@ -219,7 +219,7 @@ impl Drop for OwnGroup {
     }
 }
 
-/// A shell that starts a child for each line on its input, and prints the child's id.
+/// Starts a shell that creates a child for each line on its input, and prints the child's id.
 fn forker() -> Child {
     let script = "while read -r _; do sleep 100 & echo $!; done; kill 0";
     let mut command = Command::new("sh");
@@ -283,7 +283,7 @@ fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
     assert!(add().is_ok());
 }
 
-/// A server may have forked its workers between the search for it and the moment from which on it is tracked.
+/// A server may fork its workers after it is found, and before it is tracked.
 #[test]
 fn who_was_forked_before_a_process_was_tracked_is_the_services_too() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! Stops: whatever stops the agent or its guardian and lets it go on, batch that was sent away from its lane stays away.
+//! Stops: after any stop and continuation of the agent or its guardian, evicted batch stays away.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, W
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::LaneState;
 
-/// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
+/// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
 /// A run beside a service on command, whose batch has the lane.
@@ -51,19 +51,21 @@ impl Scene {
         wait_until("the agent was stopped", || state(agent) == Some('T'));
     }
 
-    /// Lets the agent go on, and waits until it has done what it does then: only after that it passes `token` on.
+    /// Lets the agent go on, and waits until it has done its first steps: only after these it forwards the signal
+    /// `token`.
     fn let_agent_go_on(&mut self, token: i32) {
         self.run.signal(token);
         self.run.signal(libc::SIGCONT);
         let batch = self.batch;
-        // Batch that runs is what is looked for, too.
+        // Batch that runs is a failure that the test looks for, too.
         self.run.wait_until("the agent went on", |_| has_pending(batch, token) || wants_cpu(batch));
     }
 
-    /// The service works, and nobody is on the lane who would keep batch off it.
+    /// Fails unless batch is frozen while the service works and no keeper is on the lane.
     #[track_caller]
     fn batch_must_be_away(&self) {
-        // A signal wakes a frozen process for a moment, within the kernel. Batch that was let go on wants the CPU for good.
+        // A signal wakes a frozen process for a moment, within the kernel. Batch that was thawed wants the CPU
+        // permanently.
         wait_until("batch was frozen", || !wants_cpu(self.batch));
         let away_at_ticks = cpu_ticks(self.batch);
         for _ in 0..LOOKS {
@@ -72,7 +74,7 @@ impl Scene {
         assert_eq!(cpu_ticks(self.batch), away_at_ticks, "batch ran on");
     }
 
-    /// The service rests, and batch comes back.
+    /// Lets the service rest, and waits until batch comes back.
     fn let_batch_back(&mut self) {
         self.service.rest();
         self.wait_for_batch();
@@ -93,7 +95,7 @@ fn state(pid: u32) -> Option<char> {
     sidelane_host::procfs::state(&format!("/proc/{pid}/stat"))
 }
 
-/// Whether the process was sent this signal and has not run since.
+/// Returns whether the process was sent this signal and has not run since.
 fn has_pending(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
@@ -114,7 +116,7 @@ fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
     scene.end();
 }
 
-/// The guardian freezes batch that may run, and is stopped. The agent goes on, and sends that batch away.
+/// The guardian freezes batch that may run, and is stopped. The agent goes on, and evicts this batch.
 #[test]
 fn a_guardian_that_is_late_does_not_bring_batch_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -128,7 +130,7 @@ fn a_guardian_that_is_late_does_not_bring_batch_back() {
     scene.service.move_to(BATCH_LANE);
     scene.service.work();
     scene.run.wait_until_audited("evict", 0);
-    // The agent has killed it, and another one has taken over.
+    // The agent has killed the guardian, and another one has taken over.
     scene.run.guardian_other_than(Some(guardian));
     signal(guardian, libc::SIGCONT);
     wait_until("the guardian was gone", || !is_alive(guardian));
@@ -137,16 +139,16 @@ fn a_guardian_that_is_late_does_not_bring_batch_back() {
     scene.end();
 }
 
-/// How many moments, and of which seed; without a seed it is a new one each time.
+/// Variables with the number of moments and the seed; the default seed is different each time.
 const MOMENTS_VARIABLE: &str = "SIDELANE_STOPS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_STOPS_SEED";
 const MOMENTS: u64 = 12;
-/// Who else wants the lanes gets them after so many.
+/// Number of moments after which other tests get the lanes.
 const MOMENTS_A_TURN: u64 = 25;
-/// A hold becomes an eviction after 250 ms.
+/// Longest time before a stop: a hold becomes an eviction after 250 ms.
 const MOMENT_MS_MAX: u64 = 400;
 
-/// What befalls the agent.
+/// A stop or kill of the agent.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Kill,
@@ -160,7 +162,7 @@ impl Blow {
 }
 
 impl Scene {
-    /// The service begins to work. At any moment since, also while batch is being sent away, the agent is hit.
+    /// Makes the service work, and hits the agent at any moment after that, also during an eviction.
     fn hit(mut self, blow: Blow, after: Duration) -> Option<Self> {
         self.service.work();
         sleep(after);
@@ -197,15 +199,14 @@ impl Scene {
         self.run.signal(libc::SIGCONT);
     }
 
-    /// A service that works without a pause has batch sent away in the end, whatever happened.
+    /// Waits until batch is evicted beside a service that works without a pause, whatever happened before.
     fn wait_until_away(&mut self) {
         let (lane, batch) = (self.lane, self.batch);
         self.run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     }
 }
 
-/// Batch is never beside the service without leave once it was sent away, and comes back; of who was killed nothing is
-/// left.
+/// Evicted batch never runs beside the service without permission, and comes back; nothing is left of a killed agent.
 #[test]
 fn batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
@@ -214,7 +215,7 @@ fn batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit() {
     let mut random = Random::of_seed(seed);
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
         let turn = || hit_in_turn(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
-        // A thread of its own: it stays on the request lane.
+        // Run on its own thread, which stays on the request lane.
         thread::scope(|scope| scope.spawn(turn).join()).expect("batch stayed away");
     }
 }

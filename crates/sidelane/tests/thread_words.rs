@@ -1,4 +1,4 @@
-//! What the kernel program says of the threads of a service, and when it wakes who reads that.
+//! Words of the kernel program on the threads of a service, and when it wakes their reader.
 //!
 //! The service is a thread of this process on CPU 0, under the test's control.
 
@@ -24,7 +24,7 @@ const CPU: usize = 0;
 const OTHER_CPU: usize = 1;
 const NONE: [usize; 0] = [];
 
-/// A connection, and whoever reads what becomes of its requests.
+/// A connection, and the reader of its requests.
 struct Scene {
     connection: Connection,
     words: ThreadWords,
@@ -34,7 +34,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Whether the reader was woken since the last call. Records that wait to be read are no reason.
+    /// Returns whether the reader was woken since the last call. Records that wait to be read are no reason to wake it.
     fn has_rung(&mut self) -> bool {
         let mut events = Vec::with_capacity(1);
         let now = Timespec::default();
@@ -55,7 +55,7 @@ impl Scene {
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
-    /// What the thread of the service works on, by its word.
+    /// Returns the request on which the service's thread works, by its word.
     fn works_on(&self) -> Option<u64> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let thread = self.words.iter().find(|thread| thread.tid == me);
@@ -126,7 +126,7 @@ fn a_word_says_what_its_thread_works_on() {
     });
 }
 
-/// Nobody can know how many answers follow. Switches are watched from the first such request on.
+/// The number of answers to come is unknown. Switches are watched from the first such request on.
 #[test]
 fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
     on_one_cpu(|mut scene| {
@@ -140,7 +140,7 @@ fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
     });
 }
 
-/// Its thread sleeps in a read, say, or has no request: that is no long request.
+/// Its thread sleeps in a read, for example, or has no request: that is no long request.
 #[test]
 fn a_request_whose_client_has_closed_ends_for_its_thread() {
     on_one_cpu(|mut scene| {

@@ -1,4 +1,4 @@
-//! `sidelane trace` of a real server under load: what it tells, what its log tells again, and what it leaves.
+//! `sidelane trace` of a real server under load: its report, the report of its log, and the traces that it leaves.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let [json, page, perfetto] = ["t.json", "t.html", "t.pftrace"].map(|name| dir.path().join(name));
     let files = ["--json", text(&json), "--page", text(&page), "--perfetto", text(&perfetto)];
-    // Any request is slower than that.
+    // Every request is slower than that.
     let options = ["--slo", "1ns", "--for", "100s"];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &[&options[..], &files].concat());
     let client = server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
@@ -125,7 +125,7 @@ fn wrong_arguments_are_told_exactly() {
     }
 }
 
-/// Asks Redis for what is not there, and waits until that has blocked the client.
+/// Asks Redis for an element that does not exist, and waits until that has blocked the client.
 fn blocked(address: SocketAddr) -> TcpStream {
     let mut stuck = TcpStream::connect(address).unwrap();
     stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
@@ -165,7 +165,7 @@ fn a_client_that_closes_while_it_waits_is_said_to_abandon() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    // Any wait is longer than that.
+    // Every wait is longer than that.
     let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
     let stuck = blocked(server.address());
@@ -184,7 +184,7 @@ fn a_client_that_closes_while_it_waits_is_said_to_abandon() {
     assert_eq!(row["abandoned_beyond_objective_count"].as_u64(), Some(1), "{row}");
 }
 
-/// One that waited for less than the objective allows is no reason for a recording.
+/// A request that waited for less than the objective allows is no reason for a recording.
 #[test]
 fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
@@ -204,7 +204,7 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
     }
 }
 
-/// A service of this process: one thread that answers each request, of three bytes, by `answer`.
+/// Starts a service in this process: one thread that answers each request, of three bytes, by `answer`.
 fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -218,7 +218,7 @@ fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'stati
     (address, thread::spawn(serves))
 }
 
-/// The cause that is told first of requests that this client asks such a service, and what the trace says of it.
+/// Returns the first cause of requests that this client sends to such a service, and the trace's text on it.
 fn told_of(
     answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
@@ -232,7 +232,7 @@ fn told_of(
     let (address, served) = service(REQUESTS, answer);
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    // No client knows of a request that is as slow as the planted ones by chance.
+    // A request that is as slow as the planted ones by chance is unknown to the client.
     let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
     let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
     let client = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -299,7 +299,7 @@ fn a_rate_that_tcp_sends_at_is_told_from_a_queue() {
     assert!(in_one_line(&told).contains("TCP sent at a set rate"), "{told}");
 }
 
-/// A service's thread that waits so: the cause, and what is said of it.
+/// Checks the cause and the text for a service's thread that waits in this way.
 fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
     let answer = move |stream: &mut TcpStream| {
         wait();
@@ -314,7 +314,7 @@ fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
 
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A thread that the request's thread woke would have the request. This one looks by itself whether it is wanted.
+/// A thread woken by the request's thread would get the request. This one polls instead.
 #[test]
 fn an_eventfd_that_another_thread_writes_to_is_named() {
     let event = Arc::new(rustix::event::eventfd(0, EventfdFlags::empty()).unwrap());
@@ -348,7 +348,7 @@ fn a_timerfd_is_a_timer() {
     wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
 }
 
-/// A process that waits so with one client is no event loop.
+/// A process that waits in this way with one client is no event loop.
 #[test]
 fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     let events = epoll::create(epoll::CreateFlags::empty()).unwrap();
@@ -358,7 +358,7 @@ fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
 }
 
-/// The same socket and the same timeout: after a question, it is an answer that did not come.
+/// The same socket and the same timeout: after a question, the cause is an answer that did not come.
 #[test]
 fn a_timeout_is_no_answer_only_after_a_question() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -376,7 +376,7 @@ fn a_timeout_is_no_answer_only_after_a_question() {
     wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }
 
-/// One instruction of classic BPF: keep no byte of what comes to a socket.
+/// Filters a socket by one instruction of classic BPF: keep no byte of what arrives.
 fn deaf(socket: &TcpStream, is_deaf: bool) {
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
@@ -424,7 +424,7 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
     assert!(said.contains("`ss -tin dst 127.0.0.1`"), "{told}");
 }
 
-/// Segments of this connection that were sent again so far, and those that are not acknowledged.
+/// Returns the segments of this connection that were sent again so far, and those that are not acknowledged.
 fn sent_again(stream: &TcpStream) -> (u32, u32) {
     // SAFETY: the kernel's structure has numbers alone.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -527,8 +527,8 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
     assert!(said.contains("no thread had it") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
 
-/// Two threads, each with a connection of its own, take turns at a permit, as at a pool of connections. Its futex is that of
-/// a condition variable.
+/// Two threads, each with its own connection, take turns at a permit, as at a connection pool. Its futex is that of a
+/// condition variable.
 #[test]
 fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
     const REQUESTS: usize = 3;
@@ -575,7 +575,7 @@ fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
 }
 
-/// A service that waits so at requests of these names: the causes that made requests slow, first those of most time.
+/// Runs a service that waits in these ways. Returns the causes that made requests slow, ordered by time.
 fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, String)> {
     let dir = tempfile::tempdir().unwrap();
     let program = compile_text_with(compiler, "waits", include_str!("fixtures/waits.c"), dir.path())?;
@@ -598,7 +598,7 @@ fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, Str
     Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
 }
 
-/// Only the mutex among these ways is a lock.
+/// Checks that only the mutex among these ways is a lock.
 fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {

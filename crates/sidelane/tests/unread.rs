@@ -1,4 +1,4 @@
-//! What Sidelane does when nobody reads what it prints: it goes on, and says so where a disk is full.
+//! Output without a reader: Sidelane goes on, and reports it if a disk is full.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::agent::SIDELANE;
 use common::lanes::LANES;
 use common::{Footprint, Service, lanes_to_ourselves};
 
-/// A pipe whose reader has gone.
+/// Makes a pipe without a reader.
 fn unread() -> Stdio {
     let (_, writer) = pipe().unwrap();
     writer.into()
@@ -55,7 +55,7 @@ fn a_result_is_written_though_the_disk_is_full_for_what_is_printed() {
     }
 }
 
-/// That what it prints cannot be written is an error with words.
+/// Fails unless output that cannot be written causes an error with a text.
 fn must_be_told_of_a_full_disk(arguments: &[&str]) {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = sidelane(arguments).stdout(full).output().unwrap();

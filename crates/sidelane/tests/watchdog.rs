@@ -1,4 +1,4 @@
-//! The watchdog of batch lanes: batch that no summons can move leaves its lane all the same, and a note says so.
+//! The watchdog of batch lanes: batch that no summons can move still leaves its lane, and a note reports it.
 
 mod common;
 
@@ -15,12 +15,12 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::freezer::Freezer;
 use sidelane_policy::borrow::LaneState;
 
-/// SCHED_IDLE, as /proc says it.
+/// Value of SCHED_IDLE in /proc.
 const IDLE: Option<&str> = Some("5");
-/// SCHED_FIFO 10.
+/// Values of SCHED_FIFO with priority 10.
 const HOLDERS_CLASS: [&str; 2] = ["1", "10"];
 
-/// Whether a thread can be real-time in the group of this test.
+/// Returns whether a thread can be real-time in the group of this test.
 fn may_be_real_time() -> bool {
     let tried = Command::new("chrt").args(["-f", "10", "true"]).stderr(Stdio::null()).status();
     let may = tried.is_ok_and(|tried| tried.success());
@@ -35,7 +35,7 @@ fn chrt(class: [&str; 2], pid: u32) {
     assert!(given.is_ok_and(|given| given.success()), "chrt {class:?} works from outside of batch");
 }
 
-/// The steps of the watchdog so far, each with its reason.
+/// Returns the steps of the watchdog so far, each with its reason.
 fn steps(run: &[Value]) -> Vec<(String, String)> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let steps = run.iter().map(|entry| (text(entry, "action"), text(entry, "why")));
@@ -47,8 +47,8 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// Batch is busy when it gets its class, so it makes no switch by which anything could tell. The service then starts
-/// beside it.
+/// Batch is busy when it gets its class, so it makes no switch that the kernel program could notice. The service then
+/// starts beside it.
 #[test]
 fn batch_that_outranks_the_holder_leaves_the_lane() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -76,7 +76,7 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
     before.must_come_back();
 }
 
-/// As an administrator can, or adopted batch that kept its rights.
+/// An administrator can do that, or adopted batch that kept its rights.
 #[test]
 fn a_holder_that_was_lowered_is_put_right() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -99,7 +99,7 @@ fn a_holder_that_was_lowered_is_put_right() {
     before.must_come_back();
 }
 
-/// Only threads of the ordinary class have a quota: not holders.
+/// Only threads of the ordinary class have a quota; holders have none.
 #[test]
 fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -126,8 +126,8 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     before.must_come_back();
 }
 
-/// A holder that has a hundredth of its CPU leaves the rest of it to batch, so batch is stopped until the holder can send it
-/// away.
+/// A holder that gets only a hundredth of its CPU leaves the rest of it to batch. So batch is stopped until the holder
+/// can evict it.
 #[test]
 fn batch_is_off_where_the_holder_is_throttled() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -155,7 +155,7 @@ fn batch_is_off_where_the_holder_is_throttled() {
     before.must_come_back();
 }
 
-/// One thread of two, and not the first. It goes by its own name.
+/// Program in which the second of two threads raises its class. This thread has its own name.
 const CLIMBER: &str = r#"
 import os, threading, time
 def climb():
@@ -188,7 +188,7 @@ fn a_thread_that_climbs_again_and_again_is_stopped() {
     let steps = steps(&audit);
     let first_ns = |action: &str| audit.iter().find(|entry| entry["action"] == action)?["at_ns"].as_u64();
     let stopped_ns = first_ns("go_on").unwrap().saturating_sub(first_ns("stop").unwrap());
-    // 0.1 s is stated. A second more is for noise.
+    // The promise is 0.1 s. Another second is for noise.
     assert!((100_000_000..1_100_000_000).contains(&stopped_ns), "the first stop lasted {stopped_ns} ns");
     let actions: Vec<&str> = steps.iter().map(|(action, _)| action.as_str()).collect();
     let stop = actions.iter().position(|action| *action == "stop").expect("batch was stopped");
@@ -198,7 +198,7 @@ fn a_thread_that_climbs_again_and_again_is_stopped() {
     service.must_be_unharmed(REQUEST_LANE);
 }
 
-/// Batch that root started leaves its group all the time, so eviction does not freeze it.
+/// Batch started by root leaves its group all the time, so an eviction does not freeze it.
 #[test]
 fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     const GROUPS: &str = "/sys/fs/cgroup/unified";
@@ -225,7 +225,7 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     before.must_come_back();
 }
 
-/// Batch that is in the kernel nearly all the time, in calls that no freeze interrupts.
+/// Commands of batch that is in the kernel almost all the time, in calls that no freeze interrupts.
 const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
     // MAP_POPULATE: the kernel fills the memory before it returns.
     (
@@ -243,7 +243,7 @@ const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The freezer of the group that a batch command is in.
+/// Returns the freezer of the group that a batch command is in.
 fn freezer_of(batch: u32) -> Option<Freezer> {
     let groups = std::fs::read_to_string(format!("/proc/{batch}/cgroup")).ok()?;
     let paths: Vec<&str> = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
@@ -251,7 +251,7 @@ fn freezer_of(batch: u32) -> Option<Freezer> {
     dirs.filter(|dir| dir.join("cgroup.procs").exists()).filter(|dir| *dir != *"/").find_map(|dir| Freezer::of(&dir))
 }
 
-/// An eviction lets batch run for a millisecond in which it can stand still. If it does not, the lane is held again.
+/// An eviction lets batch run for 1 ms, in which it can be frozen. If it is not, the lane is held again.
 #[test]
 fn a_lane_is_held_until_a_long_system_call_is_frozen() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! State of the daemon without code of its own: where new batch starts, and what the file names and the machine lacks.
+//! State of the daemon that several parts share: where new batch starts, and what the machine lacks.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -7,7 +7,7 @@ use sidelane_tracker::histogram::Histogram;
 use crate::discover::Birthplace;
 use sidelane_diagnostics::note::Note;
 
-/// Where new batch starts, and on which CPUs.
+/// Groups in which new batch starts, and its CPUs there.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Births {
     pub(super) places: Vec<Birthplace>,
@@ -15,7 +15,7 @@ pub(super) struct Births {
 }
 
 impl Births {
-    /// Whether containers in this tree start on the CPUs that batch may have.
+    /// Returns whether containers in this tree start on the CPUs that batch may have.
     pub(super) fn are_confined(&self, tree: &str, unconfined: &[String]) -> bool {
         let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
         self.cpus.is_some()
@@ -24,10 +24,10 @@ impl Births {
     }
 }
 
-/// How long containers ran before they were looked after, of those that did not start on CPUs of batch.
+/// Times for which containers ran before they were managed, if they did not start on CPUs of batch.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    /// Trees of which new batch cannot be confined.
+    /// Trees in which new batch cannot be confined.
     pub(super) unconfined: Vec<String>,
     pub(super) times: Histogram,
     pub(super) sum_ns: Nanos,
@@ -37,6 +37,6 @@ pub(super) struct Gaps {
 #[derive(Debug)]
 pub(super) struct Lacking {
     pub(super) since_ns: Nanos,
-    /// As it was noted, if it has lasted for long enough.
+    /// The note, if the lack has lasted long enough.
     pub(super) noted: Option<Note>,
 }

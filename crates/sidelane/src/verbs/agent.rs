@@ -1,4 +1,4 @@
-//! `sidelane agent` and what is below it.
+//! `sidelane agent` and its subcommands.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     Ok(shown.exit_code())
 }
 
-/// The agent's file; what is wrong with it is said.
+/// Reads the agent's file, and prints its problems.
 fn read_agent_file(file: &Path) -> Option<Config> {
     Config::load(file).map_err(|problems| eprint_fitted(&problems.to_string())).ok()
 }

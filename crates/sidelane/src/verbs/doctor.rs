@@ -8,7 +8,7 @@ use sidelane_report::terminal;
 use super::show::{check_json, check_table, show_tables};
 use crate::cli::{CalibrateArgs, DoctorArgs, ResultFiles};
 
-/// The exit code of a calibration that found no metric.
+/// Exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
 
 pub(super) fn examine(args: DoctorArgs) -> Result<u8> {

@@ -38,7 +38,7 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
     failed.or(0)
 }
 
-/// Which cores are big, and how fast a little one is, if that is known.
+/// Returns the big and little cores, and the speed of a little one if it is known.
 fn sizes_of(args: &HurryArgs) -> Result<(Sizes, Option<u32>)> {
     let sizes = match (&args.siblings, &args.big, &args.little) {
         (Some(siblings), ..) if siblings.is_empty() => {

@@ -1,4 +1,4 @@
-//! `sidelane requests`, `list`, `observe` and, of an observation's log, `report`.
+//! `sidelane requests`, `list`, `observe`, and `report` of an observation's log.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
     list_signals(&args.service, args.filter.as_deref(), args.json.file.as_deref())
 }
 
-/// What can be observed of each process of the target.
+/// Lists the signals of each process of the target.
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let pids = target.find()?.pids;
     own_threads::keep_off(&target.to_string(), &pids);
@@ -90,7 +90,7 @@ pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
     tell(&replay(&args.log, &options)?, args.outputs)
 }
 
-/// What was observed, for people and for programs.
+/// Writes and prints an observation.
 fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     let mut failed = FirstError::default();

@@ -1,4 +1,4 @@
-//! The verbs: from options to the crate that does the work, and what is written and shown of its result.
+//! The verbs: pass the options to the crate that does the work, and write and print its result.
 
 mod agent;
 mod doctor;
@@ -27,10 +27,10 @@ use sidelane_rollback::{guardian, own_threads};
 use sidelane_sim::run::SimOptions;
 use sidelane_sim::{Choices, run as sim};
 
-/// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
+/// Exit code for a wrong file in an argument: a scenario, or an agent's file.
 const WRONG_FILE: u8 = 2;
 
-/// Carries out a verb; its exit code.
+/// Carries out a verb, and returns its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
     manner(&verb).into_iter().for_each(own_threads::begin);
     match verb {
@@ -52,10 +52,10 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
     }
 }
 
-/// Carries out what Sidelane started of its own program; its exit code.
+/// Carries out a hidden verb by which Sidelane starts itself, and returns its exit code.
 ///
 /// # Errors
-/// What could not be done.
+/// The step that failed.
 pub fn run_internal(internal: Internal) -> Result<u8> {
     match internal {
         Internal::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
@@ -66,8 +66,8 @@ pub fn run_internal(internal: Internal) -> Result<u8> {
     }
 }
 
-/// What a verb does with the services that it names; none for verbs that name none, or start services of their own and
-/// place all threads for a measurement.
+/// Returns how the verb treats the CPUs of the services that it names. `None` for verbs that name none, or that start
+/// services of their own and place all threads for a measurement.
 fn manner(verb: &Verb) -> Option<Manner> {
     match verb {
         Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(Manner::Looks),

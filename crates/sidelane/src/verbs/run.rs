@@ -11,7 +11,7 @@ use sidelane_lanes::plan::{Asked, AskedBatch};
 use sidelane_lanes::run::{OnBlocked, ProgressOptions, Run, RunOptions};
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
-/// The exit code of a run whose objective was missed, or whose overlap was over its bound, if the user asks for one.
+/// Exit code of a run that missed its objective, or exceeded the overlap bound that the user set.
 const EXIT_PROMISE_BROKEN: u8 = 99;
 
 pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
@@ -41,9 +41,9 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         return tell_plan(&run.lines());
     }
     let (exit_code, summary) = run.run()?;
-    // A broken promise is an error, which a quiet run says, too.
+    // A broken promise is an error, so a quiet run prints it too.
     eprint_fitted(&if args.quiet { summary.broken_promises() } else { summary.to_string() });
-    // Batch has done its work: its exit code stands, whatever becomes of the figures.
+    // Batch has done its work: its exit code is returned even if the figures cannot be written.
     let written = args.json.file.map_or(Ok(()), |path| summary.to_result().write_json(&path));
     if let Err(error) = written {
         eprint_fitted(&format!("sidelane: {:#}", anyhow::Error::from(error)));
@@ -63,12 +63,12 @@ pub(super) fn weigh(mut args: CompareArgs) -> Result<u8> {
     show_tables(&comparison.run()?, |column| COLUMNS.contains(&column.key.as_str()), &files)
 }
 
-/// What would be done.
+/// Prints the plan of a run.
 fn tell_plan(lines: &[String]) -> Result<u8> {
     Ok(lines.iter().try_for_each(|line| print_fitted(line)).map(|()| 0)?)
 }
 
-/// Each service with its lanes: those of none, or of all, are named.
+/// Pairs each service with its lanes: lanes are given for no service, or for all.
 fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<String>)> {
     if !lanes.is_empty() && lanes.len() != services.len() {
         let (services, lanes) = (services.len(), lanes.len());
@@ -80,7 +80,7 @@ fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<
     services.into_iter().zip(lanes).collect()
 }
 
-/// Ends with the usage and the exit code of wrong arguments.
+/// Exits with the usage and the exit code of wrong arguments.
 fn refuse(why: &str) -> ! {
     Cli::command().error(clap::error::ErrorKind::ArgumentConflict, why).exit()
 }

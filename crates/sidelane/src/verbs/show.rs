@@ -1,4 +1,4 @@
-//! What all verbs do with a result: whether its files have a place, and how it is written and shown.
+//! Output of results, for all verbs: checks that files can be written, writes them, and prints.
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +25,7 @@ pub fn check_outputs(outputs: &Outputs) -> Result<()> {
     Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
 }
 
-/// Writes the page to `page`, or else to `opened` if it is to be opened, and opens it where there is a
-/// desktop; elsewhere says where it is.
+/// Writes the page to `page`, or to `opened` if it is to be opened. Opens it on a desktop; elsewhere prints its path.
 pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
     let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
@@ -36,26 +35,26 @@ pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option
     Ok(())
 }
 
-/// The first error of several outputs: an output that fails, as on a full disk, costs no other one.
+/// First error of several outputs: a failed output, as on a full disk, does not prevent the others.
 #[derive(Default)]
 pub struct FirstError(Option<anyhow::Error>);
 
 impl FirstError {
-    /// Remembers the error of an output, unless an earlier one failed.
+    /// Stores the error of an output, unless an earlier one failed.
     pub fn of<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
         if let Err(error) = output {
             self.0.get_or_insert(error.into());
         }
     }
 
-    /// `done`, unless an output failed.
+    /// Returns `done`, unless an output failed.
     pub fn or<T>(self, done: T) -> Result<T> {
         self.0.map_or(Ok(done), Err)
     }
 }
 
-/// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
-/// table for each kind of its rows.
+/// Writes a result, and prints a table for each kind of its rows. Files are written first, because the result took long
+/// and the terminal may be closed.
 pub fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.of(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
@@ -65,13 +64,13 @@ pub fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: 
     failed.or(result.exit_code())
 }
 
-/// Writes what is no table of rows for programs, before anything is printed.
+/// Writes JSON that has no rows, before anything is printed.
 pub fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
     let Some(path) = json else { return Ok(()) };
     Ok(write_whole(path, &serde_json::to_vec_pretty(told)?)?)
 }
 
-/// Writes a result for programs, and prints it for people.
+/// Writes a result as JSON, and prints it as a table.
 pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.of(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
@@ -80,7 +79,7 @@ pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &Ta
     failed.or(result.exit_code())
 }
 
-/// How results are shown on this terminal, or in this pipe.
+/// Returns the style of tables on this terminal, or in this pipe.
 pub fn style(table: &TableArgs) -> Style {
     Style { width: terminal::width(), color: terminal::color_wanted(), detail: table.detail.into() }
 }

@@ -1,4 +1,4 @@
-//! `sidelane trace` and, of its log, `report`.
+//! `sidelane trace`, and `report` of its log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use sidelane_trace::run::{self, ReplayOptions, TraceOptions, replay};
 use sidelane_trace::slow_threshold::SlowThreshold;
 use sidelane_trace::terminal::{headline, text};
 
-/// For how long is traced unless the user says otherwise.
+/// Default length of a trace.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
 pub(super) fn trace(args: TraceArgs) -> Result<u8> {
@@ -67,7 +67,7 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
     show(&replay(&args.log, &options)?, args.outputs)
 }
 
-/// What was traced, for people and for programs.
+/// Writes and prints a trace.
 fn show(report: &TraceReport, outputs: Outputs) -> Result<u8> {
     let result = report.to_result();
     let mut failed = FirstError::default();

@@ -12,7 +12,7 @@ use crate::common::{Finished, Run, Running};
 pub struct File(String);
 
 impl File {
-    /// Holmes with CPU 0 reserved, on a machine of one core with two lanes.
+    /// Makes a file with Holmes and CPU 0 reserved, for a machine of one core with two lanes.
     pub fn holmes() -> Self {
         Self(
             "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"latency\"\n"
@@ -20,32 +20,32 @@ impl File {
         )
     }
 
-    /// The same with a service that never starts, and batch that never starts.
+    /// Makes the same with a service and a batch that never start.
     pub fn of_nobody() -> Self {
         Self::holmes().with_service("comm = \"nobody\"").with_batch("/nobody")
     }
 
-    /// Nobody decides which CPUs batch has, on the same machine.
+    /// Makes a file without a policy of CPUs, for the same machine.
     pub fn of_unmanaged() -> Self {
         Self("[policy]\nkind = \"unmanaged\"\nsiblings = [\"0,1\"]\n".to_owned())
     }
 
-    /// A service, and how it is found.
+    /// Adds a service; `table` says how it is found.
     pub fn with_service(self, table: &str) -> Self {
         Self(format!("{}\n[[service]]\nname = \"the service\"\n{table}\n", self.0))
     }
 
-    /// Batch below this group.
+    /// Adds batch below this group.
     pub fn with_batch(self, path: &str) -> Self {
         Self(format!("{}\n[[batch]]\ncgroup = \"{path}\"\n", self.0))
     }
 
-    /// More lines.
+    /// Adds lines.
     pub fn and(self, lines: &str) -> Self {
         Self(format!("{}\n{lines}\n", self.0))
     }
 
-    /// The same with other words.
+    /// Replaces a part of the text.
     pub fn replace(&self, from: &str, to: &str) -> Self {
         assert!(self.0.contains(from), "no `{from}` in {}", self.0);
         Self(self.0.replace(from, to))
@@ -56,7 +56,7 @@ impl File {
     }
 }
 
-/// An agent that runs.
+/// A running agent.
 pub struct Daemon {
     pub run: Running,
     config: PathBuf,
@@ -64,7 +64,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and waits until it looks after as many services and containers.
+    /// Starts the agent, and waits until it manages these numbers of services and containers.
     #[track_caller]
     pub fn start(file: &File, services: usize, containers: usize) -> Self {
         let mut daemon = Self::launch(file, Run::with_arguments(&[]));
@@ -72,7 +72,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts it, as `run` says.
+    /// Starts the agent with the settings of `run`.
     pub fn launch(file: &File, run: Run) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = dir.path().join("sidelane.toml");
@@ -80,7 +80,7 @@ impl Daemon {
         Self::launch_in(dir, config, file, run, &audit)
     }
 
-    /// Starts it with its audit log there.
+    /// Starts the agent with this audit log.
     pub fn launch_auditing(file: &File, audit: &Path) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = dir.path().join("sidelane.toml");
@@ -94,7 +94,7 @@ impl Daemon {
         Self { run: run.start_as_is(), config, _dir: dir }
     }
 
-    /// Waits until it looks after as many services and containers.
+    /// Waits until the agent manages these numbers of services and containers.
     #[track_caller]
     pub fn wait_for(&mut self, services: usize, containers: usize) {
         let count = |status: &Value, what: &str| status[what].as_array().map(Vec::len);
@@ -104,14 +104,14 @@ impl Daemon {
         });
     }
 
-    /// Has it read another file.
+    /// Makes the agent read another file.
     pub fn reload(&self, file: &File) {
         let audit = self.run.audit_path();
         file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&self.config);
         self.run.signal(libc::SIGHUP);
     }
 
-    /// Ends it.
+    /// Ends the agent.
     #[track_caller]
     pub fn end(self) -> Finished {
         self.run.signal(libc::SIGTERM);
@@ -119,7 +119,7 @@ impl Daemon {
     }
 }
 
-/// What the running agent tells; nothing if there is none.
+/// Returns the status of the running agent; null if there is none.
 pub fn status() -> Value {
     let asked = Run::with_arguments(&["status", "--json"]).start_as_is().wait_for_end();
     serde_json::from_str(&asked.stdout).unwrap_or_default()

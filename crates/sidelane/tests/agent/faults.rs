@@ -1,4 +1,4 @@
-//! Faults: whatever goes wrong, the machine is put right and the service is untouched.
+//! Faults: whatever fails, the machine's settings are restored and the service is unchanged.
 
 use std::fs;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn a_killed_agent_gives_everything_back(place: Place) {
     daemon.run.kill();
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
     wait_until("the groups had their lists back", || [tree.list(), one.list()] == lists);
-    // Another one begins from the machine as it is.
+    // A new agent starts from the machine as it is.
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU again", || one.cpus() == "1");
     daemon.end();
@@ -197,7 +197,7 @@ fn a_service_that_is_started_again_is_found_again() {
     again.must_be_untouched();
 }
 
-/// An agent that has confined this container, and its guardian.
+/// Starts an agent, and waits until it has confined this container. Returns it with its guardian.
 fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
@@ -206,7 +206,7 @@ fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
     (daemon, guardian)
 }
 
-/// The agent answers and goes on; a container that came at that time is taken when a new guardian knows of it.
+/// The agent still answers; a container that came in this time is taken when a new guardian knows it.
 #[test]
 fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -244,7 +244,7 @@ fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
     before.must_come_back();
 }
 
-/// While the agent can open no file, no guardian can be started.
+/// While the agent cannot open files, no guardian can be started.
 #[test]
 fn a_guardian_that_cannot_be_started_is_tried_again() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -259,7 +259,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
         let done = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
         done.is_ok_and(|status| status.success())
     };
-    // Fewer than it has open, and as many as it waits for.
+    // Fewer than it has open, but enough for its wait.
     if !may_open("16") {
         return sidelane_testing::skip("needs prlimit and CAP_SYS_RESOURCE");
     }
@@ -276,7 +276,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
     before.must_come_back();
 }
 
-/// In a mount namespace of its own, where nobody else loses the hierarchy.
+/// In a separate mount namespace, so that no other process loses the hierarchy.
 #[test]
 fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -414,7 +414,7 @@ fn notes_of_the_log() -> Vec<String> {
     notes.filter(|note| note.contains("audit.jsonl")).collect()
 }
 
-/// What the log says of lost lines is what the status says, and each line is whole.
+/// Checks that the log and the status report the same number of lost lines, and that each line is whole.
 #[track_caller]
 fn the_log_must_tell_of(lost: u64, path: &std::path::Path) {
     let told: u64 = lines(path).iter().filter_map(|line| line["lost_entries_count"].as_u64()).sum();
@@ -460,7 +460,7 @@ fn an_audit_log_that_loses_its_place_goes_on_when_it_has_one() {
     reload();
     wait_until("it went on under its name", || lines(&path).iter().any(|line| line["action"] == "reload"));
     assert!(lines(&old).iter().all(|line| line["action"] != "reload"));
-    // The directory is removed.
+    // Removal of the directory.
     fs::remove_dir_all(&folder).unwrap();
     reload();
     wait_until("the loss was counted", || lost_lines() > Some(0));

@@ -1,4 +1,4 @@
-//! Batch containers: groups with busy processes in them, as a runtime makes them.
+//! Batch containers: groups with busy processes in them, as a container runtime makes them.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,14 +10,14 @@ use sidelane_host::freezer::Freezer;
 
 use crate::common::{SPIN, process, wait_until};
 
-/// Where a tree of groups is to be.
+/// Hierarchies in which a tree of groups is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Where groups have lists of CPUs.
+    /// Hierarchies whose groups have lists of CPUs.
     Lists,
-    /// Where groups have lists of CPUs, and cannot be frozen.
+    /// Hierarchies whose groups have lists of CPUs, and cannot be frozen.
     ListsAlone,
-    /// Where they have none, and can be frozen.
+    /// Hierarchies whose groups have no lists of CPUs, and can be frozen.
     NoLists,
 }
 
@@ -45,7 +45,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes it; `None` if that cannot be done here, with a message.
+    /// Makes a tree; `None` if that is impossible here, with a message.
     pub fn make(place: Place) -> Option<Self> {
         let name = format!("batch-test-{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
@@ -59,14 +59,14 @@ impl Tree {
         Some(Self { path: format!("/{name}"), leaves, joined: Vec::new() })
     }
 
-    /// A tree below this one, in the same hierarchies.
+    /// Makes a tree below this one, in the same hierarchies.
     pub fn below(&self, name: &str) -> Self {
         let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
         Self { path: format!("{}/{name}", self.path), leaves, joined: Default::default() }
     }
 
-    /// Puts a container into a group of its name that can be frozen. False if there can be none.
+    /// Puts a container into a group of its name that can be frozen. Returns false if there can be none.
     pub fn give_freezer(&mut self, container: &mut Container, name: &str) -> bool {
         let hierarchies = Hierarchy::all().into_iter();
         let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.controls("freezer"));
@@ -79,22 +79,22 @@ impl Tree {
         true
     }
 
-    /// Its path, as the agent's file has it.
+    /// Returns its path, as in the agent's file.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its own list of CPUs.
+    /// Returns its own list of CPUs.
     pub fn list(&self) -> String {
         list_of(&self.leaves)
     }
 
-    /// Gives it a list of CPUs, as its owner may.
+    /// Writes its list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
 
-    /// Starts a process in its own groups: a shell that runs a script. It ends with the tree.
+    /// Starts a shell with a script in its own groups. The process ends with the tree.
     pub fn join(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, 0);
         let pid = child.id();
@@ -107,13 +107,14 @@ impl Tree {
         self.joined.drain(..).for_each(end);
     }
 
-    /// Makes a group below it, without processes. It is removed with the tree.
+    /// Makes a group below it, without processes. The group is removed with the tree.
     pub fn make_below(&self, path: &str) {
         let made = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(path))).count();
         assert_eq!(made, self.leaves.len(), "a group can be made below another");
     }
 
-    /// Makes it, or an empty group below it, a threaded one. False if that cannot be done here, with a message.
+    /// Makes it, or an empty group below it, a threaded group. Returns false if that is impossible here, with a
+    /// message.
     pub fn make_threaded(&self, path: &str) -> bool {
         let made = below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
         made.inspect_err(|error| sidelane_testing::skip(format!("needs threaded groups: {error}"))).is_ok()
@@ -124,17 +125,17 @@ impl Tree {
         below(&self.leaves, path).iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
     }
 
-    /// What the list of CPUs of a group below it says.
+    /// Returns the list of CPUs of a group below it.
     pub fn list_below(&self, path: &str) -> String {
         list_of(&below(&self.leaves, path))
     }
 
-    /// A container with a busy process.
+    /// Makes a container with a busy process.
     pub fn container(&self, name: &str) -> Container {
         self.container_that(name, SPIN)
     }
 
-    /// A container in which a shell runs a script.
+    /// Makes a container in which a shell runs a script.
     pub fn container_that(&self, name: &str, script: &str) -> Container {
         let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
@@ -166,27 +167,27 @@ pub struct Container {
 }
 
 impl Container {
-    /// Its first process.
+    /// Returns its first process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The CPUs that its first process may run on.
+    /// Returns the CPUs on which its first process may run.
     pub fn cpus(&self) -> String {
         process::allowed_cpus(self.pid()).unwrap_or_default()
     }
 
-    /// What its list of CPUs says, if it has one.
+    /// Returns its list of CPUs, if it has one.
     pub fn list(&self) -> String {
         list_of(&self.leaves)
     }
 
-    /// Gives it a list of CPUs, as its owner may.
+    /// Writes its list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
 
-    /// Starts another process in its groups: a shell that runs a script. It ends with the container.
+    /// Starts a shell with a script in its groups. The process ends with the container.
     pub fn join(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, self.pid() as i32);
         let pid = child.id();
@@ -194,12 +195,12 @@ impl Container {
         pid
     }
 
-    /// Moves a process into its groups. False if the kernel refuses it.
+    /// Moves a process into its groups. Returns false if the kernel refuses it.
     pub fn admit(&self, pid: u32) -> bool {
         self.leaves.iter().all(|leaf| leaf.admit(pid).is_ok())
     }
 
-    /// Moves a process of it into the groups of the test.
+    /// Moves one of its processes into the groups of the test.
     pub fn send_away(&self, pid: u32) {
         let own = self.leaves.iter().map(|leaf| Leaf { dir: leaf.dir.ancestors().nth(2).unwrap().to_owned() });
         own.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
@@ -210,7 +211,7 @@ impl Container {
         self.joined.drain(..).for_each(end);
     }
 
-    /// In how many hierarchies it is.
+    /// Returns the number of hierarchies in which it is.
     pub fn hierarchies(&self) -> usize {
         self.leaves.len()
     }
@@ -221,23 +222,23 @@ impl Container {
         leaves.for_each(|(_, leaf)| drop(make_group(&leaf.dir.join(path)).expect("a group can be made below another")));
     }
 
-    /// Moves a process into a group below it, in each hierarchy that has it.
+    /// Moves a process into a group below it, in each hierarchy that has this group.
     pub fn move_below(&self, pid: u32, path: &str) {
         let there = below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
         there.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
     }
 
-    /// What the list of CPUs of a group below it says.
+    /// Returns the list of CPUs of a group below it.
     pub fn list_below(&self, path: &str) -> String {
         list_of(&below(&self.leaves, path))
     }
 
-    /// What a file of a group below it says.
+    /// Returns the content of a file of a group below it.
     pub fn read_below(&self, path: &str, file: &str) -> String {
         below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
     }
 
-    /// Ends its first process alone.
+    /// Ends its first process only.
     pub fn end_first(&mut self) {
         self.child.kill().expect("its first process is there");
         self.child.wait().expect("a killed child can be waited for");
@@ -249,12 +250,12 @@ impl Container {
         freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
     }
 
-    /// Its freezer.
+    /// Returns its freezer.
     pub fn freezer(&self) -> Freezer {
         self.leaves.iter().find_map(|leaf| Freezer::of(&leaf.dir)).expect("it can be frozen")
     }
 
-    /// Whether it is frozen.
+    /// Returns whether it is frozen.
     pub fn is_frozen(&self) -> bool {
         let says =
             |file: &str, word: &str| self.leaves.iter().any(|leaf| leaf.read(file).is_ok_and(|text| text == word));
@@ -300,7 +301,7 @@ fn below(leaves: &[Leaf], path: &str) -> Vec<Leaf> {
     leaves.iter().map(|leaf| Leaf { dir: leaf.dir.join(path) }).collect()
 }
 
-/// As a runtime makes a group: a list of CPUs is that of the group above.
+/// Makes a group as a runtime does: its list of CPUs is that of the group above.
 fn make_group(dir: &Path) -> Option<Leaf> {
     fs::create_dir(dir).ok()?;
     if dir.join("cpuset.mems").exists() && !dir.join("cgroup.controllers").exists() {

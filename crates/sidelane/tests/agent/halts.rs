@@ -1,5 +1,5 @@
-//! An agent with `[lanes]` that cannot act: it is frozen, or its holder was lowered. Batch is off the lane while the service
-//! works all the same.
+//! An agent with `[lanes]` that cannot act, because it is frozen or its holder was demoted. Batch is still off the lane
+//! while the service works.
 
 use std::process::Command;
 use std::thread;
@@ -13,12 +13,13 @@ use crate::daemon::status;
 use crate::groups::Place;
 use crate::scene::{Scene, Setting};
 
-/// As `systemctl freeze` and `docker pause` do with the agent's group. Batch has another group, and would run on.
+/// The freeze is that of `systemctl freeze` and `docker pause` on the agent's group. Batch has another group, and would
+/// run on.
 #[test]
 fn a_frozen_agent_has_batch_frozen_until_it_is_thawed() {
     for hierarchy in FreezableGroup::hierarchies() {
         for place in [Place::Lists, Place::NoLists] {
-            // A thread of its own: it stays on the request lane.
+            // Run on its own thread, which stays on the request lane.
             let once = || batch_stands_still_while_the_agent_is_frozen(&hierarchy, place);
             thread::scope(|scope| scope.spawn(once).join()).expect("batch was frozen and thawed");
         }
@@ -49,7 +50,8 @@ fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Pl
     scene.must_end_well();
 }
 
-/// The kernel program tells the guardian of a halt: it does not wait for its own next look.
+/// Freezes or thaws the agent. The kernel program reports the halt to the guardian, which does not wait for its next
+/// look.
 #[track_caller]
 fn freeze(scene: &Scene, frozen: bool) {
     let told = scene.words.halts_told();
@@ -59,7 +61,7 @@ fn freeze(scene: &Scene, frozen: bool) {
     }
 }
 
-/// As an administrator can, or batch that has the right to.
+/// An administrator can do that, and batch that has the right to.
 #[test]
 fn a_holder_of_the_agent_that_was_lowered_is_put_right() {
     let Some(mut scene) = Scene::set() else { return };
@@ -79,7 +81,8 @@ fn a_holder_of_the_agent_that_was_lowered_is_put_right() {
     scene.must_end_well();
 }
 
-/// Batch that is in the kernel nearly all the time, in calls that no freeze interrupts: MAP_POPULATE fills the memory.
+/// Command of batch that is in the kernel almost all the time, in calls that no freeze interrupts: MAP_POPULATE fills
+/// the memory.
 const IN_LONG_SYSTEM_CALLS: &str = "exec python3 -c 'import mmap\nwhile True: \
                                         mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()'";
 

@@ -1,7 +1,7 @@
-//! Long requests that move to big cores as a part of the agent: threads are bound, are told of, are left alone by a reload
-//! that is not about them, and have their CPUs back at the end, however that comes.
+//! Moves of long requests to big cores by the agent: threads are bound, and are in status and metrics. A reload that
+//! does not concern them leaves them alone. At the end they have their CPUs back, however it comes.
 //!
-//! On machines without big and little cores CPU 0 is said to be big.
+//! On machines without big and little cores CPU 0 is declared big.
 
 use std::path::Path;
 
@@ -18,14 +18,14 @@ use crate::metrics::ask;
 use crate::service::Program;
 
 const THREAD: &str = "sidelane-hurry";
-/// The kernel's number of SCHED_FIFO.
+/// Number of SCHED_FIFO in the kernel.
 const FIFO: &str = "1";
 
 fn busy() -> Option<Busy> {
     Busy::start("thread-per-connection", None)
 }
 
-/// Its service, and no table yet.
+/// Makes a file with the service, without `[hurry]`.
 fn file_of(busy: &Busy) -> File {
     File::holmes().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
 }
@@ -34,7 +34,7 @@ fn table(more: &str) -> String {
     format!("[hurry]\nservices = [\"the service\"]\nbig = \"{BIG}\"\nlittle = \"{LITTLE}\"\n{more}")
 }
 
-/// The agent, once the service's threads are bound.
+/// Starts the agent, and waits until the service's threads are bound.
 fn binding(busy: &Busy, file: &File) -> Daemon {
     let mut daemon = Daemon::start(file, 1, 0);
     daemon.run.wait_until("each worker was bound", |_| busy.bound() >= CLIENTS);
@@ -223,7 +223,7 @@ fn where_all_cores_are_equal_the_agent_says_so_and_goes_on() {
     daemon.end();
 }
 
-/// Of the file's, or of none at all.
+/// The siblings are those of the file; without them the machine may have none.
 #[test]
 fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,5 +1,5 @@
-//! Interference by counters: the kernel's own events stand in for the processor's, so the whole way from the kernel
-//! program to the groups is the real one.
+//! Interference by counters: the kernel's own events replace the processor's. The rest of the path from the kernel
+//! program to the groups is real.
 
 use tempfile::NamedTempFile;
 
@@ -33,7 +33,7 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
-/// Whether the agent has a note that begins so.
+/// Returns whether the agent has a note with this beginning.
 fn has_note(begin: &str) -> bool {
     let begins = |note: &serde_json::Value| note["note"].as_str().is_some_and(|note| note.starts_with(begin));
     status()["notes"].as_array().is_some_and(|notes| notes.iter().any(begins))
@@ -55,7 +55,7 @@ fn batch_that_cannot_be_paused_is_told_as_running_until_it_can() {
     let cannot = format!("{}/one cannot be paused", tree.path());
     assert!(has_note(&cannot), "{}", status());
     service.work();
-    // Each look of a second sees interference, and there is no other CPU for batch.
+    // Each look for one second sees interference, and there is no other CPU for batch.
     let began = std::time::Instant::now();
     while began.elapsed() < std::time::Duration::from_secs(1) {
         let told = status();
@@ -74,7 +74,7 @@ fn batch_that_cannot_be_paused_is_told_as_running_until_it_can() {
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
-/// A quarter of a minute of interference on CPU 0, every 5 ms.
+/// Makes a recording of 15 s of interference on CPU 0, every 5 ms.
 fn recording() -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
@@ -82,7 +82,7 @@ fn recording() -> NamedTempFile {
     file
 }
 
-/// The lines of `[metric]` by which it is told again.
+/// Returns the lines of `[metric]` that replay it.
 fn replay(recording: &NamedTempFile) -> String {
     format!("source = \"replay\"\nreplay = \"{}\"", recording.path().display())
 }

@@ -1,4 +1,4 @@
-//! The lane gate beside the policy: the agent decides which CPUs batch has, holders keep it off a sibling while the
+//! The lane gate beside the policy: the agent decides which CPUs batch has. Holders keep it off a sibling while the
 //! service works.
 
 use std::net::TcpListener;
@@ -38,7 +38,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     scene.must_end_well();
 }
 
-/// In version 1 each thread has a group. The others of its process are where they were.
+/// In version 1 each thread has a group. The other threads of its process are still in theirs.
 #[test]
 fn a_container_one_thread_of_which_has_left_is_held_as_before() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
@@ -61,7 +61,7 @@ fn a_container_one_thread_of_which_has_left_is_held_as_before() {
     scene.must_end_well();
 }
 
-/// As a daemon does that is asked to (rtkit): the agent changes no class but one that outranks a holder.
+/// The class changes as by a daemon that is asked to (rtkit). The agent changes only a class that outranks a holder.
 #[test]
 fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
     let Some(scene) = Scene::set() else { return };
@@ -81,7 +81,7 @@ fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
     });
 }
 
-/// Each demotion is undone at once, so that weaker means do not help.
+/// Each demotion is reverted at once, so that weaker means do not help.
 #[test]
 fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     let Some(mut scene) = Scene::set() else { return };
@@ -102,10 +102,10 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     });
 }
 
-/// The kernel gives its class to no thread of a container that has a list of CPUs. This one has it before it joins.
+/// The kernel refuses this class to threads of a container that has a list of CPUs. This thread has it before it joins.
 #[test]
 fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
-    // The test's own thread stays on one CPU from the scene on.
+    // The scene keeps the test's own thread on one CPU.
     let mut command = Command::new("sh");
     let command = ends_with_the_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
     let mut child = command.spawn().expect("a shell starts");
@@ -140,7 +140,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
     let audit = scene.daemon.run.audit();
     let withheld = audit.iter().find(|entry| entry["action"] == "withhold").expect("it was audited");
-    // Half a second is stated. A second more is for noise.
+    // The promise is half a second. Another second is for noise.
     let took_ns = withheld["at_ns"].as_u64().unwrap().saturating_sub(joins_ns);
     assert!(took_ns < 1_500_000_000, "lanes were withheld after {took_ns} ns");
     scene.must_end_well();
@@ -240,7 +240,7 @@ fn a_service_that_is_placed_leaves_a_lane_to_batch_from_then_on() {
     assert_eq!(batch.cpus(), "0-1");
 }
 
-/// The group's first process is gone; the one that came after it works on the batch lane.
+/// The group's first process is gone; its successor works on the batch lane.
 #[test]
 fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_services_group_later() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -266,7 +266,7 @@ fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_servic
     assert!(!batch.is_frozen());
 }
 
-/// What batch costs requests is measured against moments without batch, unless it may cost anything.
+/// The slowdown of requests is measured against moments without batch, unless there is no bound.
 #[test]
 fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
@@ -298,7 +298,7 @@ fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
     assert_eq!(allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
 }
 
-/// A lane is kept for one service, and guards all on the CPU beside it.
+/// A lane is kept for one service, and guards all services on the CPU beside it.
 #[test]
 fn a_lane_is_kept_for_another_service_when_the_one_goes_for_which_it_was() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! The agent on real groups and processes: what it decides is done, whatever happens meanwhile, and undone.
+//! The agent on real groups and processes: its decisions are carried out, whatever happens in between, and undone.
 
 #[path = "../common/mod.rs"]
 mod common;

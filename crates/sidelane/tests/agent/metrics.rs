@@ -1,4 +1,4 @@
-//! What the agent tells programs: metrics for Prometheus.
+//! Metrics of the agent for Prometheus.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
-/// Asks the port for a path.
+/// Requests a path at the port.
 pub fn ask(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
@@ -56,7 +56,7 @@ fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
     service.must_be_untouched();
 }
 
-/// What the agent knows of programs is for root alone; a mask of new files that is too wide changes nothing.
+/// The status is for root only, because it contains facts about programs; a wide umask does not change that.
 #[test]
 fn another_user_is_not_told_the_status() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -64,7 +64,7 @@ fn another_user_is_not_told_the_status() {
     let run = Run::with_arguments(&[]).through(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]);
     let mut daemon = Daemon::launch(&File::holmes().with_service(&Program::new().rule()).with_batch(tree.path()), run);
     daemon.wait_for(0, 0);
-    // A user of one thread: other tests' threads stay root.
+    // Only this thread changes its user: threads of other tests stay root.
     let asked = thread::spawn(|| {
         let nobody = Uid::from_raw(65534);
         set_thread_res_uid(nobody, nobody, nobody).expect("root may become anybody");
@@ -126,7 +126,7 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
     daemon.end();
 }
 
-/// To see them costs nobody anything.
+/// Reading them costs the service nothing.
 #[test]
 fn requests_that_a_service_emits_are_counted_though_nobody_asks_for_figures() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -141,7 +141,7 @@ fn requests_that_a_service_emits_are_counted_though_nobody_asks_for_figures() {
     let count = || status()["services"][0]["requests"]["count"].as_u64();
     let mut turns = service.stdin.take().unwrap();
     wait_until("its requests were counted", || {
-        // A file that is there: the request is over at once.
+        // The file exists, so the request is over at once.
         writeln!(turns, "{}", program.display()).unwrap();
         count() > Some(0)
     });
@@ -151,7 +151,7 @@ fn requests_that_a_service_emits_are_counted_though_nobody_asks_for_figures() {
     service.wait().unwrap();
 }
 
-/// Takes requests by TCP and by UDP, as servers of HTTP/3 do.
+/// Program that accepts requests by TCP and by UDP, as servers of HTTP/3 do.
 const BOTH: &str = "import socket, sys
 stream, datagrams = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
 datagrams.bind(('127.0.0.1', int(sys.argv[1])))
@@ -166,7 +166,7 @@ fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone(
     if !requests_can_be_seen() {
         return;
     }
-    // Ports above are clients' mostly, and not told.
+    // Higher ports are mostly those of clients, and not reported.
     let port = (20_000..30_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("one is free");
     let _service = Service::of_command("python3", &["-c", BOTH, &port.to_string()]);
     wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());
@@ -177,7 +177,7 @@ fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone(
     daemon.end().must_say(&[&elsewhere, "is of TCP alone"]);
 }
 
-/// Has 100 processes that listen in network namespaces of their own, each with 500 open files.
+/// Program with 100 processes that listen in separate network namespaces, each with 500 open files.
 const LARGE: &str = "import ctypes, os, socket, sys, time
 def listen():
     s = socket.socket()
@@ -199,7 +199,7 @@ for _ in range(100):
 open(sys.argv[1] + '/large', 'w')
 time.sleep(1000)";
 
-/// CPU time of the agent's own thread, and of all its threads.
+/// Returns the CPU time of the agent's main thread, and of all its threads.
 fn cpu_ns_of(pid: u32) -> (u64, u64) {
     let of = |tid: &str| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
@@ -209,7 +209,7 @@ fn cpu_ns_of(pid: u32) -> (u64, u64) {
     (of(&pid.to_string()), tasks.map(|task| of(task.file_name().to_str().unwrap())).sum())
 }
 
-/// What is read of a service grows with its files and network namespaces; the real-time thread reads none of it.
+/// The cost of reading a service grows with its files and network namespaces; the real-time thread reads none of it.
 #[test]
 fn the_real_time_thread_does_no_more_beside_a_large_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -224,7 +224,7 @@ fn the_real_time_thread_does_no_more_beside_a_large_service() {
     let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
     let daemon = Daemon::start(&File::holmes().with_service(&rule).with_batch("/nobody"), 1, 0);
     let pid = daemon.run.pid();
-    // A share of time: only a length of time has one.
+    // CPU time is measured over a fixed time.
     let in_a_while = || {
         let (own, all) = cpu_ns_of(pid);
         thread::sleep(Duration::from_secs(4));

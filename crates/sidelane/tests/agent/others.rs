@@ -1,4 +1,5 @@
-//! Beside another Sidelane: an agent is alone, shares no CPU with a run, and moves no thread that somebody else moves.
+//! An agent beside another Sidelane: it is the only agent, shares no CPU with a run, and moves no thread that another
+//! process moves.
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::lanes::LANES;
@@ -50,14 +51,14 @@ fn an_agent_leaves_the_lanes_of_a_run_alone_and_takes_them_when_it_has_ended() {
 
 const PLACED: &str = "may_be_placed = true";
 
-/// A service that works all the time, and the file of an agent that places it on the reserved CPU.
+/// Starts a service that works all the time, and makes the file of an agent that places it on the reserved CPU.
 fn to_be_placed() -> Option<(Busy, File)> {
     let busy = Busy::start("thread-per-connection", None)?;
     let table = format!("port = {}\n{PLACED}", busy.address.port());
     Some((busy, File::holmes().with_service(&table).with_batch("/nobody")))
 }
 
-/// Whether each thread has the reserved CPU alone.
+/// Returns whether each thread has only the reserved CPU.
 fn is_placed(busy: &Busy) -> bool {
     busy.cpus().values().all(|cpus| cpus == BIG)
 }

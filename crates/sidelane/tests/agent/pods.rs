@@ -9,7 +9,8 @@ use crate::groups::{Place, Tree};
 
 const LOGS: &str = "/var/log/pods";
 
-/// The directory of a pod's logs, by which the pod has a name. Dropping it removes it, and what was made above it.
+/// Directory of a pod's logs, from which the pod has its name. Dropping it removes it, and the directories made above
+/// it.
 struct Logs {
     dir: PathBuf,
     made_above: bool,
@@ -58,7 +59,7 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     drop(job);
     daemon.wait_for(0, 0);
     assert_eq!(tree.list_below("kubepods/besteffort"), "1");
-    // A pod of the system has all CPUs, and so have those that come while it is there.
+    // A pod of the system has all CPUs, and so have pods that come while it exists.
     let system = (format!("{uid}-2"), Logs::of("kube-system_proxy", &format!("{uid}-2")));
     let proxy_pod = format!("kubepods/besteffort/pod{}", system.0);
     tree.make_below(&proxy_pod);

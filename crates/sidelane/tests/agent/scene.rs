@@ -1,4 +1,4 @@
-//! An agent that lends a lane: a service on the request lane, and batch on the other.
+//! An agent that lends a lane: a service on the request lane, and batch on the batch lane.
 
 use sidelane_host::cgroup::Hierarchy;
 
@@ -11,15 +11,15 @@ use crate::daemon::{Daemon, File};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
 
-/// What a scene is made of.
+/// Settings of a scene.
 pub struct Setting<'a> {
-    /// More lines in the agent's file.
+    /// Additional lines of the agent's file.
     pub lines: &'a str,
-    /// What batch runs.
+    /// Script of batch.
     pub script: &'a str,
-    /// Where batch is.
+    /// Hierarchies of batch's groups.
     pub place: Place,
-    /// The hierarchy in which the agent has a group of its own that can be frozen.
+    /// Hierarchy in which the agent has a group of its own that can be frozen.
     pub home: Option<&'a Hierarchy>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Setting<'_> {
     }
 }
 
-/// The scene. The agent's own group is dropped first: a frozen agent does not end.
+/// A service, batch and an agent. The agent's own group is dropped first: a frozen agent does not end.
 pub struct Scene {
     pub home: Option<FreezableGroup>,
     pub words: Words,
@@ -86,7 +86,7 @@ impl Scene {
         self.must_end_well_and(|| {});
     }
 
-    /// `also` has to hold of batch after the end of the agent.
+    /// Ends the agent and checks that nothing is left. `also` checks batch after that.
     #[track_caller]
     pub fn must_end_well_and(self, also: impl FnOnce()) {
         let Self { home, service, daemon, batch, tree, before, .. } = self;

@@ -1,4 +1,4 @@
-//! A service that nobody else on the machine has the name of.
+//! A service whose name is unique on the machine.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::common::{Service, ServiceOnCommand, process, wait_until};
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// A program of a name of its own.
+/// A program with a unique name.
 pub struct Program {
     comm: String,
     path: PathBuf,
@@ -21,17 +21,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// A copy of `sleep`.
+    /// Makes a copy of `sleep`.
     pub fn new() -> Self {
         Self::copy_of("/bin/sleep")
     }
 
-    /// A copy of a shell that forks again and again on command, and so takes page faults.
+    /// Makes a copy of a shell that forks repeatedly on command, and so causes page faults.
     pub fn faulting_on_command() -> (Self, ServiceOnCommand) {
         Self::shell("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
     }
 
-    /// A copy of a shell that works on command, and the service that it is, on the request lane.
+    /// Makes a copy of a shell that works on command, and starts it as a service on the request lane.
     pub fn on_command() -> (Self, ServiceOnCommand) {
         Self::shell(ON_COMMAND)
     }
@@ -52,12 +52,12 @@ impl Program {
         Self { comm, path, _dir: dir }
     }
 
-    /// How the agent's file finds it.
+    /// Returns the line of the agent's file that finds it.
     pub fn rule(&self) -> String {
         format!("comm = \"{}\"", self.comm)
     }
 
-    /// Where it lies.
+    /// Returns its path.
     pub fn path(&self) -> &str {
         self.path.to_str().expect("a readable path")
     }
@@ -82,17 +82,17 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The CPUs that it may run on.
+    /// Returns the CPUs on which it may run.
     pub fn cpus(&self) -> String {
         process::allowed_cpus(self.pid()).unwrap_or_default()
     }
 
-    /// Fails unless it is there, and is as it was: CPUs, class, groups.
+    /// Fails unless it is alive with its original CPUs, class and groups.
     #[track_caller]
     pub fn must_be_untouched(&self) {
         assert!(process::is_alive(self.pid()), "the service has ended");

@@ -1,4 +1,4 @@
-//! The shape of batch's trees: whatever its owner makes, moves or pretends there, batch stays batch.
+//! The shape of batch's trees: whatever their owner makes, moves or renames there, batch stays batch.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
-/// Reads again and again which CPUs a process may use.
+/// Thread that reads repeatedly which CPUs a process may use.
 struct Watch {
     ends: Arc<AtomicBool>,
     reader: JoinHandle<Vec<String>>,
@@ -72,7 +72,7 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = Watch::over(one.pid());
     one.make_below("x", None);
-    // Whoever has seen the second container has seen what was made before.
+    // A look that has seen the second container has seen everything made before.
     let second = tree.container("second");
     daemon.wait_for(1, 2);
     let child = one.join(SPIN);
@@ -201,7 +201,7 @@ fn a_container_in_a_threaded_group_is_confined() {
     service.must_be_untouched();
 }
 
-/// The agent changes no class, so it need give none back.
+/// The agent changes no class, so it has none to restore.
 #[test]
 fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     let Some(_turn) = lanes_to_ourselves() else { return };

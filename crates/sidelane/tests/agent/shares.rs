@@ -1,5 +1,5 @@
-//! Sharing: containers get the CPUs that the policy gives them, by whatever means there are, and get back what they
-//! had.
+//! Sharing: containers get the CPUs that the policy gives them, whatever mechanism there is, and get their original
+//! CPUs back.
 
 use crate::common::{Footprint, Run, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};

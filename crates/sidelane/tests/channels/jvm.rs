@@ -13,7 +13,7 @@ use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
 use crate::variables::{POSITION_INDEPENDENT, variables};
 
-/// A JVM that runs a collection on command. `None` without a JVM, with a message.
+/// Starts a JVM that runs a collection on command. `None` without a JVM, with a message.
 fn jvm(flags: &[&str]) -> Option<Program> {
     let dir = tempfile::tempdir().unwrap();
     let classes = dir.path().as_os_str().to_owned();

@@ -15,7 +15,7 @@ pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// Its first line of output.
+    /// First line of its output.
     pub first: String,
     _dir: TempDir,
 }
@@ -36,7 +36,7 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Makes the program do something, and waits until it is done.
+    /// Sends a command to the program, and waits until it is done.
     pub fn ask(&mut self, what: &str) {
         writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
         assert!(self.line().starts_with("done"));
@@ -51,7 +51,7 @@ impl Program {
         self.child.id()
     }
 
-    /// The channels of a signal, as a user writes it.
+    /// Opens the channels of a signal, as a user writes it.
     pub fn channels(&self, signal: &str) -> Result<Vec<Channel>, String> {
         let signal: Signal = signal.parse().unwrap_or_else(|error| panic!("{error}"));
         let pids = BTreeSet::from([self.pid()]);
@@ -72,13 +72,13 @@ impl Program {
         self.channels(signal).unwrap_or_else(|error| panic!("{signal}: {error}")).remove(0)
     }
 
-    /// A variable's value now.
+    /// Returns the present value of a variable.
     #[track_caller]
     pub fn value(&self, variable: &str) -> u64 {
         read(&mut self.channel(&format!("tag:mem:{variable}"))).unwrap()
     }
 
-    /// Why a variable cannot be observed.
+    /// Returns why a variable cannot be observed.
     #[track_caller]
     pub fn refusal(&self, variable: &str) -> String {
         self.channels(&format!("tag:mem:{variable}")).expect_err(variable)

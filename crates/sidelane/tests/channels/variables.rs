@@ -19,7 +19,7 @@ pub const POSITION_INDEPENDENT: &[&str] = &["-g", "-fPIE", "-pie"];
 const FIXED: &[&str] = &["-g", "-fno-pie", "-no-pie"];
 const WITHOUT_DEBUG: &[&str] = &["-g0"];
 
-/// The C program, compiled with these flags and started.
+/// Compiles the C program with these flags, and starts it.
 pub fn variables(flags: &[&str]) -> Option<Program> {
     let (dir, program) = compile("cc", &["variables.c", "twin.c"], flags)?;
     Some(Program::start(&mut Command::new(program), dir))
@@ -52,8 +52,7 @@ fn a_variable_of_a_library_is_found() {
 
 #[test]
 fn fields_and_elements_are_found_by_debug_information() {
-    // Debug information differs by version, with link-time optimisation, compressed, and with
-    // separate type units.
+    // Debug information differs by version, with link-time optimisation, compressed, and with separate type units.
     for flags in [&["-g"][..], &["-gdwarf-3"], &["-g", "-flto"], &["-g", "-gz"], &["-g", "-fdebug-types-section"]] {
         let Some(program) = variables(flags) else { return };
         fields_and_elements_are_found(program);

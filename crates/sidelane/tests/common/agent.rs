@@ -19,7 +19,7 @@ use super::{process, wait_until};
 
 /// The binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
-/// A run that takes longer is stuck.
+/// Time after which a run counts as stuck.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A `sidelane run` to be started.
@@ -33,18 +33,18 @@ pub struct Run {
     limits: Vec<(Limit, u64)>,
 }
 
-/// A limit, by the kernel's number.
+/// A resource limit, by the kernel's number.
 pub type Limit = libc::__rlimit_resource_t;
 
 impl Run {
-    /// A run beside this service, on the lanes of the tests, with result file and audit log.
+    /// Makes a run beside this service, on the lanes of the tests, with result file and audit log.
     pub fn beside(target: impl AsRef<OsStr>) -> Self {
         let run = Self::with_arguments(&["run", "--lanes", LANES, "--service"]).and(&[target.as_ref()]);
         let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
         run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
     }
 
-    /// A run with only these arguments.
+    /// Makes a run with only these arguments.
     pub fn with_arguments(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let run = Self {
@@ -59,12 +59,12 @@ impl Run {
         run.and(arguments)
     }
 
-    /// Where its audit log is expected.
+    /// Returns the path of its audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.dir.path().join("audit.jsonl")
     }
 
-    /// Whether it has any arguments yet.
+    /// Returns whether it has any arguments yet.
     pub fn has_arguments(&self) -> bool {
         !self.arguments.is_empty()
     }
@@ -81,7 +81,7 @@ impl Run {
         self
     }
 
-    /// Starts it in this directory.
+    /// Sets its working directory.
     pub fn in_dir(mut self, dir: &Path) -> Self {
         self.work_dir = Some(dir.to_owned());
         self
@@ -158,17 +158,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// The agent's process id.
+    /// Returns the agent's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its audit log is expected.
+    /// Returns the path of its audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.dir.path().join("audit.jsonl")
     }
 
-    /// The input of the batch command. Dropping it ends the input.
+    /// Returns the input of the batch command. Dropping it ends the input.
     pub fn input(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("the input is taken once")
     }
@@ -213,7 +213,7 @@ impl Running {
         self.wait_until("the lane is held", |run| process::has_running_thread(run.pid(), "holder-1"));
     }
 
-    /// The audit log so far, line by line.
+    /// Returns the audit log so far, line by line.
     pub fn audit(&self) -> Vec<Value> {
         audit_in(&self.dir)
     }
@@ -224,7 +224,7 @@ impl Running {
         self.wait_until(&format!("the audit log had a later {action}"), |run| run.has_audited(action, since_ns));
     }
 
-    /// Whether the audit log has an `action` after `since_ns`.
+    /// Returns whether the audit log has an `action` after `since_ns`.
     pub fn has_audited(&self, action: &str, since_ns: u64) -> bool {
         let mut entries = audit_in(&self.dir).into_iter();
         entries.any(|entry| entry["action"] == action && entry["at_ns"].as_u64() >= Some(since_ns))
@@ -260,12 +260,12 @@ impl Running {
         Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }
     }
 
-    /// The output of the batch command so far.
+    /// Returns the output of the batch command so far.
     pub fn output(&self) -> String {
         text(&self.dir, "stdout")
     }
 
-    /// All that was printed to standard error so far.
+    /// Returns all output on standard error so far.
     pub fn errors(&self) -> String {
         text(&self.dir, "stderr")
     }
@@ -283,37 +283,37 @@ impl Drop for Running {
 
 /// A `sidelane run` that has ended.
 pub struct Finished {
-    /// Its exit code; `None` if a POSIX signal ended it.
+    /// Exit code; `None` if a POSIX signal ended it.
     pub code: Option<i32>,
-    /// All that was printed to standard output.
+    /// Output on standard output.
     pub stdout: String,
-    /// All that was printed to standard error.
+    /// Output on standard error.
     pub stderr: String,
     dir: TempDir,
 }
 
 impl Finished {
-    /// The result file.
+    /// Returns the result file.
     #[track_caller]
     pub fn result(&self) -> ResultFile {
         let json = text(&self.dir, "result.json");
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("not a result file: {error}: `{json}`\n{self}"))
     }
 
-    /// The row of figures of the run.
+    /// Returns the row of figures of the run.
     #[track_caller]
     pub fn figures(&self) -> Row {
         self.result().rows.into_iter().next().expect("a run has one row")
     }
 
-    /// One figure of the run.
+    /// Returns one figure of the run.
     #[track_caller]
     pub fn figure(&self, key: &str) -> f64 {
         let figures = self.figures();
         figures.get(key).unwrap_or_else(|| panic!("no figure {key} in {figures:?}"))
     }
 
-    /// The audit log, line by line.
+    /// Returns the audit log, line by line.
     #[track_caller]
     pub fn audit(&self) -> Vec<Value> {
         audit_in(&self.dir)
@@ -340,19 +340,19 @@ impl fmt::Display for Finished {
     }
 }
 
-/// All processes of batch.
+/// Returns all processes of batch.
 pub fn batch_processes() -> Vec<u32> {
     let is_batch = |pid: &u32| process::program(*pid).is_some_and(|program| program != Path::new(SIDELANE));
     process::marked().into_iter().filter(is_batch).collect()
 }
 
-/// The guardians of what this test has started.
+/// Returns the guardians of what this test has started.
 pub fn guardians() -> Vec<u32> {
     let is_guardian = |pid: &u32| process::command_line(*pid).iter().any(|word| word == guardian::VERB);
     process::marked().into_iter().filter(is_guardian).collect()
 }
 
-/// The complete lines of the log: it may be written to during the read.
+/// Returns the complete lines of the log, which may be written to during the read.
 fn audit_in(dir: &TempDir) -> Vec<Value> {
     let log = text(dir, "audit.jsonl");
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);

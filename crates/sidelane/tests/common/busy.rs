@@ -1,4 +1,4 @@
-//! A service that is always busy, and the threads of which are moved.
+//! A service that is always busy, whose threads are moved.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,15 +13,16 @@ use tempfile::TempDir;
 
 use super::{lab, process, requests_can_be_seen, wait_until};
 
-/// What is said to be a big core, and a little one.
+/// CPUs that are declared to be a big and a little core.
 pub const BIG: &str = "0";
 pub const LITTLE: &str = "1";
-/// As many as CPUs, so that each thread is bound to one.
+/// Number of clients, one for each CPU, so that each thread is bound to one.
 pub const CLIENTS: usize = 2;
 /// Threads of the service that wait for connections, or for the end of its input.
 pub const OTHERS: usize = 2;
 
-/// A service with a thread for each connection, and clients that ask all the time. Requests take 3 ms in the mean.
+/// A service with a thread for each connection, and clients that send requests all the time. Requests take 3 ms on
+/// average.
 pub struct Busy {
     child: Child,
     clients: Vec<JoinHandle<()>>,
@@ -30,12 +31,12 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// The service runs in this group, if one is given. `None`, with a message, if it cannot be.
+    /// Starts the service in this group, if one is given. `None` if it cannot be started, with a message.
     pub fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
         Self::start_at(0, design, group)
     }
 
-    /// The same at this port, which is free.
+    /// Starts the service at this port, which is free.
     pub fn start_at(port: u16, design: &str, group: Option<&Leaf>) -> Option<Self> {
         let lab = lab().filter(|_| requests_can_be_seen())?;
         let dir = tempfile::tempdir().unwrap();
@@ -70,13 +71,13 @@ impl Busy {
         threads(self.pid())
     }
 
-    /// The CPUs of each thread.
+    /// Returns the CPUs of each thread.
     pub fn cpus(&self) -> BTreeMap<u32, String> {
         let cpus = |tid: &u32| Some((*tid, thread_cpus(*tid, *tid)?.to_string()));
         self.threads().iter().filter_map(cpus).collect()
     }
 
-    /// Threads that are bound to one CPU.
+    /// Returns the number of threads that are bound to one CPU.
     pub fn bound(&self) -> usize {
         self.cpus().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
     }
@@ -94,14 +95,14 @@ impl Drop for Busy {
     }
 }
 
-/// A request of the echo service without a body, and its answer.
+/// Size of a request of the echo service without a body, and of its answer.
 pub const MESSAGE: usize = 16;
 
 pub fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(&[0; MESSAGE])
 }
 
-/// A client of the echo service asks one thing after the other until the service is gone.
+/// Starts a client of the echo service that sends one request after the other until the service is gone.
 fn ask_until_closed(address: SocketAddr) -> JoinHandle<()> {
     thread::spawn(move || {
         let Ok(mut stream) = TcpStream::connect(address) else { return };

@@ -22,7 +22,7 @@ pub fn compile_text(name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
     compile_text_with(&["cc"], name, source, dir)
 }
 
-/// The same, with this compiler and these options.
+/// Does the same with this compiler and these options.
 pub fn compile_text_with(compiler: &[&str], name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
     let (text, program) = (dir.join(format!("{name}.c")), dir.join(name));
     std::fs::write(&text, source).expect("a file can be made in a temporary directory");

@@ -6,11 +6,11 @@ use sidelane_lab::programs::Lab;
 
 use super::lanes::BATCH_LANE;
 
-/// A client that asks a service all the time, from the batch lane. Dropping it ends it.
+/// A client that sends requests all the time, from the batch lane. Dropping it ends it.
 pub struct Client(Child);
 
 impl Client {
-    /// 500 requests a second.
+    /// Starts a client with 500 requests a second.
     pub fn start(lab: &Lab, protocol: &str, target: &str, more: &[&str]) -> Self {
         let what = ["--protocol", protocol, "--target", target, "--rate", "500", "--seconds", "300"];
         let how = ["--warmup-seconds", "0", "--cpu", BATCH_LANE, "--fifo", "80", "--json", "/dev/null"];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Far longer than any awaited event takes, even on a machine with ten other tasks.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
-/// How often a condition is checked.
+/// Interval of checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds; `what` completes the sentence "waited in vain until".

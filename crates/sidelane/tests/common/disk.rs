@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// Mounts one; `None`, with a skip, where that is not allowed.
+    /// Mounts a disk; `None` if that is not allowed, and the test is skipped.
     pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let mut mount = Command::new("mount");
@@ -23,18 +23,18 @@ impl Disk {
         Some(Self(dir))
     }
 
-    /// A path on it.
+    /// Returns a path on it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Takes all its room.
+    /// Fills it.
     pub fn fill(&self) {
         let mut file = File::create(self.filler()).expect("a file can be made on it");
         while file.write_all(&[0; 512]).is_ok() {}
     }
 
-    /// Gives the room back.
+    /// Removes the file that fills it.
     pub fn make_room(&self) {
         fs::remove_file(self.filler()).expect("it was filled");
     }
@@ -50,7 +50,7 @@ impl Drop for Disk {
     }
 }
 
-/// The lines of an audit log.
+/// Returns the lines of an audit log.
 pub fn lines(path: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("`{line}` is not JSON: {error}"));

@@ -9,12 +9,12 @@ use libbpf_rs::query::ProgInfoIter;
 use super::deadline::TIMEOUT;
 use super::{holds_within, process};
 
-/// All traces of Sidelane on the machine, each in words.
+/// All traces of Sidelane on the machine, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint(BTreeSet<String>);
 
 impl Footprint {
-    /// The traces now.
+    /// Returns the present traces.
     pub fn now() -> Self {
         let groups =
             groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
@@ -31,7 +31,7 @@ impl Footprint {
         assert!(clean, "left behind for {TIMEOUT:?}: {:#?}", self.left_over());
     }
 
-    /// The traces that are not in `self`.
+    /// Returns the traces that are not in `self`.
     pub fn left_over(&self) -> Vec<String> {
         Self::now().0.difference(&self.0).cloned().collect()
     }
@@ -41,7 +41,7 @@ fn describe_process(pid: u32) -> String {
     format!("process {pid}: {}", process::command_line(pid).join(" "))
 }
 
-/// Every kernel program of the tracker, found by the common prefix of their names.
+/// Returns every kernel program of the tracker, by the common prefix of their names.
 fn kernel_programs() -> impl Iterator<Item = String> {
     let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
     let is_ours = |name: &str| ["lane_", "request_", "trace_"].iter().any(|prefix| name.starts_with(prefix));
@@ -52,7 +52,7 @@ fn claims() -> Vec<PathBuf> {
     children(Path::new("/run")).into_iter().filter(|path| is_ours(path)).collect()
 }
 
-/// Every group of a run, in any hierarchy.
+/// Returns every group of a run, in any hierarchy.
 fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let groups = children(dir).into_iter().filter(|path| path.is_dir() && !path.is_symlink());
     groups.flat_map(|group| if is_ours(&group) { vec![group] } else { groups_below(&group) }).collect()

@@ -1,4 +1,4 @@
-//! A `sidelane hurry` under way.
+//! A running `sidelane hurry`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use super::process;
 
 pub const MOVED: &str = "long requests moved to big cores";
 
-/// A `sidelane hurry` under way.
+/// A running `sidelane hurry`.
 pub struct Hurrying {
     pub child: Child,
     said: BufReader<ChildStderr>,
@@ -25,7 +25,7 @@ impl Hurrying {
         Self::command_for(&busy.target(), &busy.file("moves"), arguments)
     }
 
-    /// Of any service, with its log in this file.
+    /// Makes the command for any service, with its log in this file.
     pub fn command_for(service: &str, log: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(SIDELANE);
         command.args(["hurry", "--service", service, "--big", BIG, "--little", LITTLE]).args(arguments);
@@ -48,7 +48,7 @@ impl Hurrying {
         hurrying
     }
 
-    /// What was done so far.
+    /// Returns the moves so far.
     pub fn moves(&self) -> Vec<Value> {
         let log = fs::read_to_string(&self.log).unwrap();
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -58,13 +58,13 @@ impl Hurrying {
         self.moves().iter().any(|line| line["why"] == MOVED)
     }
 
-    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    /// Asks it to end, as Ctrl-C does, and returns its standard output.
     pub fn stop(mut self) -> String {
         process::signal(self.child.id(), libc::SIGINT);
         let mut told = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
         assert!(self.wait().success(), "{told}");
-        // Lines are broken anywhere.
+        // Without line breaks, which depend on the width.
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 

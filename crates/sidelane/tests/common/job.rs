@@ -1,4 +1,4 @@
-//! Batch that runs already: a tree of processes that come and go, in groups of its own or in none.
+//! Batch that runs already: a tree of processes that come and go, in its own groups or in none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,21 +13,21 @@ use tempfile::TempDir;
 
 use super::{SPIN, process, wait_until};
 
-/// Starts a process that stays, each time that there is a file of the name in $NEWCOMER, and processes that go,
-/// all the time, until there is one of the name in $END: that ends them all.
+/// Script that starts a process that stays, for each file named $NEWCOMER, and short-lived processes all the time. A
+/// file named $END ends all of them.
 const CHURN: &str = "while [ ! -e $END ]; do sh -c :; (sh -c : &); \
                      if [ -e $NEWCOMER ]; then rm $NEWCOMER; sleep 2000 & fi; sleep 0.01; done; kill 0";
-/// Those who stay from the beginning, each with something of its own.
+/// Commands of the processes that stay from the beginning, each with a setting of its own.
 const STEADY: [&str; 6] =
     ["taskset -c 0 sh -c", "chrt --batch 0 sh -c", "nice -n 5", "chrt --rr 1", "chrt --idle 0", "taskset -c 1"];
 
-/// What is to be as it was: CPUs, class, priority and nice value of each thread, and the process's groups.
+/// Settings that have to be restored: CPUs, class, priority and nice value of each thread, and the process's groups.
 pub type Looks = BTreeMap<u32, String>;
 
-/// The names of its groups begin with this; the number of the test's process follows.
+/// Prefix of the names of its groups; the id of the test's process follows.
 const NAME: &str = "adoptee-";
-/// Waits for the end of its input, thaws the groups, kills the process group until it is empty, and removes the groups.
-/// After 1000 tries it ends: zombies that nobody reaps are members for ever.
+/// Script that waits for the end of its input, thaws the groups, kills the process group until it is empty, and removes
+/// the groups. After 1000 tries it gives up: zombies without a parent that reaps them stay members.
 const UNDERTAKER: &str = r#"
 read -r _
 root=$1; shift; tries=1000
@@ -44,7 +44,7 @@ for group; do
 done
 "#;
 
-/// The job. Dropping it ends it; so does the end of the test, however it comes.
+/// A running job. Dropping it ends it; so does any end of the test.
 pub struct Job {
     root: Child,
     undertaker: Child,
@@ -53,12 +53,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// In no group of its own.
+    /// Starts a job without a group of its own.
     pub fn tree() -> Self {
         Self::start(Vec::new())
     }
 
-    /// In a group of each of these hierarchies that there is; None if there is none.
+    /// Starts a job in a group of each of these hierarchies; `None` if there is none.
     pub fn in_groups(wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
         let name = format!("{NAME}{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
@@ -90,12 +90,12 @@ impl Job {
         job
     }
 
-    /// Its first process.
+    /// Returns its first process.
     pub fn pid(&self) -> u32 {
         self.root.id()
     }
 
-    /// Its name for `--adopt`.
+    /// Returns its name for `--adopt`.
     pub fn target(&self) -> String {
         match self.leaves.first() {
             None => format!("pid:{}", self.pid()),
@@ -109,7 +109,7 @@ impl Job {
         format!("/{}", below.display())
     }
 
-    /// Its group in the first of its hierarchies.
+    /// Returns its group in the first of its hierarchies.
     pub fn group(&self) -> &Leaf {
         &self.leaves[0]
     }
@@ -119,7 +119,7 @@ impl Job {
         self.leaves.iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved into the job's group"));
     }
 
-    /// All that it has.
+    /// Returns all of its processes.
     pub fn members(&self) -> Vec<u32> {
         let found = match self.leaves.first() {
             None => family(&[self.pid()].into()).into_iter().collect(),
@@ -128,7 +128,7 @@ impl Job {
         found.into_iter().filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Those who stay.
+    /// Returns the processes that stay.
     pub fn steady(&self) -> Vec<u32> {
         let stays = |pid: &u32| {
             let words = process::command_line(*pid);
@@ -137,12 +137,12 @@ impl Job {
         self.members().into_iter().filter(stays).collect()
     }
 
-    /// What those who stay look like.
+    /// Returns the settings of the processes that stay.
     pub fn looks(&self) -> Looks {
         self.steady().into_iter().map(|pid| (pid, looks_of(pid))).collect()
     }
 
-    /// A process that is born to the root now, and stays.
+    /// Makes the root create a process that stays, and returns it.
     #[track_caller]
     pub fn newcomer(&self) -> u32 {
         let newcomers = || {
@@ -159,12 +159,12 @@ impl Job {
         found.expect("it was there a moment ago")
     }
 
-    /// Whether all of it is in this lane and in SCHED_IDLE.
+    /// Returns whether all of it is in this lane and in SCHED_IDLE.
     pub fn is_in(&self, lane: &str) -> bool {
         self.members().into_iter().all(|pid| !is_alive(pid) || is_held(pid, lane))
     }
 
-    /// Whether its groups are frozen, what their lists of CPUs say, and which groups are below them.
+    /// Returns whether its groups are frozen, their lists of CPUs, and the groups below them.
     pub fn groups_look(&self) -> Vec<String> {
         let files = ["cgroup.freeze", "freezer.self_freezing", "cpuset.cpus"];
         let said = self.leaves.iter().flat_map(|leaf| files.map(|file| leaf.read(file).unwrap_or_default()));
@@ -173,7 +173,7 @@ impl Job {
         said.chain(below).collect()
     }
 
-    /// Whether it runs: its processes come and go.
+    /// Fails unless it runs: its processes come and go.
     #[track_caller]
     pub fn must_run(&self) {
         let spinner = self.steady().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
@@ -191,13 +191,13 @@ impl Job {
     }
 }
 
-/// Whether a process is in this lane and in SCHED_IDLE.
+/// Returns whether a process is in this lane and in SCHED_IDLE.
 pub fn is_held(pid: u32, lane: &str) -> bool {
     const SCHED_IDLE: &str = "5";
     process::allowed_cpus(pid).as_deref() == Some(lane) && process::policy(pid).as_deref() == Some(SCHED_IDLE)
 }
 
-/// What a process looks like.
+/// Returns the settings of a process.
 pub fn looks_of(pid: u32) -> String {
     let of_thread = |tid: u32| {
         let thread = Thread::of(tid);
@@ -219,12 +219,12 @@ impl Drop for Job {
     }
 }
 
-/// Starts a process that ends the process group of `root` and removes its groups when this test has dropped its end of
-/// the pipe, or has died in any way.
+/// Starts a process that ends the process group of `root` and removes its groups. It acts when this test has dropped
+/// its end of the pipe, or has died in any way.
 fn undertaker(root: u32, leaves: &[Leaf]) -> Child {
     let mut command = Command::new("sh");
     let command = command.args(["-c", UNDERTAKER, "sh", &root.to_string()]).args(leaves.iter().map(|leaf| &leaf.dir));
-    // A signal for the test's process group is not for it.
+    // Its own process group, so that a POSIX signal to the test's group does not reach it.
     let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("a shell can be started")
 }

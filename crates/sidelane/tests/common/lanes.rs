@@ -22,7 +22,7 @@ const BATCH_CPU: u32 = 1;
 /// How long a guardian may take to clean up after a failed test.
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The right to use the lanes, until dropped.
+/// Exclusive use of the lanes, until dropped.
 pub struct Turn {
     _lock: File,
 }
@@ -64,7 +64,7 @@ fn what_is_missing() -> Option<&'static str> {
     needs.into_iter().find(|(met, _)| !met).map(|(_, reason)| reason)
 }
 
-/// The lab's binary, if it has been built; `None` if not, with a message.
+/// Returns the lab's binary, if it has been built; `None` if not, with a message.
 pub fn lab() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {
@@ -74,7 +74,7 @@ pub fn lab() -> Option<PathBuf> {
     Some(path)
 }
 
-/// Whether this kernel and this process's rights let requests be seen; else the test is skipped.
+/// Returns whether this kernel and this process's rights let requests be seen; otherwise the test is skipped.
 pub fn requests_can_be_seen() -> bool {
     sidelane_requests::can_track().inspect_err(|error| sidelane_testing::skip(error)).is_ok()
 }

@@ -8,7 +8,7 @@ use super::deadline::wait_until;
 use super::process::{copy_program, ends_with_the_test, is_alive, signal};
 use super::scripted::nowhere;
 
-/// A real server process, which says its name.
+/// A real server process that answers with its name.
 pub struct Nginx {
     child: Child,
     pub address: SocketAddr,
@@ -17,17 +17,17 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it; nothing without nginx.
+    /// Starts it; `None` without nginx.
     pub fn start(name: &str) -> Option<Self> {
         Self::start_at(name, nowhere())
     }
 
-    /// The same, at this address.
+    /// Starts it at this address.
     pub fn start_at(name: &str, address: SocketAddr) -> Option<Self> {
         Self::start_as(name, address, None)
     }
 
-    /// The same, as a program of another name.
+    /// Starts it as a program of another name.
     pub fn start_as(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
         const PROGRAM: &str = "/usr/sbin/nginx";
         if !Path::new(PROGRAM).exists() {

@@ -1,11 +1,11 @@
-//! When batch and the service ran, by their own clocks: a witness that neither Sidelane nor its kernel program is asked for.
-//! Both are `runtime/c/tests/clocks_itself.c`.
+//! Turns of batch and the service by their own clocks: evidence that comes neither from Sidelane nor from its kernel
+//! program. Both programs are `runtime/c/tests/clocks_itself.c`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A program that runs again this soon after its last turn is taken to have run on: two turns make one stretch.
+/// Gap up to which two turns count as one stretch: the program has run on in between.
 const SAME_STRETCH_NS: u64 = 1_000_000;
 
 /// Begin and end of a turn.
@@ -14,17 +14,17 @@ pub type Turn = (u64, u64);
 /// The turns of one such program.
 pub struct OwnClock {
     file: File,
-    /// Turns before this one are of no use any more.
+    /// Index of the first turn that is still needed.
     first: u64,
 }
 
 impl OwnClock {
-    /// That of the program that was told this file and has begun.
+    /// Opens the clock of a program that was given this file and has begun.
     pub fn of(file: &Path) -> Self {
         Self { file: File::open(file).expect("the program has made it"), first: 0 }
     }
 
-    /// The turns that have not ended before `since_ns`.
+    /// Returns the turns that have not ended before `since_ns`.
     pub fn since(&mut self, since_ns: u64) -> Vec<Turn> {
         let count = self.word(0);
         let turns: Vec<Turn> =
@@ -41,7 +41,7 @@ impl OwnClock {
     }
 }
 
-/// The longest time that two programs ran at once at a stretch, between `from_ns` and `to_ns`.
+/// Returns the longest stretch in which two programs ran at once, between `from_ns` and `to_ns`.
 pub fn longest_overlap_ns(one: &[Turn], other: &[Turn], (from_ns, to_ns): Turn) -> u64 {
     let clipped = |(begin, end): Turn| (begin.max(from_ns), end.min(to_ns));
     let (mut one, mut other) =

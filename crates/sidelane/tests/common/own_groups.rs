@@ -1,5 +1,5 @@
-//! Control groups for Sidelane itself, or for one of its threads: one that can be frozen, one that has little CPU time.
-//! Each is gone with the test.
+//! Control groups for Sidelane itself, or for one of its threads: one that can be frozen, and one that has little CPU
+//! time. Each is removed at the end of the test.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ fn make(hierarchy: &Hierarchy, name: &str) -> Option<Leaf> {
     Leaf::make(hierarchy, &name.replace(['(', ')'], "")).ok()
 }
 
-/// A shell's words that put it into the group, and then execute the command in its arguments.
+/// Returns a shell command that enters the group, and then executes the command in its arguments.
 fn enter(leaf: &Leaf) -> String {
     format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", leaf.dir.display())
 }
@@ -21,13 +21,13 @@ fn enter(leaf: &Leaf) -> String {
 pub struct FreezableGroup(pub Leaf);
 
 impl FreezableGroup {
-    /// Makes it; `None` if the hierarchy freezes nothing.
+    /// Makes it; `None` if the hierarchy has no freezer.
     pub fn make(hierarchy: &Hierarchy, name: &str) -> Option<Self> {
         let group = make(hierarchy, &format!("halts-{name}")).map(Self);
         group.filter(|group| Freezer::of(&group.0.dir).is_some())
     }
 
-    /// Hierarchies with groups that can be frozen.
+    /// Returns hierarchies with groups that can be frozen.
     pub fn hierarchies() -> Vec<Hierarchy> {
         let can = |found: &Hierarchy| Self::make(found, "probe").is_some();
         Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer")).filter(can).collect()
@@ -38,12 +38,12 @@ impl FreezableGroup {
         Freezer::of(&self.0.dir).unwrap().set(frozen).unwrap();
     }
 
-    /// A shell's words that put it into the group.
+    /// Returns a shell command that enters the group.
     pub fn enter(&self) -> String {
         enter(&self.0)
     }
 
-    /// Its name for `--adopt`.
+    /// Returns its name for `--adopt`.
     pub fn target(&self, hierarchy: &Hierarchy) -> String {
         format!("cgroup:/{}", self.0.dir.strip_prefix(&hierarchy.mount).unwrap().display())
     }
@@ -60,7 +60,7 @@ impl Drop for FreezableGroup {
 pub struct ThrottledGroup(pub Leaf);
 
 impl ThrottledGroup {
-    /// Makes it; `None` if that cannot be done here, with a message.
+    /// Makes it; `None` if that is impossible here, with a message.
     pub fn make() -> Option<Self> {
         let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
         let mut leaves = hierarchies.filter_map(|found| make(&found, "throttled"));
@@ -74,12 +74,13 @@ impl ThrottledGroup {
         Some(found)
     }
 
-    /// A shell's words that put it into the group.
+    /// Returns a shell command that enters the group.
     pub fn enter(&self) -> String {
         enter(&self.0)
     }
 
-    /// The time that real-time threads of the group have of each second, where each group has a part of its own.
+    /// Sets the time that real-time threads of the group have of each second, if each group has its own. Returns
+    /// whether it has.
     pub fn give_real_time(&self, runtime_us: &str) -> bool {
         let has = self.0.has("cpu.rt_runtime_us");
         if has {
@@ -95,7 +96,7 @@ impl ThrottledGroup {
         leaf.write("tasks", &tid.to_string()).unwrap();
     }
 
-    /// A hundredth of a CPU for threads of the ordinary class, or all that they want.
+    /// Gives threads of the ordinary class a hundredth of a CPU, or as much as they want.
     pub fn throttle(&self, is_throttled: bool) {
         let (file, all, little) = match self.0.has("cpu.max") {
             true => ("cpu.max", "max 100000", "1000 100000"),
@@ -107,7 +108,7 @@ impl ThrottledGroup {
 
 impl Drop for ThrottledGroup {
     fn drop(&mut self) {
-        // The kernel counts the part of a group that was removed for a while.
+        // The kernel still counts the part of a removed group for a while.
         let _ = self.0.write("cpu.rt_runtime_us", "0");
         let _ = self.0.remove();
     }

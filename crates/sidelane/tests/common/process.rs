@@ -13,18 +13,18 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::agent::Limit;
 use super::wait_until;
 
-/// An environment variable that marks every `sidelane` that a test starts, and all its descendants.
+/// Environment variable that marks every `sidelane` that a test starts, and all its descendants.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
 
-/// The words that execute a command in SCHED_DEADLINE.
+/// Command prefix that executes a command in SCHED_DEADLINE.
 pub const DEADLINE: &str = "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
 
-/// Its value: the number of this test's thread.
+/// Returns its value: the number of this test's thread.
 pub fn mark_of_this_test() -> String {
     format!("{} {:?}", std::process::id(), std::thread::current().id())
 }
 
-/// The CPUs that it may run on, in the kernel's format; `None` if it has ended.
+/// Returns the CPUs on which it may run, in the kernel's format; `None` if it has ended.
 pub fn allowed_cpus(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
@@ -36,19 +36,19 @@ pub fn move_to(pid: u32, cpus: &str) {
     assert!(moved.is_ok_and(|moved| moved.status.success()), "process {pid} cannot be moved to {cpus}");
 }
 
-/// The CPU that it runs on, or ran on last.
+/// Returns the CPU on which it runs, or ran last.
 pub fn last_cpu(pid: u32) -> Option<String> {
     const PROCESSOR: usize = 39;
     stat_field(&format!("/proc/{pid}/stat"), PROCESSOR)
 }
 
-/// Its scheduling class, by the kernel's number.
+/// Returns its scheduling class, by the kernel's number.
 pub fn policy(pid: u32) -> Option<String> {
     const POLICY: usize = 41;
     stat_field(&format!("/proc/{pid}/stat"), POLICY)
 }
 
-/// Scheduling class, real-time priority and nice value of a thread.
+/// Returns scheduling class, real-time priority and nice value of a thread.
 pub fn scheduling(tid: u32) -> [Option<String>; 3] {
     const NICE: usize = 19;
     const RT_PRIORITY: usize = 40;
@@ -56,7 +56,7 @@ pub fn scheduling(tid: u32) -> [Option<String>; 3] {
     [policy(tid), field(RT_PRIORITY), field(NICE)]
 }
 
-/// CPU time that it has used, in clock ticks.
+/// Returns the CPU time that it has used, in clock ticks.
 pub fn cpu_ticks(pid: u32) -> u64 {
     const UTIME: usize = 14;
     const STIME: usize = 15;
@@ -64,23 +64,23 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0)
 }
 
-/// Whether it runs or waits to run. A process that computes always does, unless it is frozen.
+/// Returns whether it runs or waits to run. A process that computes always does, unless it is frozen.
 pub fn wants_cpu(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).as_deref() == Some("R")
 }
 
-/// Whether it has not ended yet.
+/// Returns whether it has not ended yet.
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// Whether a thread of this name runs, or waits to run, in the process.
+/// Returns whether a thread of this name runs, or waits to run, in the process.
 pub fn has_running_thread(pid: u32, name: &str) -> bool {
     let mut threads = threads_named(pid, name).into_iter();
     threads.any(|tid| state(&format!("/proc/{pid}/task/{tid}/stat")).as_deref() == Some("R"))
 }
 
-/// The threads of this name in the process.
+/// Returns the threads of this name in the process.
 pub fn threads_named(pid: u32, name: &str) -> Vec<u32> {
     let is_named = |tid: &u32| {
         let found = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
@@ -89,14 +89,13 @@ pub fn threads_named(pid: u32, name: &str) -> Vec<u32> {
     numbers_in(&format!("/proc/{pid}/task")).into_iter().filter(is_named).collect()
 }
 
-/// Its program and arguments.
+/// Returns its program and arguments.
 pub fn command_line(pid: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// All descendants of a `sidelane` of this test, that process included, whatever their parents are
-/// now.
+/// Returns every `sidelane` of this test, and all descendants, whatever their parents are now.
 pub fn marked() -> Vec<u32> {
     let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {
@@ -117,15 +116,15 @@ pub fn signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Makes another program of the same file. By another process: a thread of this one that starts a program while the copy is
-/// being written hands the open file on to it for a moment, and a file that is open for writing is no program.
+/// Copies a program, by another process. If this process wrote the copy, a program started by another thread would
+/// inherit the open file for a moment. A file open for writing cannot be executed.
 #[track_caller]
 pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status();
     assert!(copied.is_ok_and(|status| status.success()), "no program can be made at {}", to.display());
 }
 
-/// The file it executes.
+/// Returns the file that it executes.
 pub fn program(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -135,7 +134,7 @@ fn state(stat: &str) -> Option<String> {
     stat_field(stat, STATE)
 }
 
-/// A field of a `stat` file, numbered as in proc(5), from 3 on.
+/// Returns a field of a `stat` file, numbered as in proc(5), at least 3.
 fn stat_field(path: &str, number: usize) -> Option<String> {
     let stat = fs::read_to_string(path).ok()?;
     // The name in parentheses may contain any character; the third field follows the last `) `.
@@ -155,7 +154,7 @@ pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
-/// Gives what `command` starts these limits, soft and hard.
+/// Gives the processes that `command` starts these limits, soft and hard.
 pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
     let set = |(resource, value): &(Limit, u64)| {
         let limit = libc::rlimit { rlim_cur: *value, rlim_max: *value };
@@ -166,12 +165,12 @@ pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
     unsafe { command.pre_exec(move || limits.iter().try_for_each(set)) }
 }
 
-/// Stops a guardian, and fills the pipe through which it is told what there is to undo.
+/// Stops a guardian, and fills the pipe through which it gets its list.
 pub fn stop_and_tell_no_more(guardian: u32) {
     signal(guardian, libc::SIGSTOP);
     wait_until("the guardian was stopped", || state(&format!("/proc/{guardian}/stat")).as_deref() == Some("T"));
     let pipe = fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(format!("/proc/{guardian}/fd/0"));
     let mut pipe = pipe.expect("a pipe can be opened by its other end, too");
-    // The last line says nothing, so whatever is told after it is a line of its own.
+    // The last line is empty, so whatever follows it is a line of its own.
     while pipe.write(b"\n").is_ok() {}
 }

@@ -1,4 +1,4 @@
-//! Containers of a real runtime, runc(8). Each has this machine's own programs for its files.
+//! Containers of a real runtime, runc(8). Their files are this machine's own programs.
 
 use std::fs;
 use std::io::Read;
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::{process, wait_until};
 
-/// What a container sees of this machine's files.
+/// Directories of this machine that a container sees.
 const PROGRAMS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/usr", "/etc"];
-/// What a privileged one sees besides, and may change.
+/// Directories that a privileged container sees in addition, and may change.
 const MACHINE: [&str; 3] = ["/sys", "/run", "/tmp"];
 
 /// A container that runs. Dropping it removes it.
@@ -25,13 +25,13 @@ pub struct Container {
 }
 
 impl Container {
-    /// One with namespaces of its own, on these CPUs. `None`, with a message, if there can be none here.
+    /// Starts a container with its own namespaces, on these CPUs. `None` if that is impossible here, with a message.
     pub fn start(name: &str, cpus: &str, program: &[&str]) -> Option<Self> {
         Self::configured(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
     }
 
-    /// One that shares what docs/guides/containers.md says for Sidelane's own, and sees this directory. It does nothing
-    /// by itself.
+    /// Starts a container that shares with the host what docs/guides/containers.md says for Sidelane, and sees this
+    /// directory. Its program only sleeps.
     pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
             sidelane_testing::skip("needs capsh");
@@ -102,17 +102,17 @@ impl Container {
         runc(self.dir.path()).args(arguments).output().unwrap()
     }
 
-    /// Its first process, by its number on this machine.
+    /// Returns the id of its first process on this machine.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The path of its groups, as Sidelane takes it.
+    /// Returns the path of its groups, as Sidelane takes it.
     pub fn group(&self) -> String {
         format!("/{}", self.name)
     }
 
-    /// The words that run a command in it.
+    /// Returns the command that runs a command in it.
     pub fn wrapper(&self) -> Vec<String> {
         let (state, mark) = (self.dir.path().join("state"), process::mark_of_this_test());
         let mark = format!("{}={mark}", process::MARK);
@@ -127,7 +127,7 @@ impl Drop for Container {
     }
 }
 
-/// The runtime, with a list of containers of its own.
+/// Makes a command of the runtime, with a separate list of containers.
 fn runc(dir: &Path) -> Command {
     let mut command = Command::new("runc");
     command.arg("--root").arg(dir.join("state"));
@@ -149,13 +149,13 @@ fn mount(path: &str, how: &str) -> Value {
     json!({ "destination": path, "type": "bind", "source": source, "options": ["rbind", how] })
 }
 
-/// Whether groups have no real-time time but what they are given (version 1 with CONFIG_RT_GROUP_SCHED).
+/// Returns whether groups have no real-time time unless it is given to them (version 1 with CONFIG_RT_GROUP_SCHED).
 fn gives_out_real_time() -> bool {
     let cpu = Hierarchy::all().into_iter().find(|found| found.controls("cpu"));
     cpu.is_some_and(|found| found.mount.join("cpu.rt_runtime_us").exists())
 }
 
-/// Those that this process has: more cannot be given away.
+/// Returns the capabilities of this process: a container can get no others.
 fn own_capabilities() -> Option<Vec<String>> {
     let shown = fs::read_to_string("/proc/self/status").ok()?;
     let set = shown.lines().find_map(|line| line.strip_prefix("CapEff:"))?.trim();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::process::ends_with_the_test;
 
-/// A pseudo-terminal of so many columns: this side, and the one that a program writes to.
+/// Opens a pseudo-terminal of `columns` columns: this end, and the end that a program writes to.
 fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -18,18 +18,18 @@ fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
     unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// What this command writes to a terminal of so many columns, until it and all that it starts have ended. A line that is
-/// written over counts as a line.
+/// Returns the lines that this command writes to a terminal of `columns` columns, until it and all its descendants have
+/// ended. A line that is overwritten counts as a line.
 pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     let (ours, theirs) = terminal(columns);
     let copy = || theirs.try_clone().expect("a copy of a descriptor");
     let mut child = Command::new(command[0]);
     child.args(&command[1..]).stdin(copy()).stdout(copy()).stderr(copy()).env_remove("COLUMNS");
     let mut running = ends_with_the_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // The command has copies, and so has its description.
+    // The command has copies of the descriptors, and so has its description.
     drop((theirs, child));
     let (mut ours, mut shown, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
-    // The end of a terminal that nobody has open any more is an error.
+    // The read fails at the end, when no process has the terminal open any more.
     while let Ok(length @ 1..) = ours.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }
@@ -38,7 +38,7 @@ pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     text.split(['\n', '\r']).map(str::to_owned).collect()
 }
 
-/// Without colours and movements of the cursor.
+/// Removes colours and movements of the cursor.
 fn without_escapes(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();

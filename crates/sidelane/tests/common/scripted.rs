@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// All that comes until the end. A reset is an end, too.
+/// Reads to the end. A reset is an end, too.
 pub fn read_to_end(client: &mut TcpStream) -> String {
     let mut all = Vec::new();
     let _ = client.read_to_end(&mut all);
@@ -25,7 +25,7 @@ pub fn read_until(stream: &mut impl Read, end: &str) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// A server in this process: each connection is served by `serve`.
+/// Starts a server in this process: each connection is served by `serve`.
 pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
-/// A server that does `answer` with each head that it reads, as long as that returns true.
+/// Starts a server that calls `answer` with each head that it reads, until that returns false.
 pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static) -> SocketAddr {
     server(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {
@@ -50,7 +50,8 @@ pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + S
     })
 }
 
-/// A server that tells of each head that it reads, and then does `answer`. It ends when its receiver is dropped.
+/// Starts a server that sends each head that it reads to a channel, and then calls `answer`. It ends when the receiver
+/// is dropped.
 pub fn telling_server(
     answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, Receiver<String>) {
@@ -70,19 +71,19 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&all).into_owned())
 }
 
-/// An answer with this body.
+/// Sends an answer with this body.
 pub fn say(stream: &mut TcpStream, body: &str) -> bool {
     stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).is_ok()
 }
 
-/// An answer with this status and body, in one piece: a server that closes while parts of its answer wait for an
-/// acknowledgement, and parts of the request for a reader, takes them back.
+/// Sends an answer with this status and body, in one piece. If a server closes while parts of its answer are
+/// unacknowledged and parts of the request unread, these parts of the answer are lost.
 pub fn say_status(stream: &mut TcpStream, status: u16, body: &str) -> bool {
     let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(answer.as_bytes()).is_ok()
 }
 
-/// An address where nobody listens.
+/// Returns an address at which no process listens.
 pub fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use super::lanes::REQUEST_LANE;
 use super::{SPIN, process};
 
-/// Some milliseconds of work, some milliseconds of sleep.
+/// Script with some milliseconds of work, then 20 ms of sleep.
 const BURSTS: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
 const REST: &str = "exec sleep 1000";
 
-/// Reads file names, and works until a file of that name exists.
+/// Script that reads file names, and works until a file of that name exists.
 pub const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
 
 /// A running service. Dropping it ends it.
@@ -26,63 +26,63 @@ pub struct Service {
 }
 
 impl Service {
-    /// Never runs.
+    /// Starts a service that never runs.
     pub fn idle() -> Self {
         Self::on(REQUEST_LANE, REST, Stdio::null())
     }
 
-    /// Runs without a pause.
+    /// Starts a service that runs without a pause.
     pub fn busy() -> Self {
         Self::on(REQUEST_LANE, SPIN, Stdio::null())
     }
 
-    /// Runs for some milliseconds again and again.
+    /// Starts a service that runs for some milliseconds repeatedly.
     pub fn in_bursts() -> Self {
         Self::on(REQUEST_LANE, BURSTS, Stdio::null())
     }
 
-    /// As [`Service::in_bursts`], and listens on a TCP port.
+    /// Does the same as [`Service::in_bursts`], and listens on a TCP port.
     pub fn in_bursts_at(listener: TcpListener) -> Self {
         Self::in_bursts_on(REQUEST_LANE, listener)
     }
 
-    /// As [`Service::in_bursts_at`], on other CPUs.
+    /// Does the same as [`Service::in_bursts_at`], on other CPUs.
     pub fn in_bursts_on(cpus: &str, listener: TcpListener) -> Self {
         Self::on(cpus, BURSTS, OwnedFd::from(listener).into())
     }
 
-    /// Waits for [`Service::start_work`], runs for `work_s` seconds without a pause, and then
+    /// Starts a service that waits for [`Service::start_work`], runs for `work_s` seconds without a pause, and then
     /// rests.
     pub fn busy_once_for(work_s: u32) -> Self {
         let script = format!("read go; timeout --foreground {work_s} sh -c '{SPIN}'; {REST}");
         Self::on(REQUEST_LANE, &script, Stdio::piped())
     }
 
-    /// Works and rests on command.
+    /// Starts a service that works and rests on command.
     pub fn on_command() -> ServiceOnCommand {
         ServiceOnCommand::new(Self::on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
     }
 
-    /// Runs a command that reads file names, and works until a file of that name exists.
+    /// Starts a command that reads file names, and works until a file of that name exists.
     pub fn of_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
         ServiceOnCommand::new(Self::start(&mut command, Stdio::piped()))
     }
 
-    /// May run on both lanes, but always sleeps.
+    /// Starts a service that may run on both lanes, but always sleeps.
     pub fn on_both_lanes() -> Self {
         Self::on("0,1", REST, Stdio::null())
     }
 
-    /// Runs 300 µs of each millisecond.
+    /// Starts a service that runs 300 µs of each millisecond.
     pub fn pulsing(lab: &Path) -> Self {
         let lab = lab.to_str().expect("a readable path");
         let pulse = ["pulse", "--cpu", REQUEST_LANE, "--busy-us", "300", "--idle-us", "700", "--count", "1000000"];
         Self::of_command(lab, &pulse)
     }
 
-    /// Any command, on the request lane.
+    /// Starts any command on the request lane.
     pub fn of_command(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
@@ -104,17 +104,17 @@ impl Service {
         service
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its name for `--service`.
+    /// Returns its name for `--service`.
     pub fn target(&self) -> String {
         format!("pid:{}", self.pid())
     }
 
-    /// The CPUs it may run on.
+    /// Returns the CPUs on which it may run.
     pub fn allowed_cpus(&self) -> String {
         process::allowed_cpus(self.pid()).expect("the service runs")
     }
@@ -168,12 +168,12 @@ impl ServiceOnCommand {
         Self { service, input, dir: tempfile::tempdir().expect("a temporary directory can be made"), turns: 0 }
     }
 
-    /// Its name for `--service`.
+    /// Returns its name for `--service`.
     pub fn target(&self) -> String {
         self.service.target()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.service.pid()
     }
@@ -183,8 +183,8 @@ impl ServiceOnCommand {
         self.service.move_to(cpus);
     }
 
-    /// Wakes it, and it works from then on. The CPU that wakes a thread runs the kernel program for
-    /// the wake-up, so that program has run when this returns.
+    /// Wakes it, and it works until [`Self::rest`]. The CPU that wakes a thread runs the kernel program for the wakeup,
+    /// so that program has run when this returns.
     pub fn work(&mut self) {
         self.turns += 1;
         // In one write: half a line would be a turn of its own.
@@ -209,7 +209,7 @@ impl Drop for Service {
     }
 }
 
-/// Between fork and exec a child still has its parent's program.
+/// Returns whether a program is not the test's: between fork and exec a child still has its parent's program.
 fn is_foreign(program: &Path) -> bool {
     std::env::current_exe().is_ok_and(|own| own != program)
 }

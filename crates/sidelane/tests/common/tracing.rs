@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::agent::SIDELANE;
 
-/// A `sidelane trace` under way.
+/// A running `sidelane trace`.
 pub struct Tracing {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -26,14 +26,14 @@ impl Tracing {
         tracing
     }
 
-    /// Its next line on standard error.
+    /// Returns its next line on standard error.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
         line
     }
 
-    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    /// Asks it to end, as Ctrl-C does, and returns its standard output.
     pub fn stop(mut self) -> String {
         // SAFETY: plain system call; the child is not reaped yet.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
@@ -46,17 +46,17 @@ impl Tracing {
     }
 }
 
-/// The result in a file.
+/// Reads the result from a file.
 pub fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }
 
-/// What is said, however wide the terminal is.
+/// Returns the text without line breaks, which depend on the terminal's width.
 pub fn in_one_line(told: &str) -> String {
     told.split_whitespace().collect::<Vec<_>>().join(" ")
 }

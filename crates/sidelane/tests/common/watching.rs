@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::agent::SIDELANE;
 
-/// Ended by [`Watching::stop`].
+/// A running `sidelane requests`, ended by [`Watching::stop`].
 pub struct Watching(Child);
 
 impl Watching {
@@ -27,7 +27,7 @@ impl Watching {
         }
     }
 
-    /// Ends it; returns what it said.
+    /// Ends it, and returns its output.
     pub fn stop(self) -> String {
         super::process::signal(self.0.id(), libc::SIGINT);
         let output = self.0.wait_with_output().unwrap();

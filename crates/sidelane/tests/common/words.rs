@@ -22,9 +22,9 @@ use super::{Running, ServiceOnCommand, TIMEOUT};
 
 const REQUEST_LANE: usize = 0;
 const BATCH_LANE: usize = 1;
-/// The arrays have an entry for each CPU; the tests use the first two.
+/// Number of CPUs that the tests use; the arrays have an entry for each CPU.
 const LANES: usize = 2;
-/// Consecutive reads of a lane that has to stay empty: each would show batch that came back.
+/// Number of consecutive reads of a lane that has to stay empty: batch that came back would be seen.
 const LOOKS: usize = 2_000;
 
 /// The words of the lanes of one run.
@@ -38,8 +38,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane
-    /// from then on.
+    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane after that.
     #[track_caller]
     pub fn of(run: &mut Running) -> Self {
         pin_this_thread(&[REQUEST_LANE as u32]).expect("the request lane is there");
@@ -48,7 +47,7 @@ impl Words {
         Self::find(agent).expect("it was there a moment ago")
     }
 
-    /// The words whose holder is a thread of the process.
+    /// Finds the words whose holder is a thread of the process.
     fn find(agent: u32) -> Option<Self> {
         let is_its = |word: &HoldWord| {
             let tid = word.holder_pid.load(Ordering::Acquire);
@@ -61,7 +60,7 @@ impl Words {
         Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")?, halt_bell })
     }
 
-    /// The state of the batch lane; `None`: its keeper is summoned.
+    /// Returns the state of the batch lane; `None`: its keeper is summoned.
     pub fn state(&self) -> Option<LaneState> {
         match self.holds[BATCH_LANE].state().expect("a state of this version") {
             HoldState::Stored(state) => Some(state),
@@ -69,45 +68,45 @@ impl Words {
         }
     }
 
-    /// Number of summonses so far.
+    /// Returns the number of summonses so far.
     pub fn summons(&self) -> u64 {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
 
-    /// Fails if the service works beside batch, and nobody was summoned since there were `before` summonses. Batch that
-    /// a neighbour keeps off its lane summons when it is switched in.
+    /// Fails if the service works beside batch, and there is still the number `before` of summonses. If a neighbour
+    /// keeps batch off its lane, the summons comes when batch is switched in.
     #[track_caller]
     pub fn must_have_summoned(&self, before: u64) {
         let beside_batch = self.busy() && self.batch_is_on();
         assert!(!beside_batch || self.summons() > before, "nobody was summoned: {:?}", self.state());
     }
 
-    /// Whether the service needs its lane.
+    /// Returns whether the service needs its lane.
     pub fn busy(&self) -> bool {
         self.lanes[REQUEST_LANE].busy()
     }
 
-    /// Start of the current or last busy period of the service.
+    /// Returns the start of the current or last busy period of the service.
     pub fn busy_since_ns(&self) -> u64 {
         self.lanes[REQUEST_LANE].busy_since_ns.load(Ordering::Acquire)
     }
 
-    /// Whether batch runs on the batch lane.
+    /// Returns whether batch runs on the batch lane.
     pub fn batch_is_on(&self) -> bool {
         self.lanes[BATCH_LANE].class.load(Ordering::Acquire) == LaneClass::Batch as u32
     }
 
-    /// Whether batch has the lane, in this state, and the service is idle.
+    /// Returns whether batch has the lane, in this state, and the service is idle.
     pub fn is_batchs(&self, state: LaneState) -> bool {
         !self.busy() && self.state() == Some(state) && self.batch_is_on()
     }
 
-    /// Whether batch neither runs on the lane nor waits for it.
+    /// Returns whether batch neither runs on the lane nor waits for it.
     pub fn is_left(&self) -> bool {
         !self.batch_is_on() && self.holds[BATCH_LANE].batch_waits.load(Ordering::Acquire) == 0
     }
 
-    /// Whether the lane is kept free: by its holder, or by the eviction of batch in a long hold.
+    /// Returns whether the lane is kept free: by its holder, or by the eviction of batch in a long hold.
     pub fn is_kept(&self) -> bool {
         self.state().is_some_and(|state| !state.lets_batch_run())
     }
@@ -126,14 +125,14 @@ impl Words {
         }
     }
 
-    /// Has the service work until batch is evicted, and stands still in this freezer. Returns whether batch went on after an
-    /// eviction, and the lane was held again for that.
+    /// Makes the service work until batch is evicted, and frozen by this freezer. Returns whether batch ran on after an
+    /// eviction, and the lane was held again because of that.
     #[track_caller]
     pub fn is_held_again_before_it_is_evicted(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
         service.work();
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
-        // The service works until this is over, so nothing thaws batch in between. A look takes microseconds.
+        // The service works until this is over, so batch is not thawed in between. A look takes microseconds.
         while !(self.state() == Some(LaneState::Evicted) && freezer.has_taken_effect()) {
             assert!(Instant::now() < deadline, "batch was not evicted");
             match self.state() {
@@ -146,28 +145,28 @@ impl Words {
         is_held_again
     }
 
-    /// Whether batch that checks its own lane naps on the batch lane.
+    /// Returns whether batch that checks its own lane naps on the batch lane.
     pub fn naps(&self) -> bool {
         self.gates[BATCH_LANE].nap_tid.load(Ordering::Acquire) != 0
     }
 
-    /// How much the kernel program has written so far to tell of halts of the run.
+    /// Returns the number of bytes that the kernel program has written to report halts of the run.
     pub fn halts_told(&self) -> u64 {
         self.halt_bell.load(Ordering::Acquire)
     }
 
-    /// The terms on which the batch lane is lent.
+    /// Returns the terms on which the batch lane is lent.
     pub fn terms(&self) -> &LaneTerms {
         &self.terms[BATCH_LANE]
     }
 }
 
-/// The ids of the kernel's arrays with this name.
+/// Returns the ids of the kernel's arrays with this name.
 fn maps(name: &str) -> impl Iterator<Item = u32> {
     MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
 }
 
-/// The array of this name that was created together with the array `id`.
+/// Returns the array of this name that was created together with the array `id`.
 fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
     mapped(nearest(id, name)?)
 }
@@ -176,7 +175,7 @@ fn nearest(id: u32, name: &str) -> Option<u32> {
     maps(name).min_by_key(|other| other.abs_diff(id))
 }
 
-/// How far a ring buffer is written: the begin of its second page.
+/// Returns how far a ring buffer is written: the first word of its second page.
 fn written(id: u32) -> Option<&'static AtomicU64> {
     let (map, page) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size());
     // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
@@ -186,8 +185,8 @@ fn written(id: u32) -> Option<&'static AtomicU64> {
     start.ok().map(|start| unsafe { &*start.cast::<AtomicU64>() })
 }
 
-/// The first entries of an array, mapped until the test ends. Each array is mapped once: a test of many runs looks for
-/// its words thousands of times, and a process has at most 65,530 mappings.
+/// Maps the first entries of an array until the test ends. Each array is mapped once: a test of many runs looks for its
+/// words thousands of times, and a process has at most 65,530 mappings.
 fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
     static MAPPED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
     let mut known = MAPPED.lock().expect("a look for words does not panic");

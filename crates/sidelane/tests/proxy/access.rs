@@ -28,7 +28,7 @@ fn options<'a>(log: &'a Path, format: &'a str) -> [&'a str; 6] {
     ["--hazard", "none", "--access-log", log.to_str().unwrap(), "--log-format", format]
 }
 
-/// Lines of a file: each is whole, and JSON.
+/// Counts the lines of a file, and checks that each is whole JSON.
 fn count(file: &Path) -> usize {
     let text = fs::read_to_string(file).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is whole");
@@ -93,7 +93,7 @@ fn the_log_is_for_the_group_goes_on_behind_what_is_there_and_has_the_last_line_a
 
 #[test]
 fn a_proxy_that_has_nothing_to_do_sleeps() {
-    /// In a second.
+    /// Bound of sleeps in a second.
     const SLEEPS_MAX: u64 = 10;
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access.log");

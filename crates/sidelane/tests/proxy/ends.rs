@@ -1,4 +1,4 @@
-//! SIGTERM: requests in flight are answered, and what outlives the limit is cut and told.
+//! SIGTERM: requests in flight are answered, and those that outlive the limit are cut and reported.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -39,7 +39,7 @@ fn requests_in_flight_at_sigterm_are_answered() {
     assert_eq!(summary["cut_at_end"], json!({"requests": 0, "tunnels": 0}), "{summary}");
 }
 
-/// A proxy with a tunnel that nobody ends.
+/// Starts a proxy with a tunnel that neither end closes.
 fn with_tunnel(drain: &str) -> (Proxy, TcpStream) {
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
@@ -67,7 +67,7 @@ fn a_second_signal_ends_at_once() {
     let (proxy, mut tunnel) = with_tunnel("600s");
     proxy.ask_to_end();
     wait_until("it takes no more clients", || TcpStream::connect(proxy.address).is_err());
-    // A signal that comes sooner is taken for the same.
+    // A signal that comes sooner counts as a repetition of the first one.
     thread::sleep(Duration::from_millis(600));
     let summary = proxy.finish();
     assert_eq!(summary["cut_at_end"], json!({"requests": 0, "tunnels": 1}), "{summary}");

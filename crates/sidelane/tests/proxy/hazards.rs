@@ -20,7 +20,7 @@ fn a_stopped_server_is_replaced_and_nobody_waits_for_it() {
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "stopped"]);
     assert!(proxy.get("/").ends_with("one"));
     one.signal(libc::SIGSTOP);
-    // Some of these are in flight at the stopped server when that is seen.
+    // Some of these are in flight at the stopped server when the stop is noticed.
     for _ in 0..20 {
         assert!(proxy.get("/").ends_with("two"));
     }

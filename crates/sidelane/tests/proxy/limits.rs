@@ -1,4 +1,4 @@
-//! Clients and servers that do not keep to limits: clear errors, and everybody else is served.
+//! Clients and servers that do not keep to limits get clear errors, and all others are served.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::scene::Proxy;
 
 const QUIET: [&str; 2] = ["--hazard", "none"];
 
-/// A proxy in front of a server that answers.
+/// Starts a proxy in front of a server that answers.
 fn working(options: &[&str]) -> Proxy {
     let address = answering_server(|stream, _| say(stream, "well"));
     Proxy::start(address, None, &[&QUIET[..], options].concat())
@@ -81,7 +81,7 @@ fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
     let mut flood: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     let told = read_to_end(&mut flood[60]);
     assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
-    // Those that were let in are served.
+    // Clients that were admitted are served.
     flood[0].write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     assert!(read_to_end(&mut flood[0]).ends_with("well"));
     drop(flood);

@@ -1,4 +1,4 @@
-//! A server that fails its requests: what is said, and what Prometheus reads.
+//! A server that fails its requests: output of the proxy, and its metrics.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use crate::common::scripted::{answering_server, nowhere, say_status};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
-/// A server that answers with this status.
+/// Starts a server that answers with this status.
 fn answers(status: u16) -> SocketAddr {
     answering_server(move |stream, _| say_status(stream, status, "said"))
 }
@@ -30,7 +30,7 @@ fn a_server_that_is_ejected_is_said_and_counted() {
         "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); look at its log"
     );
     wait_until("it was said", || proxy.has_said(&said));
-    // It tells what it had done at its last look.
+    // It reports its counts as of its last look.
     let answered = "sidelane_proxy_request_duration_seconds_count 2";
     wait_until("both answers were counted", || metrics(at).contains(answered));
     let told = metrics(at);

@@ -14,22 +14,22 @@ use crate::common::TIMEOUT;
 use crate::common::process::{ends_with_the_test, signal};
 use crate::common::scripted::read_to_end;
 
-/// A `sidelane proxy` under way.
+/// A running `sidelane proxy`.
 pub struct Proxy {
     child: Child,
     pub address: SocketAddr,
     json: tempfile::TempPath,
-    /// Lines on standard error, after the first.
+    /// Lines on standard error after the first.
     said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    /// In front of these servers, with further options.
+    /// Starts it in front of these servers, with further options.
     pub fn start(active: SocketAddr, backup: Option<SocketAddr>, options: &[&str]) -> Self {
         Self::start_with_files(active, backup, options, None)
     }
 
-    /// The same, with so many open files at first, and so many at most.
+    /// Starts it with these soft and hard limits of open files.
     pub fn start_with_files(
         active: SocketAddr,
         backup: Option<SocketAddr>,
@@ -39,7 +39,7 @@ impl Proxy {
         Self::start_to(Stdio::null(), active, backup, options, files)
     }
 
-    /// The same, with another standard output.
+    /// Starts it with another standard output.
     pub fn start_to(
         stdout: Stdio,
         active: SocketAddr,
@@ -74,12 +74,12 @@ impl Proxy {
         Self { child, address, json, said }
     }
 
-    /// Whether it has said this on standard error.
+    /// Returns whether it has printed this on standard error.
     pub fn has_said(&self, text: &str) -> bool {
         self.said.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
-    /// Ends it: its summary.
+    /// Ends it, and returns its summary.
     pub fn finish(self) -> Value {
         self.ask_to_end();
         self.summary()
@@ -90,7 +90,7 @@ impl Proxy {
         self.signal(libc::SIGTERM);
     }
 
-    /// How often its threads have gone to sleep so far.
+    /// Returns how often its threads have gone to sleep so far.
     pub fn sleeps(&self) -> u64 {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let sleeps = |status: String| {
@@ -105,20 +105,20 @@ impl Proxy {
         signal(self.child.id(), number);
     }
 
-    /// Waits for its end: its summary.
+    /// Waits for its end, and returns its summary.
     pub fn summary(mut self) -> Value {
         assert!(self.child.wait().unwrap().success());
         serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap()
     }
 
-    /// Sends bytes, and nothing more: all that comes back until the end.
+    /// Sends these bytes only, and returns everything that comes back until the end.
     pub fn send(&self, bytes: &[u8]) -> String {
         let mut client = self.connect();
         client.write_all(bytes).unwrap();
         read_to_end(&mut client)
     }
 
-    /// A GET of this path on a connection of its own.
+    /// Sends a GET of this path on its own connection, and returns the answer.
     pub fn get(&self, path: &str) -> String {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
     }
@@ -137,5 +137,5 @@ impl Drop for Proxy {
     }
 }
 
-/// So long nothing is to happen before it is said to.
+/// Length of a check that something does not happen too early.
 pub const SHORT: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What became of a request, with what its server did for it.
+//! Trace of a request, with the causes at its server.
 
 use std::thread;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::common::scripted::{say, telling_server};
 use crate::common::{TIMEOUT, lab, lanes_to_ourselves, requests_can_be_seen};
 use crate::scene::Proxy;
 
-/// Between two questions for what is told later.
+/// Interval of questions for a result that comes later.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// A GET of this path: its number.
+/// Sends a GET of this path, and returns the number of its request.
 fn number_of(proxy: &Proxy, path: &str) -> String {
     let answer = proxy.get(path);
     let field = answer.lines().find_map(|line| line.strip_prefix("Sidelane-Request: "));
     field.unwrap_or_else(|| panic!("no number in {answer}")).to_owned()
 }
 
-/// What is told of the only copy of this request, now.
+/// Returns what is known of the only copy of this request now.
 fn at_server(proxy: &Proxy, number: &str) -> Value {
     let answer = proxy.get(&format!("/.sidelane/trace/{number}"));
     let body = answer.split("\r\n\r\n").nth(1).expect("a body");
@@ -28,7 +28,7 @@ fn at_server(proxy: &Proxy, number: &str) -> Value {
     trace["copies"][0]["at_server"].clone()
 }
 
-/// The same, once it is told.
+/// Waits for the same, and returns it.
 fn when_told(proxy: &Proxy, number: &str) -> Value {
     let began = std::time::Instant::now();
     loop {
@@ -41,7 +41,7 @@ fn when_told(proxy: &Proxy, number: &str) -> Value {
     }
 }
 
-/// A service of the lab with this cause, behind a proxy that traces it.
+/// Starts a service of the lab with this cause, behind a proxy that traces it.
 fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
     let words = ["plant", cause, "--cpu", "0", "--other-cpu", "1", "--delay-ms", "60"];
     let service = lab.start(words).unwrap();
@@ -54,7 +54,8 @@ fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
     (service, proxy)
 }
 
-/// Of so many planted requests most have to be named: a busy machine delays some of them for longer than what is planted.
+/// Number of planted requests, most of which have to be named: a busy machine delays some of them for longer than the
+/// planted time.
 const PLANTED: usize = 5;
 
 #[test]
@@ -76,7 +77,7 @@ fn the_trace_of_a_slow_request_names_what_delayed_it_at_its_server() {
     }
 }
 
-/// What this took of the request's time at its server, the parts of which are the whole.
+/// Returns the time of this cause in the request's time at its server, and checks that the parts make the whole.
 fn part_ns(told: &Value, cause: &str) -> u64 {
     let ns = |value: &Value| value.as_u64().expect("a time");
     let parts = told["time"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Statements in the documents about files are true.
+//! Statements in documents about files are true.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use crate::modules::{crate_folders, root};
 
-/// The size up to which ARCHITECTURE.md is read to its end.
+/// Largest size of ARCHITECTURE.md, so that it is read to its end.
 const MAP_BYTES: usize = 12 << 10;
-/// What an invariant says that no test guards.
+/// Text of an invariant that no test guards.
 const OPEN: &str = "*not guarded*";
 
 /// Returns the documents of the root, of the laboratory, and of all folders under `docs`.
@@ -28,7 +28,7 @@ pub fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The targets of links `[text](here)`, without the part after `#`.
+/// Returns the targets of links `[text](here)`, without the part after `#`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     parts.map(|(link, _)| link.split('#').next().unwrap_or("")).filter(|link| !link.is_empty())
@@ -56,7 +56,7 @@ fn every_crate_is_on_the_map() {
     assert!(map.len() <= MAP_BYTES, "ARCHITECTURE.md has {} bytes; {MAP_BYTES} are allowed", map.len());
 }
 
-/// The layers in ARCHITECTURE.md, the lowest first; crates in no table of a layer are beside them, and may use all.
+/// Layers in ARCHITECTURE.md, the lowest first. Crates in no table of a layer are beside them, and may use all.
 const LAYERS: [&str; 3] = ["base", "system", "feature"];
 
 /// Returns the number of each crate's layer, by its folder.
@@ -110,7 +110,7 @@ fn a_crate_uses_its_own_layer_and_those_below() {
     assert!(upward.is_empty(), "these crates use a layer above their own:\n{}", upward.join("\n"));
 }
 
-/// The bullets under `# Invariants` in a crate's documentation.
+/// Returns the bullets under `# Invariants` in a crate's documentation.
 fn invariants(source: &str) -> Vec<String> {
     let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let section = lines.skip_while(|line| *line != "# Invariants").skip(1).take_while(|line| !line.starts_with("# "));
@@ -118,7 +118,8 @@ fn invariants(source: &str) -> Vec<String> {
     text.split(" - ").skip(1).map(str::to_owned).collect()
 }
 
-/// The guards that an invariant names, as in (`file`: `test`, `test`; `file`: `test`): each file with its tests.
+/// Returns the guards that an invariant names, as in (`file`: `test`, `test`; `file`: `test`): each file with its
+/// tests.
 fn guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     let groups = invariant.split("(`").skip(1).filter_map(|rest| rest.split_once(')'));
     let parts = groups.flat_map(|(group, _)| group.split(';')).map(|part| part.trim().trim_start_matches('`'));
@@ -127,7 +128,8 @@ fn guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
         .map(|(file, tests)| (file, tests.split('`').skip(1).step_by(2).collect()))
 }
 
-/// What is wrong with an invariant of the crate in `folder`: its guards are files of the crate or of the workspace.
+/// Returns the problems of an invariant of the crate in `folder`: its guards must be files of the crate or of the
+/// workspace.
 fn problems(folder: &str, invariant: &str) -> Vec<String> {
     let is_open = [OPEN, "guarded by the compiler"].iter().any(|words| invariant.contains(words));
     let mut problems = Vec::new();

@@ -7,7 +7,7 @@ use petgraph::graphmap::DiGraphMap;
 
 use crate::modules::{modules, parse, root, uses};
 
-/// The most files that may use each other: a module and its parts.
+/// Largest number of files that may use each other: a module and its parts.
 const KNOT_MAX: usize = 3;
 
 #[test]

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, File, Item, ItemMod, UseTree};
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/sidelane").to_owned()
 }
 
-/// The folders of the workspace's crates, from its root.
+/// Returns the folders of the workspace's crates, from its root.
 pub fn crate_folders() -> Vec<String> {
     let entries = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -20,7 +20,7 @@ pub fn crate_folders() -> Vec<String> {
     own.chain(["lab".to_owned(), "lab/programs".to_owned()]).collect()
 }
 
-/// The crates of the workspace, by the names under which they are used, with their source folders.
+/// Returns the crates of the workspace, by the names under which they are used, with their source folders.
 fn crates() -> BTreeMap<String, PathBuf> {
     let named = |folder: String| {
         let short = folder.rsplit('/').next().expect("a folder has a name").to_owned();
@@ -33,7 +33,7 @@ fn crates() -> BTreeMap<String, PathBuf> {
 /// Modules with files of their own: path and file.
 pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 
-/// All such modules.
+/// Returns all such modules.
 pub fn modules() -> Modules {
     let mut found = Modules::new();
     for (name, folder) in crates() {
@@ -57,13 +57,13 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     own.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// The source file, parsed.
+/// Parses a source file.
 pub fn parse(file: &Path) -> File {
     let text = fs::read_to_string(file).expect("a readable source");
     syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The modules that the source of the module `path` uses, without its tests.
+/// Returns the modules that the source of the module `path` uses, without its tests.
 pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<String>> {
     let mut collector = Collector { at: path.to_vec(), modules, found: BTreeSet::new() };
     collector.visit_file(source);
@@ -72,7 +72,7 @@ pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<S
 }
 
 struct Collector<'a> {
-    /// The module that is being read, which may be inside the file.
+    /// Path of the module that is being read, which may be inside the file.
     at: Vec<String>,
     modules: &'a Modules,
     found: BTreeSet<Vec<String>>,
