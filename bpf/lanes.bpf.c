@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lane words, summons and the books: what the kernel does for Sidelane.
+ * Lane words, summons and books: the kernel's part of Sidelane.
  *
- * At each context switch this program says in the lane's word who runs there, as Elfen's
- * cpu_task_map does (ATC'16 Fig. 9(a)), adds up how long batch ran beside the service, and
- * summons the holder of a batch lane when there is something to hold. It decides nothing:
- * what a summoned holder does is up to the policy in user space.
+ * At each context switch this program writes the thread that runs there into the lane's word, as Elfen's
+ * cpu_task_map does (ATC'16 Fig. 9(a)). It adds up how long batch ran beside the service. It summons the holder of a
+ * batch lane when batch has to leave. It decides nothing: the policy in user space decides what a summoned holder
+ * does.
  *
- * Elfen's batch sees a request when the service runs. This program sees it when the service
- * is *woken*, which is some microseconds earlier, and on the waker's CPU: batch can be gone
- * before the request starts, and a waker elsewhere pays for the summons instead of the service.
+ * Elfen's batch sees a request when the service runs. This program sees it when the service is *woken*, some
+ * microseconds earlier, and on the waker's CPU. So batch can be gone before the request starts, and a waker
+ * elsewhere pays for the summons instead of the service.
  *
- * A lane's word and statistics are written by that lane's own switches, so plain stores do;
- * `busy` and the hold words are written from several sides, atomically. Where one lane's
- * store must be seen before another lane's word is read, the store is an atomic exchange
- * (a full barrier).
+ * Only a lane's own switches write its word and statistics, so plain stores suffice. `busy` and the hold words are
+ * written from several sides, atomically. If one lane's store must be visible before another lane's word is read,
+ * the store is an atomic exchange, a full barrier.
  *
  * Compiled with SIDELANE_SCX it is an object of its own that also holds a scheduler for batch
  * (scx/ops.h), for kernels that have sched_ext. The two are one object because a scheduler's CPUs
@@ -35,13 +34,13 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* One switch in this many is timed for cost_ns: often enough for a mean, too rare to pay for. */
+/* One switch in this many is timed for cost_ns: enough for a mean, at little cost. */
 #define COST_SAMPLE_EVERY 64
 
 /* ---- The switch itself ---- */
 
-/* Whether the service still needs its lane after a switch. A thread that was preempted, or
- * woken while another had the lane, waits for it; when the lane idles nobody does. */
+/* Returns whether the service still needs its lane after a switch. A thread that was preempted, or woken while
+ * another had the lane, waits for it. If the lane idles, none waits. */
 static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t is, bool preempted)
 {
 	if (is == SIDELANE_LC)
@@ -55,9 +54,9 @@ static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t
 struct lane_switch {
 	uint32_t cpu;
 	uint32_t was; /* enum sidelane_class of the thread that leaves */
-	uint32_t is;  /* and of the one that comes */
-	uint32_t identity; /* of the one that comes */
-	bool preempted; /* the one that leaves would have run on */
+	uint32_t is;  /* and of the thread that comes */
+	uint32_t identity; /* of the thread that comes */
+	bool preempted; /* the thread that leaves would have run on */
 	uint64_t now_ns;
 	struct task_struct *prev;
 	struct task_struct *next;
@@ -97,8 +96,8 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->pid, s->next->pid);
 	store_once(word->tgid, s->next->tgid);
 	store_once(word->switches, word->switches + 1);
-	/* Batch looks at its partners next, so that has to be a full barrier. Which thread of batch it is
-	 * matters, too, if some look for themselves. */
+	/* A full barrier, since batch looks at its partners next. If some threads look for themselves, it matters,
+	 * too, which thread of batch comes. */
 	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.self_checking))
 		__sync_lock_test_and_set(&word->class_, s->is);
 	else
@@ -106,14 +105,14 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->since_ns, s->now_ns);
 }
 
-/* A holder that naps sees for itself; one that sleeps is woken to look. */
+/* A holder that naps looks by itself; a keeper that sleeps is woken. */
 static __always_inline void wake_keeper(uint32_t cpu)
 {
 	call_keeper(cpu, SIDELANE_RELEASED, false);
 	call_keeper(cpu, SIDELANE_LENT, false);
 }
 
-/* A thread of a service on a batch lane, from which batch is to be evicted. */
+/* Counts a thread of a service on a batch lane. The keeper then evicts batch from it. */
 static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
 {
 	__sync_fetch_and_add(&word->lc_visitors, 1);
@@ -141,12 +140,12 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
-	/* A process that became the service's after it had come here, as one that was started again does. */
+	/* A process that became the service's after it had come here, such as one that was restarted. */
 	if (s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_LC && s->was != SIDELANE_LC)
 		receive_visitor(s->word, s->cpu);
 }
 
-/* Of a batch lane: what else works there. Batch after batch is no change. */
+/* Counts other work on a batch lane. A switch from batch to batch changes nothing. */
 static __always_inline void note_kernel_work(const struct lane_switch *s)
 {
 	if (s->role->role != SIDELANE_ROLE_BATCH || (s->was == SIDELANE_BATCH && s->is == SIDELANE_BATCH))
@@ -156,7 +155,7 @@ static __always_inline void note_kernel_work(const struct lane_switch *s)
 	kernel_work_turn(s->cpu, next, s->now_ns);
 }
 
-/* What the switch means to others: the service has started or stopped, or batch has come. */
+/* Tells the partner lanes that the service has started or stopped, or that batch has come. */
 static __always_inline void tell_partners(const struct lane_switch *s, bool starts, bool stops)
 {
 	bool batch_is_on = s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_BATCH;
@@ -171,8 +170,8 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
 		batch_turn_goes_on(s->cpu, s->next->pid);
 }
 
-/* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
- * after it is known only now that it goes, too, so since when it was here is not. */
+/* Notes a switch that was not seen: some kernels hide some of their threads from every tracer, and the switches away
+ * from them. The thread that came next is known only now, when it goes; since when it ran is not known. */
 static __always_inline void note_untold(struct lane_switch *s)
 {
 	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid) {
@@ -207,7 +206,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	find_run_queue(s.stats, next);
 	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
 		note_stolen(s.role, s.stats, s.was);
-	/* A turn that goes on when its lane is withdrawn ends here, too. */
+	/* A turn that still lasts when its lane is withdrawn ends here, too. */
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
@@ -235,8 +234,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
-/* A timer has gone off, on whichever lane: whatever runs there runs on, but may have been kept from it, or may have to
- * leave. Loaded where time can be stolen, or lanes are lent. */
+/* A timer has gone off on any lane. The thread there runs on, but time may have been stolen from it, or it may have
+ * to leave. Loaded if time can be stolen, or lanes are lent. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(lane_timer, struct hrtimer *timer)
 {
@@ -253,8 +252,7 @@ int BPF_PROG(lane_timer, struct hrtimer *timer)
 	return 0;
 }
 
-/* This one runs on the waker's CPU before the kernel looks for a place for the thread: for a
- * thread that has a single place. */
+/* Runs on the waker's CPU before the kernel chooses a CPU. Handles threads that may run on one CPU only. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(lane_waking, struct task_struct *task)
 {
@@ -263,8 +261,8 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 	return 0;
 }
 
-/* This one runs after the kernel has found a place, often on that CPU itself, so that the service
- * pays for the summons: for all others. Not loaded if every thread of the services has a single place. */
+/* Handles all other threads. Runs after the kernel has chosen a CPU, often on that CPU itself, so the service pays
+ * for the summons. Not loaded if every thread of the services may run on one CPU only. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
@@ -288,8 +286,8 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* Loaded only if groups may have an identity. One thread of several that moves alone takes its process along into a
- * group, but not out of one: the others are still there. */
+/* Loaded only if groups may have an identity. A single thread that moves into a group gives its whole process the
+ * identity. A single thread that leaves a group does not: the other threads are still there. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(lane_regroup, struct cgroup *group, const char *path, struct task_struct *task, bool whole_process)
 {
@@ -329,7 +327,7 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 	receive_visitor(word, cpu);
 }
 
-/* A thread that waited for a request lane may be moved before it ran there. */
+/* Handles a thread that waited for a request lane and is moved before it ran there. */
 static __always_inline void note_departure(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -358,8 +356,9 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 
 /* ---- Lanes go offline ---- */
 
-/* One step of many by which a CPU comes or goes is done; on its way down it is in a lower `state` by then. After the
- * first one no thread of a program may begin a turn there, so a keeper that is woken finds itself elsewhere. */
+/* Handles one of the steps by which a CPU goes offline or comes online; on its way down it is in a lower `state` by
+ * then. After the first step no thread of a program may begin a turn there, so a woken keeper finds itself on
+ * another CPU. */
 SEC("tp_btf/cpuhp_exit")
 int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
 {
@@ -370,7 +369,7 @@ int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
 	return 0;
 }
 
-/* ---- What the kernel says of the thread that asks, and who asks knows better (src/tracker/self_check.rs) ---- */
+/* ---- What the kernel says of a thread that knows better (src/tracker/self_check.rs) ---- */
 
 SEC("raw_tp")
 int self_cpu(void *nothing)

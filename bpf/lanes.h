@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What lanes.bpf.c and src/tracker share besides the public lane words: roles given
- * by user space, statistics kept by the kernel. Tests compare each layout.
+ * Memory that lanes.bpf.c and src/tracker share besides the public lane words: roles set by user space, statistics
+ * kept by the kernel. Tests compare each layout.
  */
 #ifndef SIDELANE_LANES_H
 #define SIDELANE_LANES_H
@@ -19,22 +19,22 @@ enum sidelane_role {
 	SIDELANE_ROLE_BATCH = 2,
 };
 
-/* What a lane is for: the partners of a request lane are batch lanes, and vice versa. */
+/* The role of a lane. The partners of a request lane are batch lanes, and vice versa. */
 struct sidelane_lane_role {
 	uint32_t role;            /*  0: enum sidelane_role */
 	uint32_t service;         /*  4: number of the service whose requests run here, or on the partners */
-	uint32_t lends_to_waited; /*  8: 1: a lane that is lent stays lent when a request starts that had to wait */
+	uint32_t lends_to_waited; /*  8: 1: a lent lane stays lent when a request starts that had to wait */
 	uint32_t partner_count;   /* 12 */
 	uint32_t partners[SIDELANE_MAX_PARTNERS]; /* 16 */
 	uint32_t reserved;        /* 44 */
 };
 
-/* A process's identity: one byte a process id, eight in a word. 0: it belongs to nobody that is tracked. */
+/* A process's identity: one byte a process id, eight in a word. 0: the process is not tracked. */
 #define SIDELANE_IDENTITIES_PER_WORD 8
 #define SIDELANE_IDENTITY_BITS 8
 #define SIDELANE_IDENTITY_MASK 0xff
-#define SIDELANE_IDENTITY_BATCH 1    /* it is of a batch job; else of a service */
-#define SIDELANE_IDENTITY_BY_GROUP 2 /* it has the identity as long as it is in a cgroup */
+#define SIDELANE_IDENTITY_BATCH 1    /* it belongs to a batch job; otherwise to a service */
+#define SIDELANE_IDENTITY_BY_GROUP 2 /* it has the identity while it is in a cgroup */
 #define SIDELANE_NUMBER_SHIFT 2      /* above: the number of the service or of the batch job, from 1 on */
 
 /* Services are numbered 1 to 63, and batch jobs as well. */
@@ -43,14 +43,14 @@ struct sidelane_lane_role {
 /* The words of services lie a page apart, so that a program can be given the page of one. */
 #define SIDELANE_SERVICE_STRIDE 64
 
-/* A cgroup whose processes, at any depth, have an identity. */
+/* A cgroup that gives its processes, at any depth, an identity. */
 struct sidelane_group {
 	uint64_t id;        /*  0: the inode number of its directory */
 	uint32_t hierarchy; /*  8: as in /proc/PID/cgroup; 0 is cgroup v2 */
 	uint32_t reserved;  /* 12 */
 };
 
-/* Each service, and each container of batch that an agent looks after. */
+/* The most cgroups: one for each service, and for each container of batch that an agent looks after. */
 #define SIDELANE_GROUPS_MAX 512
 /* Ports of all services in all network namespaces. */
 #define SIDELANE_LISTENERS_MAX 4096
@@ -60,22 +60,22 @@ struct sidelane_group {
 #define SIDELANE_HIST_SUB_BITS 5
 #define SIDELANE_HIST_BUCKETS 1024
 
-/* One a lane, written by that lane's own switches alone. */
+/* One for each lane, written only by that lane's own switches. */
 struct sidelane_lane_stats {
 	uint64_t switches;        /*   0: context switches */
-	uint64_t lc_switches;     /*   8: of them, to an LC thread */
+	uint64_t lc_switches;     /*   8: switches to an LC thread */
 	uint64_t batch_ns;        /*  16: time batch ran here */
 	uint64_t batch_since_ns;  /*  24: start of batch's present turn, 0 while it does not run */
-	uint64_t overlap_ns;      /*  32: of batch_ns, LC threads ran on a partner lane at once */
+	uint64_t overlap_ns;      /*  32: the part of batch_ns in which LC threads ran on a partner lane */
 	uint64_t overlap_mark_ns; /*  40: partners' LC clocks when batch's turn began */
 	uint64_t leaks;           /*  48: batch switched in although the lane was held */
 	uint64_t batch_strays;    /*  56: batch switched in on a lane that is not a batch lane */
 	uint64_t lc_strays;       /*  64: LC switched in on a lane that is not a request lane */
 	uint64_t cost_ns;         /*  72: this program's own time, in the sampled switches */
 	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
-	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
+	uint64_t lent_overlap_ns; /*  88: the part in which LC threads ran while the lane was lent: not in overlap_ns */
 	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
-	uint64_t cut_naps_ns;     /* 104: naps of batch that looks for itself, cut short by a switch and not in its books */
+	uint64_t cut_naps_ns;     /* 104: naps of self-checking batch that a switch cut short: not in its books */
 	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (lane/stolen.h) */
 	uint64_t stolen_seen_ns;  /* 144: the lane's steal clock at the last look */
 	uint64_t stolen_gap_max_ns; /* 152: the most that was taken between two looks */
@@ -83,15 +83,15 @@ struct sidelane_lane_stats {
 	uint64_t stolen_beside_ns; /* 168: taken from batch's present turn while LC threads ran on a partner lane */
 	uint64_t lc_stolen_mark_ns; /* 176: taken from LC threads on partner lanes when batch's turn began */
 	uint64_t run_queue;       /* 184: where the lane's run queue is */
-	uint64_t untold;          /* 192: switches that the kernel did not tell of */
+	uint64_t untold;          /* 192: switches that the kernel did not report */
 	uint64_t holder_since_ns; /* 200: start of the holder's last turn */
-	uint64_t cut_naps_lc_ns;  /* 208: of cut_naps_ns, LC threads ran on a partner lane at once */
+	uint64_t cut_naps_lc_ns;  /* 208: the part of cut_naps_ns in which LC threads ran on a partner lane */
 	uint64_t alarm_ns;        /* 216: time of the last alarm (lane/alarm.h); written from several CPUs */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };
 
-/* What has a batch lane. From SIDELANE_TURN_WORKER on: kinds of other threads, in the order of beside_ns. */
+/* The thread that has a batch lane. From SIDELANE_TURN_WORKER on: kinds of other threads, in the order of beside_ns. */
 enum sidelane_turn_kind {
 	SIDELANE_TURN_OWN = 0,       /* batch, or the service: counted elsewhere */
 	SIDELANE_TURN_EMPTY = 1,     /* the holder, or nothing */
@@ -103,7 +103,7 @@ enum sidelane_turn_kind {
 
 #define SIDELANE_OTHER_KINDS 4
 
-/* What else works on a batch lane while the service runs beside it. Written by that lane's own switches alone.
+/* Other work on a batch lane while the service runs beside it. Written only by that lane's own switches.
  * src/kernel_work.rs mirrors it. */
 struct sidelane_kernel_work {
 	uint32_t turn;     /*  0: enum sidelane_turn_kind of the present turn */
@@ -116,31 +116,30 @@ struct sidelane_kernel_work {
 	uint64_t padding[7];
 };
 
-/* Batch's own scheduler: a sched_ext program that runs batch and nothing else. One entry; only in
- * the object that has it. src/scheduler.rs mirrors it. */
+/* State of batch's own scheduler: a sched_ext program that runs only batch. One entry; only in the object that has
+ * the scheduler. src/scheduler.rs mirrors it. */
 #define SIDELANE_EXT_REASON_BYTES 64
 #define SIDELANE_EXT_MESSAGE_BYTES 128
 
 struct sidelane_ext_word {
-	uint32_t on;        /*  0: 1 while the kernel schedules batch as this program says */
-	uint32_t exit_kind; /*  4: why not any more, as the kernel numbers it; 0 while it does */
-	uint32_t cpu_count; /*  8: CPUs that may be lanes; by user space */
+	uint32_t on;        /*  0: 1 while the kernel schedules batch by this program */
+	uint32_t exit_kind; /*  4: why it no longer does, by the kernel's number; 0 while it does */
+	uint32_t cpu_count; /*  8: CPUs that may be lanes; set by user space */
 	int32_t runnable;   /* 12: threads of batch that run or wait */
-	uint32_t outsiders; /* 16: times batch ran in another class since user space looked */
+	uint32_t outsiders; /* 16: times that batch ran in another class since user space looked */
 	uint32_t reserved;
 	char reason[SIDELANE_EXT_REASON_BYTES];
 	char message[SIDELANE_EXT_MESSAGE_BYTES];
 };
 
-/* What user space hands to the program that changes a hold word. */
+/* The argument of the program that changes a hold word. */
 struct sidelane_hold_order {
 	uint32_t lane;
 	uint32_t state; /* enum sidelane_hold */
 };
 
-/* Threads of the service and of batch that ran on a lane, one after the other: turn number n, from 0
- * on, is in place n % SIDELANE_TURNS. Half a second of 2000 switches a second. src/turns.rs mirrors
- * it. */
+/* Turns of the service's and batch's threads on a lane, in order: turn number n, from 0 on, is in place n %
+ * SIDELANE_TURNS. That is half a second at 2000 switches a second. src/turns.rs mirrors it. */
 #define SIDELANE_TURNS 1024
 
 struct sidelane_turn {
@@ -156,17 +155,17 @@ struct sidelane_lane_turns {
 	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
 };
 
-/* Who had a CPU for how long, of all that are tracked and of the idle task: by that CPU's own switches, which are
- * counted up to the last one. src/shares.rs mirrors it. */
+/* CPU time of each tracked service and job and of the idle task on one CPU. That CPU's own switches write it, up to
+ * the last one. src/shares.rs mirrors it. */
 #define SIDELANE_SHARES (2 * SIDELANE_NUMBERS)
 
 struct sidelane_cpu_shares {
 	uint64_t since_ns; /*  0: start of the present turn; 0 before the first and while one is written */
-	uint32_t class_;   /*  8: enum sidelane_class of whoever has it */
+	uint32_t class_;   /*  8: enum sidelane_class of the thread that has it */
 	uint32_t identity; /* 12: its place in ran_ns */
 	uint64_t idle_ns;  /* 16 */
 	uint64_t reserved; /* 24 */
-	uint64_t ran_ns[SIDELANE_SHARES]; /* 32: by number times two, and one more for batch */
+	uint64_t ran_ns[SIDELANE_SHARES]; /* 32: index: number times two, plus one for batch */
 };
 
 /* Set by user space before the program is loaded. */
@@ -175,54 +174,54 @@ struct sidelane_settings {
 	int64_t stolen_offset;        /*  0: to the word that says what was stolen from the CPU */
 	int64_t preempt_count_offset; /*  8: to the count that says whether it serves an interrupt */
 	int64_t interrupts_offset;    /* 16: to its times in softirqs and in interrupts */
-	uint32_t requests;      /* 24: 1: requests may be seen at sockets */
-	uint32_t turns;         /* 28: 1: who ran when is written down, for requests that are emitted */
+	uint32_t requests;      /* 24: 1: requests may be tracked at sockets */
+	uint32_t turns;         /* 28: 1: turns are recorded, for requests that are emitted */
 	uint32_t self_checking; /* 32: 1: batch may look for itself */
 	uint32_t counters;      /* 36: 1: request lanes have counters */
 	uint32_t groups;        /* 40: 1: cgroups may have an identity */
-	uint32_t interference;  /* 44: 1: counters say how much a service is disturbed */
-	uint32_t shares;        /* 48: 1: who had each CPU for how long is written down */
-	uint32_t lanes;         /* 52: 1: the programs of lanes are loaded; 0: others, too, do nothing that is for lanes alone */
+	uint32_t interference;  /* 44: 1: counters measure interference with a service */
+	uint32_t shares;        /* 48: 1: shares of each CPU are recorded */
+	uint32_t lanes;         /* 52: 1: the programs of lanes are loaded; 0: all programs skip what only lanes need */
 	uint32_t trace_records; /* 56: places in the ring of each CPU, a power of two */
-	uint32_t trace_long_ns; /* 60: interrupts and softirqs that took as long are recorded */
-	uint32_t threads;       /* 64: 1: what each thread of a service works on is written down */
-	uint32_t request_words; /* 68: 1: what runs on each lane is written down */
-	uint32_t agent;         /* 72: process id of Sidelane, whose halts ring; 0: they do not */
+	uint32_t trace_long_ns; /* 60: interrupts and softirqs of at least this length are recorded */
+	uint32_t threads;       /* 64: 1: the request of each service thread is recorded */
+	uint32_t request_words; /* 68: 1: the request on each lane is recorded */
+	uint32_t agent;         /* 72: process id of Sidelane, whose halts ring; 0: they do not ring */
 	uint32_t reserved;      /* 76 */
 };
 
-/* A trace's state of one CPU, written there, but for `waiting`. src/trace/memory.rs mirrors it. */
+/* A trace's state of one CPU; that CPU writes it, except for `waiting`. src/trace/memory.rs mirrors it. */
 struct sidelane_trace_cpu {
-	uint64_t written;  /*  0: records so far; the ring's place of the next is its remainder */
+	uint64_t written;  /*  0: records so far; the remainder is the place of the next one in the ring */
 	uint32_t tid;      /*  8: the thread that runs, if it is on the way of requests; else 0 */
 	uint32_t pid;      /* 12 */
-	uint32_t service;  /* 16: number of its service; 0 if it only was woken on the way */
-	uint32_t follow;   /* 20: how many wake-ups from here on are followed */
-	uint64_t looked_ns; /* 24: when a switch was last looked at */
+	uint32_t service;  /* 16: number of its service; 0 if it was only woken on the way */
+	uint32_t follow;   /* 20: number of wake-ups from here on that are followed */
+	uint64_t looked_ns; /* 24: time of the last look at a switch */
 	uint64_t softirq_since_ns; /* 32 */
 	uint64_t irq_since_ns; /* 40 */
 	uint64_t idle_since_ns; /* 48 */
-	int64_t waiting;   /* 56: threads of the service that wait for this CPU, more or less; written from any CPU */
-	uint64_t stolen_seen_ns; /* 64: what the hypervisor had taken at the last look */
-	uint64_t overlap_mark_ns; /* 72: batch's clock beside this CPU when OVERLAP was last told */
-	uint64_t preempt_count; /* 80: where it is */
+	int64_t waiting;   /* 56: threads of the service that wait for this CPU, approximately; written from any CPU */
+	uint64_t stolen_seen_ns; /* 64: stolen time of the CPU at the last look */
+	uint64_t overlap_mark_ns; /* 72: batch's clock beside this CPU at the last OVERLAP record */
+	uint64_t preempt_count; /* 80: address of the CPU's preempt count */
 	uint32_t idle_state; /* 88 */
 	uint32_t in_timer; /* 92: set while a timer's function runs */
 	uint32_t reserved[8];
 };
 
-/* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/trace/memory.rs
- * mirrors it. */
+/* Threads seen, by the lowest bits of their ids; a newer thread replaces an older one. src/trace/memory.rs mirrors
+ * it. */
 #define SIDELANE_TRACE_THREADS 4096
 
 struct sidelane_trace_thread {
 	uint32_t tid;      /*  0 */
-	uint32_t follow;   /*  4: how many wake-ups from it on are followed; 0: it is not on the way of requests */
+	uint32_t follow;   /*  4: wake-ups from it on that are followed; 0: it is not on the way of requests */
 	uint64_t woken_ns; /*  8: 0 once it has run */
 	char comm[16];     /* 16 */
 	uint32_t frozen;   /* 32 */
 	uint32_t throttled; /* 36 */
-	uint32_t watched;  /* 40: the service has waited until it read from a pipe or socket */
+	uint32_t watched;  /* 40: 1: the service has waited for it to read from a pipe or socket */
 	uint32_t padding;
 	uint64_t reserved[2];
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The memory of the kernel program: what user space tells it, and what they share.
+ * The memory of the kernel program: settings from user space, and what both sides share.
  */
 #ifndef SIDELANE_MAPS_H
 #define SIDELANE_MAPS_H
@@ -42,7 +42,7 @@ struct {
 	__type(value, struct sidelane_service_word);
 } service_words SEC(".maps");
 
-/* Written and read by user space alone; a map, so that a batch program can be handed it. */
+/* Written and read by user space alone. It is a map so that a batch program can be given it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -51,7 +51,7 @@ struct {
 	__type(value, struct sidelane_lane_terms);
 } lane_terms SEC(".maps");
 
-/* The books of batch that looks for itself. Batch may write anything here. */
+/* Books of self-checking batch. Batch may write anything here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -60,7 +60,7 @@ struct {
 	__type(value, struct sidelane_gate_word);
 } gate_words SEC(".maps");
 
-/* One bit a thread id: the thread has promised to look for itself. */
+/* One bit for each thread id: the thread has promised to look for itself. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -85,7 +85,7 @@ struct {
 	__type(value, struct sidelane_kernel_work);
 } kernel_work SEC(".maps");
 
-/* One entry a CPU only where shares are written down. */
+/* One entry for each CPU if shares are recorded; otherwise one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -94,7 +94,7 @@ struct {
 	__type(value, struct sidelane_cpu_shares);
 } cpu_shares SEC(".maps");
 
-/* One entry a lane only where requests are emitted. */
+/* One entry for each lane if requests are emitted; otherwise one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -110,8 +110,9 @@ struct {
 	__type(value, struct sidelane_lane_role);
 } lane_roles SEC(".maps");
 
-/* The identity of every process of a service or of batch. A table, not a hash: it is looked up in each switch and
- * each wake-up. Forks inherit, ends remove, and whoever joins or leaves a named cgroup gets or loses one. */
+/* The identity of every process of a service or of batch. It is a table, not a hash: each switch and each wake-up
+ * looks it up. A fork copies the identity and an end removes it. A process that joins or leaves a named cgroup gets
+ * or loses one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -128,8 +129,8 @@ struct {
 	__type(value, uint32_t);
 } named_groups SEC(".maps");
 
-/* By identity less its lowest two bits, and with SIDELANE_IDENTITY_BATCH as the lowest: the hierarchy of the group
- * that gives it. */
+/* The hierarchy of the group that gives an identity. Index: the identity without its lowest two bits, and with
+ * SIDELANE_IDENTITY_BATCH as the lowest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * SIDELANE_NUMBERS);
@@ -150,20 +151,20 @@ struct {
 	__array(values, struct summons_ring);
 } summons_rings SEC(".maps");
 
-/* 1: switches tell something of requests: a thread has answered what another one had received, or one after the other
- * what it had received together. */
+/* 1: requests need switches. A thread has answered what another one had received, or has answered one after the
+ * other what it had received together. */
 uint32_t switches_tell;
 
-/* A function that the kernel's verifier checks once, by itself, and not again on each way on which the program comes
- * to it. With loops over partners those ways are many: checked in one piece the switch took most of a second to load.
- * Such a function takes plain numbers, and looks up for itself what belongs to a CPU. */
+/* Marks a function that the kernel's verifier checks once, not again on each path to it. With loops over partners
+ * there are many paths: checked in one piece, the switch took most of a second to load. Such a function takes plain
+ * numbers, and looks up by itself what belongs to a CPU. */
 #define CHECKED_ALONE __noinline
 
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-/* What was stored before can be seen before `where` changes, and what is stored after it later. Stores of x86 are seen
- * in their order. */
+/* Stores with release order: earlier stores are visible before `where` changes, later ones after it. On x86, stores
+ * are visible in program order. */
 #if defined(__TARGET_ARCH_x86)
 #define publish(where, value)             \
 	do {                              \

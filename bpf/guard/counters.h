@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What the processor, or the kernel, counts on a CPU while a service runs there.
+ * Events that the processor or the kernel counts on a CPU while a service runs there.
  *
- * The counters count whoever runs. They are read where the service comes or goes, and at ticks while it runs on, so
- * what was counted between two reads belongs to one side. User space opens the counters and writes the formula;
+ * The counters count every thread that runs. They are read when the service comes or goes, and at ticks while it
+ * runs on, so the counts between two reads belong to one side. User space opens the counters and writes the formula;
  * src/interference is the other side.
  *
  * All of this is dead code, and gone from the loaded program, unless settings.interference.
@@ -30,13 +30,13 @@ struct {
 	__type(value, struct sidelane_guard_word);
 } guard_words SEC(".maps");
 
-/* Where the counters of a CPU stand. */
+/* State of a CPU's counters at one read. */
 struct guard_counts {
 	uint64_t counts[SIDELANE_GUARD_EVENTS];
-	uint64_t away_ns; /* of the time in which they were to count, they did not */
+	uint64_t away_ns; /* enabled time in which they did not count */
 };
 
-/* The word of a CPU on which something is counted. */
+/* Returns the word of a CPU on which events are counted. */
 static __always_inline struct sidelane_guard_word *guard_word(uint32_t cpu)
 {
 	struct sidelane_guard_word *word = bpf_map_lookup_elem(&guard_words, &cpu);
@@ -59,14 +59,14 @@ static __always_inline bool read_counters(struct sidelane_guard_word *word, uint
 	return true;
 }
 
-/* Who has run on a CPU since its counters were read. */
+/* The threads that have run on a CPU since its counters were read. */
 enum guard_whose {
 	GUARD_OTHERS,
 	GUARD_SERVICE,
-	GUARD_BOTH, /* what was counted is nobody's */
+	GUARD_BOTH, /* the counts belong to neither side */
 };
 
-/* Gives what was counted since the last read to whoever has run. */
+/* Adds the counts since the last read to the side that has run. */
 static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
 				      enum guard_whose whose)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * When the counters are read: at the switches at which the service comes or goes, and at ticks while it stays.
+ * Times at which the counters are read: switches at which the service comes or goes, and ticks while it stays.
  *
- * A tick is a timer on the service's own CPU, which pays for it: some microseconds in a virtual machine. A turn that is
- * over before its tick needs none, since the switch at its end comes first; but when a turn begins, nobody knows how
- * long it will be. So a tick that finds a turn as old as itself, and a turn that became as old, pay for some ticks that
- * find nothing new. A service whose turns are short has none, and one whose turns are long now and then has few that are
- * in vain. A turn that lasts where none is paid for is found by the next timer of the kernel's own, a few milliseconds
- * later, and has its ticks then.
+ * A tick is a timer on the service's own CPU, which pays for it: some microseconds in a virtual machine. A turn that
+ * is over before its tick needs none, since the switch at its end comes first. But at its begin the length of a turn
+ * is not known. So each tick that finds a turn as old as itself, and each turn that became as old, pays for
+ * PAID_TICKS ticks that find nothing new.
  *
- * A CPU without ticks is one where nobody can disturb the service. There one turn in a millisecond is counted while turns
- * are shorter than a window: to read the counters is nearly half of what a switch to it or back costs.
- * If batch comes beside a turn that is not counted, what it does is seen in the next one.
+ * A service with short turns has no ticks. One with a long turn now and then has few ticks in vain. If no tick is
+ * paid for, the kernel's own next timer finds a long turn, a few milliseconds later; that turn has its ticks then.
+ *
+ * A CPU has no ticks if nothing can disturb the service there. While its turns are shorter than a window, one turn
+ * in a millisecond is counted: reading the counters is nearly half the cost of a switch to the service or back. If
+ * batch comes beside a turn that is not counted, the next counted turn shows its effect.
  */
 #ifndef SIDELANE_GUARD_H
 #define SIDELANE_GUARD_H
@@ -23,10 +24,10 @@
 #define TIMER_ON_THIS_CPU (1 << 1)
 #define EINVAL 22
 
-/* Ticks in vain that are paid for by one that is not, and at most. */
+/* Ticks in vain that one useful tick pays for, and the most that can be paid for in advance. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
-/* Where there are no ticks, brief turns are spared for so long after a read. */
+/* Time after a read in which brief turns are not counted, on CPUs without ticks. */
 #define SPARED_NS 1000000
 
 struct guard_timer {
@@ -41,7 +42,7 @@ struct {
 	__type(value, struct guard_timer);
 } guard_timers SEC(".maps");
 
-/* The tick of a CPU that has none yet. */
+/* Starts the tick of a CPU that has none yet. */
 static __always_inline void start_ticking(struct sidelane_guard_word *word, uint32_t cpu)
 {
 	struct guard_timer *tick = word->tick_ns && !word->ticking ? bpf_map_lookup_elem(&guard_timers, &cpu) : 0;
@@ -61,7 +62,7 @@ static __always_inline void pay_for_ticks(struct sidelane_guard_word *word)
 	word->paid_ticks = paid < PAID_TICKS_MAX ? paid : PAID_TICKS_MAX;
 }
 
-/* What was counted since the last read belongs to nobody known. */
+/* Gives up the counts since the last read: the threads that ran since then are not known. */
 static __always_inline void guard_forget(uint32_t cpu)
 {
 	struct sidelane_guard_word *word = settings.interference ? guard_word(cpu) : 0;
@@ -76,7 +77,7 @@ static __always_inline void turn_lasts(struct sidelane_guard_word *word, uint32_
 	guard_read(word, cpu, word->spared ? GUARD_BOTH : GUARD_SERVICE, now_ns);
 	word->spared = 0;
 	pay_for_ticks(word);
-	/* Only now: an interrupt that finds no tick to come reads the counters, too. */
+	/* Only now: an interrupt that finds `ticking` 0 reads the counters, too. */
 	barrier();
 	word->ticking = 0;
 	start_ticking(word, cpu);
@@ -114,7 +115,7 @@ static __always_inline bool the_service_is_on(uint32_t cpu)
 	return lane && lane->class_ == SIDELANE_LC;
 }
 
-/* The tick of a turn that is over, or of one that has begun since. */
+/* Handles the tick of a turn that is over, or of one that has begun since. */
 static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uint32_t cpu, bool is_on)
 {
 	store_once(word->vain_ticks, word->vain_ticks + 1);
@@ -124,7 +125,7 @@ static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uin
 		start_ticking(word, cpu);
 }
 
-/* A tick. Without TIMER_ON_THIS_CPU it may come elsewhere, where the counters cannot be read. */
+/* Handles a tick. Without TIMER_ON_THIS_CPU it may come on another CPU, where the counters cannot be read. */
 static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 {
 	uint32_t cpu = *of_cpu;
@@ -158,7 +159,7 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (now_ns - word->turn_since_ns < word->tick_ns)
 		return 0;
-	/* Of these two, all but the first time on a CPU, the first one fails and the second one changes nothing. */
+	/* The first time on a CPU both have an effect. Later the first one fails and the second one changes nothing. */
 	bpf_timer_init(&tick->timer, &guard_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&tick->timer, guard_tick);
 	turn_lasts(word, cpu, now_ns);

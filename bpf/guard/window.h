@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Windows: what was counted for the service becomes a value (Holmes, HPDC'22, Equation 1), and a value that crosses
- * the threshold rings user space.
+ * Windows: the counts of the service become a value (Holmes, HPDC'22, Equation 1), and a value that crosses the
+ * threshold rings user space.
  *
- * A window is a stretch of the service's own time, so a service that runs for a moment now and then has one, too.
- * What the crossing means, and what is to be done, user space decides.
+ * A window is a stretch of the service's own run time, so a service that runs for short moments has windows, too.
+ * User space decides what a crossing means, and what to do.
  */
 #ifndef SIDELANE_GUARD_WINDOW_H
 #define SIDELANE_GUARD_WINDOW_H
@@ -12,17 +12,17 @@
 #include "guard/word.h"
 #include "maps.h"
 
-/* The bell of whoever guards. The words say why it was rung. */
+/* The bell of the guard in user space. The words say why it was rung. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } guard_bell SEC(".maps");
 
-/* More would not fit above the point. */
+/* The largest count: a larger one does not fit above the point. */
 #define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
-/* There was no activity. No value is as high. */
+/* The value of a window without activity. No formula gives a value as high. */
 #define GUARD_NO_VALUE (~0ULL)
-/* Of a product that fits: thresholds up to 256, windows up to four seconds. */
+/* Limit of each factor, so that a product fits: thresholds up to 256, windows up to four seconds. */
 #define GUARD_PART_MAX (1ULL << 32)
 
 static __always_inline uint64_t window_sum(struct sidelane_guard_word *word, uint32_t events)
@@ -43,8 +43,8 @@ static __always_inline void open_window(struct sidelane_guard_word *word, uint64
 		word->window[i] = word->service[i];
 }
 
-/* The state is written before the bell is looked at, and user space answers the bell before it looks at the state:
- * both with a full barrier between, so a crossing is seen or rung for. */
+/* The state is written before the bell is looked at. User space answers the bell before it looks at the state.
+ * Between the two each side has a full barrier, so a crossing is seen or rung for. */
 static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t cpu, uint32_t above, uint64_t now_ns)
 {
 	store_once(word->above, above);
@@ -70,10 +70,11 @@ static __always_inline void note_value(struct sidelane_guard_word *word, uint32_
 		crossed(word, cpu, above, now_ns);
 }
 
-/* The formula's value in a window; GUARD_NO_VALUE without activity: too little is counted on either side of the line.
- * Much above the line is activity, however little is below it: a service that waits for memory all the time retires
- * few loads, and is disturbed the most. What is below the line then counts as the least that is activity, so the value
- * is no higher than the formula's, and a few loads by chance are no interference. */
+/* Returns the formula's value in a window; GUARD_NO_VALUE if both sides of the formula's line count too little.
+ *
+ * A high count above the line is activity even if the count below it is low: a service that always waits for memory
+ * retires few loads, and is disturbed the most. The count below the line is then raised to the least that is
+ * activity. So the value is at most the formula's, and a few loads by chance are no interference. */
 static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 {
 	uint64_t above_line = window_sum(word, word->numerator);
@@ -89,8 +90,8 @@ static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 	return (above_line << SIDELANE_GUARD_SHIFT) / below_line;
 }
 
-/* A value that reaches the threshold even if nothing more is counted above the line until the window, of which the
- * service has had `ran_ns`, is over. Of little below the line it is too early to say. */
+/* Returns whether the value reaches the threshold even if nothing more is counted above the line until the end of
+ * the window. The service has run for `ran_ns` of it. If the count below the line is low, it is too early to say. */
 static __always_inline bool is_above_already(struct sidelane_guard_word *word, uint64_t value, uint64_t ran_ns)
 {
 	uint64_t threshold = load_once(word->threshold);
@@ -104,7 +105,7 @@ static __always_inline bool is_above_already(struct sidelane_guard_word *word, u
 	return value * ran_ns >= threshold * word->window_ns;
 }
 
-/* Ends the window if it is long enough, or if its end can change nothing. No activity is no value. */
+/* Ends the window if it is long enough, or if its rest cannot change the result. Without activity there is no value. */
 static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
 {
 	uint64_t ran_ns = word->service_ns - word->window_service_ns, value = window_value(word);

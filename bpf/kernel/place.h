@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Where is it? src/tracker/self_check.rs asks the same of the kernel once, for a thread that knows its CPU.
+ * The place of a thread. src/tracker/self_check.rs asks the kernel for the same once, for a thread that knows its
+ * CPU.
  */
 #ifndef SIDELANE_PLACE_H
 #define SIDELANE_PLACE_H

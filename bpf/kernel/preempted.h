@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Was it preempted? Also compiled into the lab's emulated sibling.
+ * Preemption of a thread. Also compiled into the lab's emulated sibling.
  */
 #ifndef SIDELANE_PREEMPTED_H
 #define SIDELANE_PREEMPTED_H
@@ -18,7 +18,7 @@ static __always_inline unsigned int state_of(struct task_struct *task)
 	return BPF_CORE_READ(old, state);
 }
 
-/* A thread that was switched out, but would rather run on. */
+/* Returns whether a thread that was switched out would have run on. */
 static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
 {
 	return preempt || state_of(prev) == 0;

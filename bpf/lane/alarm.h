@@ -58,7 +58,8 @@ static __always_inline bool a_partner_is_busy_since(struct sidelane_lane_role *r
 	return false;
 }
 
-/* A timer has gone off on the lane, which batch had already and still has. This also sees batch that never switches. */
+/* Raises an alarm at a timer of the lane, if batch stays there although it has to leave. This also sees batch that
+ * never switches. */
 static __always_inline void look_for_unanswered(uint32_t lane, struct sidelane_lane_role *role,
 						struct sidelane_lane_stats *stats, struct sidelane_lane_word *word)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Halts of Sidelane itself: a holder that is stopped or frozen keeps batch off no lane. This program runs on whether or
- * not Sidelane does, and sees the switch with which a thread halts; so it rings for the guardian, another process.
+ * Halts of Sidelane itself: a holder that is stopped or frozen keeps batch off no lane. This program runs whether or
+ * not Sidelane does, and sees the switch with which a thread halts. So it rings for the guardian, another process.
  */
 #ifndef SIDELANE_HALT_H
 #define SIDELANE_HALT_H
@@ -13,7 +13,7 @@
 #define TASK_STOPPED 0x4
 #define TASK_TRACED 0x8
 #define TASK_FROZEN 0x8000
-/* Before that PF_FROZEN was. */
+/* Before 6.1 it set PF_FROZEN. */
 #define PF_FROZEN 0x10000
 /* JOBCTL_TRAP_FREEZE: the freezer of version 2 holds the thread. */
 #define TRAP_FREEZE (1UL << 23)

@@ -2,9 +2,9 @@
  *
  * Work on a batch lane beside the service that is no turn of batch: kernel threads, other programs, interrupts.
  *
- * Overlap counts turns of batch's threads. What the kernel does for batch, or for others, on a lane that is kept empty
- * of batch is not in it, and is counted here. All of this happens in switches of batch lanes; no switch of the service
- * does more for it.
+ * Overlap counts turns of batch's threads. It lacks what the kernel does for batch or for others on a lane that is
+ * kept empty of batch; that is counted here. All of this happens in switches of batch lanes, so switches of the
+ * service do no more than without it.
  */
 #ifndef SIDELANE_KERNEL_WORK_H
 #define SIDELANE_KERNEL_WORK_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The service starts and stops on a request lane: the word's busy flag, and whom to summon.
+ * The service starts and stops on a request lane: the word's busy flag, and the lanes to summon.
  */
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
@@ -12,7 +12,8 @@
 #include "lane/summons.h"
 #include "who.h"
 
-/* Batch runs on the lane, or will as soon as what preempted it is done, and has to be told. */
+/* Returns whether batch has to be summoned: it runs on the lane, or will when the thread that preempted it has ended
+ * its turn. */
 static __always_inline bool batch_is_on(uint32_t lane)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -25,7 +26,7 @@ static __always_inline bool batch_is_on(uint32_t lane)
 	return load_once(hold->batch_waits) && !looks_for_itself(load_once(hold->waiting_pid));
 }
 
-/* The caller has just set the lane's word to busy, with a full barrier. */
+/* Summons the partners. The caller has just set the lane's word to busy, with a full barrier. */
 CHECKED_ALONE int service_starts(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -43,8 +44,8 @@ CHECKED_ALONE int service_starts(uint32_t cpu)
 	return 0;
 }
 
-/* The service was busy for `busy_ns` and batch never left the lane, though it had to: this reaction ends in no turn of
- * its own. Shorter busy periods end while batch is about to leave, and are left out. */
+/* Records the reaction of batch that never left the lane in a busy period, though it had to: no end of a turn
+ * records it. Shorter busy periods end while batch is about to leave, and are left out. */
 static __always_inline void record_unanswered(uint32_t lane, uint64_t busy_since_ns, uint64_t now_ns)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -68,7 +69,7 @@ static __always_inline bool is_held(uint32_t lane)
 	return hold && load_once(hold->state) == SIDELANE_HELD;
 }
 
-/* The caller has just set the lane's word to not busy, with a full barrier. */
+/* Handles the end of a busy period. The caller has just set the lane's word to not busy, with a full barrier. */
 CHECKED_ALONE int service_stops(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -103,7 +104,7 @@ static __always_inline bool make_idle(struct sidelane_lane_word *word, uint64_t 
 	return __sync_lock_test_and_set(&word->busy, 0);
 }
 
-/* A sleeping thread may have been confined elsewhere since it last ran. */
+/* A sleeping thread's CPU affinity may have changed since it last ran. */
 static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
 {
 	unsigned long word = 0;
@@ -114,7 +115,7 @@ static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
 	return word >> (cpu % 64) & 1;
 }
 
-/* A thread of the service is about to run on `cpu`. */
+/* Marks `cpu` busy: a thread of the service is about to run there. */
 static __always_inline void service_woken(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Summons: rings for the holder of a batch lane. hold.rs in crates/formats is the other side,
- * and its loom tests model both. Where batch has a scheduler of its own (scx.h) nobody has to
- * come to the lane: that scheduler is made to look again.
+ * Summons: rings for the holder of a batch lane. hold.rs in crates/formats is the other side, and its loom tests
+ * model both. If batch has a scheduler of its own (scx.h), no holder comes to the lane: the scheduler looks again.
  */
 #ifndef SIDELANE_SUMMONS_H
 #define SIDELANE_SUMMONS_H
@@ -23,7 +22,7 @@ static __always_inline bool ring_for_holder(uint32_t lane)
 	return ring && !bpf_ringbuf_output(ring, &token, sizeof(token), BPF_RB_FORCE_WAKEUP);
 }
 
-/* Wakes the lane's keeper: its holder, or whoever decides for it. */
+/* Wakes the lane's keeper: its holder, or a thread elsewhere. */
 static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
@@ -33,7 +32,7 @@ static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool
 	if (__sync_val_compare_and_swap(&hold->state, from_state, SIDELANE_SUMMONED) != from_state)
 		return;
 	if (!ring_for_holder(lane)) {
-		/* Not rung: whoever comes next tries again. */
+		/* Not rung: the next summons tries again. */
 		__sync_val_compare_and_swap(&hold->state, SIDELANE_SUMMONED, from_state);
 		return;
 	}
@@ -42,7 +41,7 @@ static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool
 		__sync_fetch_and_add(&hold->lc_summons, 1);
 }
 
-/* Batch is to leave a lane that is in `from_state`. */
+/* Makes batch leave a lane that is in `from_state`. */
 static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	if (ext_is_on())
@@ -51,8 +50,8 @@ static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_p
 		call_keeper(lane, from_state, lc_pays);
 }
 
-/* The service is busy beside batch. A lane from which batch was evicted gets its holder back: batch has come back, or
- * never left. */
+/* Summons a lane beside which the service is busy. A lane from which batch was evicted gets its holder back: batch
+ * has come back, or never left. */
 static __always_inline void summon_beside_busy(uint32_t lane, bool lc_pays)
 {
 	summon(lane, SIDELANE_RELEASED, lc_pays);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Requests arrive: on whichever CPU the network's work is done, under the socket's lock.
+ * Arrival of requests: on the CPU that does the network's work, under the socket's lock.
  */
 #ifndef SIDELANE_REQUEST_ARRIVAL_H
 #define SIDELANE_REQUEST_ARRIVAL_H
@@ -25,7 +25,7 @@ static __always_inline bool is_a_services_port(const struct sock *sock)
 	return is_services(sock->__sk_common.skc_num);
 }
 
-/* The service that listens at this port in this network namespace. */
+/* Returns the service that listens at this port in this network namespace. */
 static __always_inline uint32_t service_in(uint32_t network, uint32_t port)
 {
 	struct sidelane_listener key = { .network = network, .port = port };
@@ -34,24 +34,24 @@ static __always_inline uint32_t service_in(uint32_t network, uint32_t port)
 	return service ? *service : 0;
 }
 
-/* The service that listens at the connection's port, in its network namespace. */
+/* Returns the service that listens at the connection's port, in its network namespace. */
 static __always_inline uint32_t service_at(const struct sock *sock)
 {
 	return service_in(sock->__sk_common.skc_net.net->ns.inum, sock->__sk_common.skc_num);
 }
 
-/* Others may listen at the same port in other network namespaces. */
+/* Checks the namespace, too: other programs may listen at the same port in other network namespaces. */
 static __always_inline bool is_a_services(const struct sock *sock)
 {
 	return is_a_services_port(sock) && service_at(sock);
 }
 
-/* Since 6.2, and then it costs nothing: the verifier takes what it returns for a pointer of that type, and what
- * is read through it is checked as it is read. The helpers that do the same are calls, which are dear
- * where returns are guarded against speculation. */
+/* Exists since 6.2, and costs nothing: the verifier takes the result for a pointer of that type, and each read
+ * through it is checked. The helpers that do the same are calls, which are expensive where returns are guarded
+ * against speculation. */
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
-/* Nothing if the socket is not one of TCP. */
+/* Returns null if the socket is not a TCP socket. */
 static __always_inline struct tcp_sock *tcp_of(const struct sock *sock)
 {
 	if (!bpf_ksym_exists(bpf_rdonly_cast))
@@ -81,8 +81,8 @@ static __always_inline bool ends_message(const struct sock *sock)
 	return flags_of((void *)newest + bpf_core_field_offset(struct sk_buff, cb)) & TCP_PUSH;
 }
 
-/* When the newest segment came: TCP has read the clock for that, CLOCK_MONOTONIC, before it looked at the segment,
- * and reading it again would be the dearest part of the arrival. */
+/* Returns when the newest segment came. TCP has read CLOCK_MONOTONIC before it looked at the segment; reading it
+ * again would be the most expensive part of an arrival. */
 static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 {
 	return bpf_core_field_exists(tcp->tcp_clock_cache) ? tcp->tcp_clock_cache : bpf_ktime_get_ns();
@@ -105,7 +105,8 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 	struct message message = {
 		.arrived_ns = now_ns,
 		.end_seq = conn->seen_seq,
-		/* Lanes alone ask for that, and what it is compared with lies where the service's threads write. */
+		/* Only lanes need this. The number that it is compared with lies in a cache line that the service's
+		 * threads write. */
 		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
 		.queue_len = change_queue(books, 1, 0),
 	};
@@ -138,13 +139,13 @@ int BPF_PROG(request_data, const struct sock *sock)
 	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
 	if (!books)
 		return 0;
-	/* The end of the peer's data takes a number of its own. */
+	/* The end of the peer's data (FIN) has a sequence number of its own. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);
 	uint32_t epoch = load_once(books->epoch);
 	if (conn->known != epoch) {
 		forget(conn, books);
 		conn->known = epoch;
-		/* Nothing of what has arrived was received yet. */
+		/* No data of this connection has been received yet. */
 		conn->fresh = tcp->bytes_received == tcp->rcv_nxt - tcp->copied_seq;
 		conn->seen_seq = tcp->copied_seq;
 		conn->write_seq = tcp->write_seq;

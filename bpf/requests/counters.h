@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What a request lane counts from the start of a request to its end: its IPC is what Elfen's
- * dynamic refresh compares (ATC'16 Fig. 9(d)).
+ * Instructions and cycles that a request lane counts from the start of a request to its end. Elfen's dynamic refresh
+ * compares the IPC of requests (ATC'16 Fig. 9(d)).
  *
- * Counters belong to the lane and count whoever runs there. So a request is counted only if it had
- * its lane to itself: it finished where it had started, and nothing was switched there in between.
- * User space opens the counters, or not; src/counters.rs is the other side.
+ * Counters belong to the lane and count every thread that runs there. So a request is counted only if it had its
+ * lane to itself: it finished where it had started, without a switch in between. User space opens the counters if it
+ * wants them; src/counters.rs is the other side.
  *
  * All of this is dead code, and gone from the loaded program, unless settings.counters.
  */
@@ -14,8 +14,8 @@
 
 #include "requests/state.h"
 
-/* One counter a request lane each; of the same group, so that both count or neither does. As many
- * entries as the machine has CPUs. */
+/* One counter for each request lane, both in one group, so that both count or neither does. As many entries as the
+ * machine has CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__type(key, uint32_t);
@@ -42,7 +42,7 @@ static __always_inline bool read_counts(struct counts *counts)
 	return true;
 }
 
-/* A request starts on this CPU. The switches come first: one after that is noticed. */
+/* Begins to count for a request that starts on this CPU. Switches are read first, so that one after that is noticed. */
 static __always_inline void begin_counting(struct counts *start, uint32_t cpu)
 {
 	struct sidelane_lane_word *word = settings.counters ? lane_word(cpu) : 0;
@@ -53,7 +53,7 @@ static __always_inline void begin_counting(struct counts *start, uint32_t cpu)
 	start->known = read_counts(start);
 }
 
-/* The request that started at `start`, on `lane`, has finished on this CPU. */
+/* Ends counting for the request that started at `start` on `lane`, and has finished on this CPU. */
 static __always_inline void end_counting(const struct counts *start, uint32_t lane, uint32_t cpu,
 					 struct sidelane_request_record *record)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * A thread of the service answers a request, or its connection ends.
+ * End of a request: a thread of the service answers it, or its connection ends.
  */
 #ifndef SIDELANE_REQUEST_FINISH_H
 #define SIDELANE_REQUEST_FINISH_H
 
 #include "requests/start.h"
 
-/* Time batch ran beside a request that finishes now. What it says of its naps may be rubbish: never less
- * than nothing, and never more than if it had run on all partner lanes throughout. `batch_ns` is batch's clock
- * beside this CPU. */
+/* Returns the time that batch ran beside a request that finishes now. Batch's own account of its naps may be wrong,
+ * so the result is limited: at least 0, at most as if batch had run on all partner lanes throughout. `batch_ns` is
+ * batch's clock beside this CPU. */
 static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
 	uint64_t until_ns = conn->lane == cpu ? batch_ns : partners_batch_ns(conn->lane, now_ns);
@@ -24,7 +24,7 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu,
 	return (uint64_t)ran_ns < most_ns ? (uint64_t)ran_ns : most_ns;
 }
 
-/* A response, or more of one, that a thread has sent just now. */
+/* A response, or a further part of one, that a thread has just sent. */
 struct response {
 	struct sock *sock;
 	struct tcp_sock *tcp;
@@ -42,7 +42,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
 	trace_answered(response->sock, response->tcp, conn, response->bytes, cpu, response->now_ns);
-	/* Nobody wants records of this service. */
+	/* No records of this service are wanted. */
 	if (!ring)
 		return;
 	struct sidelane_request_record *record = bpf_ringbuf_reserve(ring, sizeof(*record), 0);
@@ -67,7 +67,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* The thread that answers is not the one that received. */
+/* Finds the start of a request that was answered by another thread than received it. */
 static __always_inline void find_start(struct connection *conn, struct request_thread *thread,
 				       struct sidelane_request_books *books, uint32_t cpu)
 {
@@ -80,18 +80,19 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
-	/* Where and when it started is learned too late to have counted there. */
+	/* Start and lane are known too late: the counters were not read then. */
 	conn->counts.known = 0;
 	uncount_on_lane(conn);
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
 	if (conn->started_ns != received_ns)
 		conn->lane = cpu;
 	else
-		/* Nobody takes up what has not been received: of two starts at one time a trace cannot tell the last. */
+		/* A request cannot start before it was received. The extra nanosecond orders the two starts in a
+		 * trace. */
 		conn->started_ns++;
 }
 
-/* The next of several requests that were received together. */
+/* Begins the next of several requests that were received together. */
 static __always_inline void begin_next(struct connection *conn, struct request_thread *thread,
 				       struct sidelane_request_books *books, uint32_t tid, uint32_t cpu, uint64_t now_ns)
 {
@@ -140,7 +141,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	conn->left--;
 	conn->sends = 1;
 	conn->too_late = conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT;
-	/* Before the record: an atomic addition waits for all stores before it, and those to the ring are slow. */
+	/* Before the record: an atomic addition waits for all earlier stores, and those to the ring are slow. */
 	__sync_fetch_and_add(&books->finished, 1);
 	if (load)
 		load->finished_number = conn->number;
@@ -202,8 +203,8 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	return 0;
 }
 
-/* Which side ends the connection. A socket that the service closes was shut down before its state changes; a reset is
- * an error of the socket. */
+/* Returns which side ends the connection. A socket that the service closes is shut down before its state changes; a
+ * reset shows as an error of the socket. */
 static __always_inline uint32_t who_ends(const struct sock *sock, int new)
 {
 	if (new == TCP_CLOSE_WAIT)
@@ -215,7 +216,8 @@ static __always_inline uint32_t who_ends(const struct sock *sock, int new)
 	return SIDELANE_TRACE_ENDED_OTHERWISE;
 }
 
-/* Some of what was sent was never acknowledged; the end of the service's data takes a number of its own. */
+/* Returns whether sent data was never acknowledged. The end of the service's data (FIN) has a sequence number of its
+ * own. */
 static __always_inline bool is_unacknowledged(const struct sock *sock)
 {
 	struct tcp_sock *tcp = tcp_of(sock);
@@ -223,7 +225,7 @@ static __always_inline bool is_unacknowledged(const struct sock *sock)
 	return tcp && tcp->write_seq - tcp->snd_una > (sock->sk_shutdown & SEND_SHUTDOWN ? 1 : 0);
 }
 
-/* A request ends without a response, or with one that its client did not wait for. */
+/* Records a request that ends without a response, or whose client did not wait for the response. */
 static __always_inline void tell_of_end(struct connection *conn, struct sidelane_request_books *books)
 {
 	uint32_t service = conn->service;
@@ -249,7 +251,7 @@ static __always_inline void tell_of_end(struct connection *conn, struct sidelane
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* The client has left before a thread took up its message: what is told of it is its arrival alone. */
+/* Records the arrival of a message whose client has left before a thread took it up. */
 static __always_inline void take_unread(struct connection *conn, struct sidelane_request_books *books)
 {
 	struct message message = next_message(conn);
@@ -260,7 +262,7 @@ static __always_inline void take_unread(struct connection *conn, struct sidelane
 	conn->waited = conn->receiver = 0;
 }
 
-/* A connection is known by its memory: its port is 0 already when it closes. */
+/* A connection is found by its memory: its port is 0 already when it closes. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {

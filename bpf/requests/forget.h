@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What is under way on a connection leaves its lane, and is forgotten.
+ * Removal of the request that is under way on a connection: it leaves its lane, and is forgotten.
  */
 #ifndef SIDELANE_REQUEST_FORGET_H
 #define SIDELANE_REQUEST_FORGET_H
@@ -8,7 +8,7 @@
 #include "requests/open.h"
 #include "requests/queue.h"
 
-/* Returns whether it was counted. */
+/* Returns whether the request was counted on a lane. */
 static __always_inline bool uncount_on_lane(struct connection *conn)
 {
 	uint32_t on_lane = conn->on_lane;
@@ -17,7 +17,7 @@ static __always_inline bool uncount_on_lane(struct connection *conn)
 	return close_on_lane(conn->lane, on_lane, conn->number);
 }
 
-/* Nobody has watched the connection since, or it has ended. */
+/* Forgets what is known of a connection that was not watched for a while, or has ended. */
 static __always_inline void forget(struct connection *conn, struct sidelane_request_books *books)
 {
 	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);

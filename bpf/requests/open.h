@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Requests that are open on a lane: received there, and not answered. One that arrives meanwhile has waited for them.
+ * Requests that are open on a lane: received there, and not answered. A request that arrives while others are open
+ * has waited for them.
  *
- * A request may be open for minutes and keep nobody waiting: a long poll, a WebSocket, a proxy that waits for a
- * server. It is in nobody's way any more once its thread has slept for long, or has had nothing to do and then
- * taken up another one. Where threads hand requests over nothing is known of that: the thread that received sleeps
+ * A request may be open for minutes and make no other request wait: a long poll, a WebSocket, a proxy that waits for
+ * a server. It stops counting as open in two cases: its thread has slept for PARKED_NS, or its thread had nothing to
+ * do and then took up another request. If threads hand requests over, this is not known: the thread that received
+ * sleeps while another one works.
  * while another one works.
  */
 #ifndef SIDELANE_REQUEST_OPEN_H
@@ -12,7 +14,8 @@
 
 #include "requests/state.h"
 
-/* Longer than a disk or another server takes to answer, mostly: whoever sleeps for less comes back to its lane soon. */
+/* Longer than most answers of a disk or another server take: a thread that sleeps for less comes back to its lane
+ * soon. */
 #define PARKED_NS 10000000
 
 static __always_inline struct open_request *open_place(struct lane_load *load, uint32_t on_lane)
@@ -20,7 +23,7 @@ static __always_inline struct open_request *open_place(struct lane_load *load, u
 	return on_lane && on_lane <= LANE_OPEN ? &load->open[(on_lane - 1) & (LANE_OPEN - 1)] : 0;
 }
 
-/* Returns the request's place, and 1. */
+/* Returns the request's place plus 1. */
 CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 {
 	struct lane_load *load = lane_load(cpu);
@@ -38,7 +41,7 @@ CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 	return LANE_OPEN + 1;
 }
 
-/* Returns whether it was open there. Others may have found that it is in nobody's way. */
+/* Returns whether it was still open there. Another CPU may have found that no request waits for it. */
 static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64_t number)
 {
 	struct lane_load *load = on_lane ? lane_load(cpu) : 0;
@@ -52,7 +55,7 @@ static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64
 	return true;
 }
 
-/* Whether a request of the lane is in the way of one that starts. */
+/* Returns whether a request that starts has to wait for another one on the lane. */
 CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t service)
 {
 	struct sidelane_request_books *books = books_of(service);
@@ -74,7 +77,7 @@ CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t servic
 	return waits;
 }
 
-/* The place of what the thread works on, if that is open. */
+/* Returns the place of the thread's request, if that is open. */
 static __always_inline struct open_request *own_place(struct request_thread *thread)
 {
 	struct lane_load *load = thread->running && thread->on_lane ? lane_load(thread->lane) : 0;
@@ -83,7 +86,7 @@ static __always_inline struct open_request *own_place(struct request_thread *thr
 	return place && load_once(place->number) == thread->running ? place : 0;
 }
 
-/* The thread sleeps from now on, or has woken (0). */
+/* Notes that the thread sleeps, or has woken (0). */
 static __always_inline void note_sleep(struct request_thread *thread, uint64_t asleep_ns)
 {
 	struct open_request *place = own_place(thread);
@@ -92,8 +95,9 @@ static __always_inline void note_sleep(struct request_thread *thread, uint64_t a
 		store_once(place->asleep_ns, asleep_ns);
 }
 
-/* The thread is about to take up a request that arrived at `arrived_ns`, and leaves the one that it works on. Returns
- * whether that one was in the way: a thread that slept in between, and was woken by what arrived, was not. */
+/* Closes the thread's request when the thread is about to take up another one, which arrived at `arrived_ns`.
+ * Returns whether the new one had to wait for it. It had not if the thread slept since, and its arrival woke the
+ * thread. */
 static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_books *books,
 				       uint64_t arrived_ns)
 {

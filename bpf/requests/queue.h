@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The queue as a number: requests that have arrived and that no thread has taken up.
+ * Length of the queue: requests that have arrived and that no thread has taken up.
  */
 #ifndef SIDELANE_REQUEST_QUEUE_H
 #define SIDELANE_REQUEST_QUEUE_H
@@ -14,7 +14,7 @@ static __always_inline uint32_t queue_len(struct sidelane_request_books *books)
 	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
 }
 
-/* Two CPUs may publish in either order: whoever finds that the sum has changed publishes again. */
+/* Publishes the length. Two CPUs may publish in either order, so each publishes again if the sum has changed. */
 static __always_inline uint32_t publish_queue_len(struct sidelane_request_books *books)
 {
 	uint32_t len = queue_len(books);
@@ -28,7 +28,7 @@ static __always_inline uint32_t publish_queue_len(struct sidelane_request_books 
 	return len;
 }
 
-/* Returns the queue's new length. A trace alone has nobody who asks for it, only for what is handed over. */
+/* Returns the queue's new length. For a trace without lanes only requests that are handed over are counted. */
 static __always_inline uint32_t change_queue(struct sidelane_request_books *books, int64_t queued, int64_t handed)
 {
 	if (!settings.lanes && !handed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Requests of an unmodified TCP service, from the tracepoints of its sockets. The programs are
- * loaded only where requests are tracked.
+ * Requests of an unmodified TCP service, from the tracepoints of its sockets. The programs are loaded only if
+ * requests are tracked.
  *
  * Nothing here knows a protocol. What counts as a request:
  *
@@ -15,13 +15,12 @@
  *    together and were answered together count as one, and a response in parts never as two,
  *    unless its request came in as many parts and was received at once.
  *
- * A connection on which the service reads ahead, receiving the next request before it has
- * answered the last, cannot be told from one whose requests come in parts: such a service has to
- * emit its requests (runtime/c/sidelane.h).
+ * A connection on which the service reads ahead, receiving the next request before it has answered the last, looks
+ * like one whose requests come in parts. Such a service has to emit its requests (runtime/c/sidelane.h).
  *
- * A send returns after the response has left: the peer's next request may arrive before this
- * program sees the end of the one before. It is then marked `answered`, so that it does not
- * seem to have waited for its own predecessor.
+ * A send returns after the response has left: the peer's next request may arrive before this program sees the end of
+ * the last one. Such a request is marked `answered`, so that it does not seem to have waited for its own
+ * predecessor.
  */
 #ifndef SIDELANE_REQUESTS_H
 #define SIDELANE_REQUESTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * A thread of the service takes a request up.
+ * Start of a request: a thread of the service takes it up.
  */
 #ifndef SIDELANE_REQUEST_START_H
 #define SIDELANE_REQUEST_START_H
@@ -11,15 +11,15 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* What one receive took. */
+/* Messages that one receive took. */
 struct taken {
-	struct message first; /* its arrival, and so on */
+	struct message first; /* the oldest message */
 	uint64_t last_arrived_ns;
 	uint32_t whole;
 };
 
-/* The oldest message that was not received yet. Mostly it is the newest, too, and then no other cache line of the CPU on
- * which data arrives has to come here. */
+/* Returns the oldest message that was not received yet. It is mostly the newest one, too. Then no other cache line
+ * of the CPU on which data arrives is read here. */
 static __always_inline struct message next_message(struct connection *conn)
 {
 	struct message message = {};
@@ -54,7 +54,7 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 	conn->write_seq = tcp->write_seq;
 }
 
-/* It arrived before another request on this lane had finished. */
+/* Returns whether it arrived before another request on this lane had finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
 				       struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
 {
@@ -78,7 +78,7 @@ static __always_inline void count_on_lane(struct connection *conn, struct reques
 	thread->lane = cpu;
 }
 
-/* Times of the request under way: its data is there, and `cpu` has received it. */
+/* Sets the times of the request under way: its data is there, and `cpu` has received it. */
 static __always_inline void begin_at(struct connection *conn, uint64_t arrived_ns, uint32_t cpu, uint64_t now_ns)
 {
 	conn->arrived_ns = arrived_ns;
@@ -88,8 +88,8 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 	begin_counting(&conn->counts, cpu);
 }
 
-/* More messages than one make up what looks like one request, or k answers will follow them: nothing tells parts of a
- * request from several. */
+/* Counts a request that consists of several messages, or that several answers will follow: parts of one request and
+ * several requests look the same. */
 static __always_inline void note_messages(struct connection *conn, uint32_t whole, struct sidelane_request_books *books)
 {
 	bool was_one = conn->whole < 2;
@@ -99,7 +99,8 @@ static __always_inline void note_messages(struct connection *conn, uint32_t whol
 		__sync_fetch_and_add(&books->joined, 1);
 }
 
-/* What a client and a service settle first, as for TLS, looks like requests; one that was asked once had nothing of it. */
+/* Counts connections that had a second request. What client and service exchange first, as for TLS, looks like
+ * requests, too; a connection with one request had none of that. */
 static __always_inline void note_second_request(struct connection *conn, struct sidelane_request_books *books)
 {
 	if (!conn->fresh || !conn->first_number)
@@ -126,7 +127,7 @@ static __always_inline void begin_request(struct connection *conn, struct taken 
 		count_on_lane(conn, thread, cpu);
 }
 
-/* More of a request that has not been answered: maybe the end of its data. */
+/* Handles more data of a request that has not been answered; this may be the end of it. */
 static __always_inline void continue_request(struct connection *conn, struct taken *taken,
 					     struct request_thread *thread, struct sidelane_request_books *books,
 					     uint32_t cpu, uint64_t now_ns)
@@ -142,8 +143,8 @@ static __always_inline void continue_request(struct connection *conn, struct tak
 		count_on_lane(conn, thread, cpu);
 }
 
-/* Whoever received is not of the service: it listens at the same port beside it, or at another address. What arrives
- * waits for nobody of the service. One that is not known yet may become known. */
+/* Excludes a connection whose receiver is not of the service: it listens at the same port beside the service, or at
+ * another address. No request of the service waits for its data. A receiver that is not known yet may become known. */
 static __always_inline void disown(struct connection *conn)
 {
 	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What each thread of the service works on, and so each lane: Elfen's running_request
- * (ATC'16 Fig. 9(b)).
+ * The request of each thread of the service, and so of each lane: Elfen's running_request (ATC'16 Fig. 9(b)).
  *
- * Where one thread receives and others answer, nothing in the kernel tells who takes up which
- * request, or when, if all are busy. What a worker answers tells it afterwards (request_start);
- * until then it is taken to work on one of those handed over as soon as it could.
+ * If one thread receives and others answer, nothing in the kernel shows which thread takes up which request, or
+ * when, if all are busy. A worker's answer shows it afterwards (request_start). Until then the worker is assumed to
+ * work on a request that was handed over, from the earliest possible time.
  */
 #ifndef SIDELANE_REQUEST_THREAD_H
 #define SIDELANE_REQUEST_THREAD_H
@@ -16,10 +15,10 @@
 #include "requests/open.h"
 #include "requests/word.h"
 
-/* A reader that got in between two writers of batch's clock looks once more. */
+/* Reads of batch's clock: one between two writes is repeated. */
 #define BATCH_CLOCK_TRIES 2
 
-/* Time batch has run on a lane and not napped there, as far as it is known what was stolen of it. */
+/* Returns the time that batch has run on a lane without napping, less the known stolen time. */
 static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 {
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
@@ -50,14 +49,14 @@ CHECKED_ALONE uint64_t batch_clocks_ns(uint32_t cpu, uint64_t now_ns)
 	return sum_ns;
 }
 
-/* The same on the partners of a request lane. Two readings differ by that time; one alone means
- * nothing, and may have wrapped. */
+/* Returns the sum of these clocks on the partners of a request lane. Only the difference of two readings has a
+ * meaning; a single one may have wrapped. */
 static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 {
 	return settings.lanes ? batch_clocks_ns(cpu, now_ns) : 0;
 }
 
-/* A request that had to wait gets its lanes back, if they were lent beside the one before. */
+/* Takes lanes back that were lent beside the last request, when a request starts that had to wait. */
 CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = settings.lanes ? bpf_map_lookup_elem(&lane_roles, &cpu) : 0;
@@ -70,8 +69,8 @@ CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 	return 0;
 }
 
-/* Says in the lane's word what the thread on it works on. `finished_ns` is not 0 if it has just
- * finished a request. The last store is a full barrier: a summons looks at the hold word next. */
+/* Writes the request of the thread on the lane into the lane's request word. `finished_ns` is not 0 if the thread
+ * has just finished a request. The last store is a full barrier: a summons reads the hold word next. */
 static __always_inline void show_request(uint32_t cpu, struct request_thread *thread, uint64_t finished_ns,
 					 uint64_t now_ns)
 {
@@ -106,7 +105,7 @@ static __always_inline void works_on(struct request_thread *thread, uint64_t num
 	thread->more = 0;
 }
 
-/* A worker is free: it takes up a request that was handed over, if there is one. */
+/* Takes up a request that was handed over, if there is one: a worker is free. */
 static __always_inline void take_over(struct request_thread *thread, struct sidelane_request_books *books,
 				      bool waited, uint64_t now_ns)
 {
@@ -116,14 +115,13 @@ static __always_inline void take_over(struct request_thread *thread, struct side
 	}
 	thread->holds = 1;
 	change_queue(books, 0, -1);
-	/* One that it slept over keeps its number. */
+	/* A request during which the thread slept keeps its number. */
 	if (!thread->running)
 		works_on(thread, new_number(books), now_ns, now_ns, waited);
 }
 
-/* When a worker took up what it answers now, and received by another thread at `received_ns`:
- * it was free from its last response on, unless it slept then. Changes `batch_ns` to the clock
- * of batch at that time. */
+/* Returns when a worker took up the request that it answers now, which another thread received at `received_ns`. The
+ * worker was free from its last response on, unless it slept then. Changes `batch_ns` to batch's clock at that time. */
 static __always_inline uint64_t request_start(struct request_thread *thread, uint64_t received_ns, uint64_t *batch_ns)
 {
 	uint64_t free_ns = received_ns;
@@ -142,7 +140,7 @@ static __always_inline uint64_t request_start(struct request_thread *thread, uin
 	return free_ns;
 }
 
-/* Whoever has nothing left to do has answered all of what it received together. */
+/* A thread that has nothing left to do has answered all requests that it received together. */
 static __always_inline void thread_rests(struct request_thread *thread, uint32_t tid)
 {
 	if (!thread->more)
@@ -196,7 +194,7 @@ static __always_inline void thread_runs(struct task_struct *task, uint32_t cpu, 
 	show_request(cpu, thread ? thread : &none, 0, now_ns);
 }
 
-/* The request's part of a context switch from or to a thread of the service. */
+/* Handles the part of requests in a context switch from or to a thread of the service. */
 static __always_inline void request_switch(uint32_t cpu, struct task_struct *prev, uint32_t was, bool preempted,
 					   struct task_struct *next, uint32_t is, uint64_t now_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Context switches, where nobody lends lanes and nobody records: all that requests need to know of them. Attached only
- * once they tell something (switches_tell), since they are twice as many as requests.
+ * Context switches for requests, if neither lanes nor a trace need them. Attached only once requests need them
+ * (switches_tell), since there are twice as many switches as requests.
  */
 #ifndef SIDELANE_REQUEST_TURN_H
 #define SIDELANE_REQUEST_TURN_H
@@ -9,8 +9,8 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* Sleeps tell when a thread took up what another one had received. Before one has done that, all they tell is that a
- * thread has answered what it received together. */
+/* Until a thread has answered what another one received, sleeps show one thing only: a thread has answered all that
+ * it received together. After that they also show when a thread took a request up. */
 static __always_inline void leaves_what_it_answered(struct task_struct *prev, bool preempted)
 {
 	struct request_thread *thread = 0;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What each thread of a service works on, for whoever moves threads: one store at each begin and end of a request. The
- * reader looks when it likes. It is woken only if it asked for that, once for each time that it asked.
+ * The request of each thread of a service, for a program that moves threads: one store at each begin and end of a
+ * request. The reader reads at any time. It is woken only if it asked for that, once for each time that it asked.
  *
- * A thread gets a word with its first request, and keeps it. Where all words near its place are taken it has none, and
- * its requests are known by their records alone, until it finds a free word at one of its next requests.
+ * A thread gets a word with its first request, and keeps it. If all words near its place are taken, the thread has
+ * none. Its requests are then known by their records alone, until it finds a free word at a later request.
  */
 #ifndef SIDELANE_REQUEST_WORD_H
 #define SIDELANE_REQUEST_WORD_H
 
 #include "requests/state.h"
 
-/* Words that a thread looks at for a free one. */
+/* Words among which a thread looks for a free one. */
 #define WORDS_TRIED 16
 #define NO_WORD (SIDELANE_THREAD_WORDS + 1)
 
@@ -20,7 +20,7 @@ static __always_inline struct sidelane_thread_word *thread_word(uint32_t place)
 	return bpf_map_lookup_elem(&thread_words, &place);
 }
 
-/* Owner and service are one store, so that nobody reads one of them alone. */
+/* Returns owner and service as one store, so that a reader never sees only one of them. */
 static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
 {
 	struct sidelane_thread_word word = { .tid = tid, .service = service };
@@ -28,8 +28,8 @@ static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
 	return *(uint64_t *)&word;
 }
 
-/* Neither this nor `ring_once` is CHECKED_ALONE: before 6.8 that checks them where they are not called, too, and there
- * the maps that they use may have been left out. */
+/* Neither this nor `ring_once` is CHECKED_ALONE. Before 6.8 the verifier checks such functions even if they are not
+ * called, and the maps that these use may have been left out. */
 static __noinline uint32_t find_word(uint32_t tid, uint32_t service)
 {
 	for (uint32_t i = 0; i < WORDS_TRIED; i++) {
@@ -47,7 +47,7 @@ static __always_inline bool has_cpu(const uint64_t *cpus, uint32_t cpu)
 	return cpu < 512 && load_once(cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
 }
 
-/* Wakes whoever sleeps, unless somebody else is first. */
+/* Wakes the reader if it sleeps, once. */
 static __noinline int ring_once(struct sidelane_request_bell *bell, uint32_t service)
 {
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
@@ -60,7 +60,7 @@ static __noinline int ring_once(struct sidelane_request_bell *bell, uint32_t ser
 	return 0;
 }
 
-/* A thread works on a request on this CPU, or has ended its work. */
+/* Rings if a reader waits for a thread that begins or ends work on this CPU. */
 static __always_inline void ring(uint32_t service, bool begins)
 {
 	struct sidelane_request_bell *bell = bpf_map_lookup_elem(&request_bells, &service);
@@ -69,7 +69,7 @@ static __always_inline void ring(uint32_t service, bool begins)
 		ring_once(bell, service);
 }
 
-/* Whoever reads finds no time beside the number of another request. */
+/* Writes the number. A reader never sees the start time of one request with the number of another. */
 static __always_inline void show_number(struct sidelane_thread_word *word, uint64_t number)
 {
 	if (load_once(word->number) == number)
@@ -78,7 +78,7 @@ static __always_inline void show_number(struct sidelane_thread_word *word, uint6
 	publish(word->number, number);
 }
 
-/* Says what the thread works on now. */
+/* Shows the request of the thread. */
 static __always_inline void show_thread(struct request_thread *thread, uint32_t tid)
 {
 	if (!settings.threads)
@@ -93,7 +93,7 @@ static __always_inline void show_thread(struct request_thread *thread, uint32_t 
 	ring(thread->service, thread->running);
 }
 
-/* The thread is gone. */
+/* Frees the word of a thread that has ended. */
 static __always_inline void free_word(struct task_struct *task)
 {
 	if (!settings.requests || !settings.threads)

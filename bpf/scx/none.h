@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The object without a scheduler: everything that asks for one finds it off.
+ * Stubs for the object without a scheduler: ext_is_on is always false.
  */
 #ifndef SIDELANE_NO_SCX_H
 #define SIDELANE_NO_SCX_H

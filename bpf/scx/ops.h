@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Batch's scheduler: batch alone is in SCHED_EXT, everything else stays where it is.
+ * Batch's scheduler: only batch is in SCHED_EXT, all other threads keep their class.
  *
- * All of batch waits in one queue. A lane takes from it when the hold word and the request lanes
- * say that batch may run there (ext_may_run), and nothing otherwise: then it idles, or runs what
- * is not batch. No thread of batch is ever put on a lane's own queue except by that lane, at the
- * moment at which it is to run, so one that was preempted asks again. What slips through between
- * that question and the switch is seen by the switch itself (batch_turn_begins).
+ * All of batch waits in one queue. A lane takes a thread from it if the hold word and the request lanes permit batch
+ * there (ext_may_run). Otherwise it idles, or runs what is not batch. Only a lane itself puts a thread of batch on
+ * its own queue, at the moment at which the thread is to run; so a preempted thread asks again. Batch that starts
+ * although the answer has changed in between is seen by the switch itself (batch_turn_begins).
  *
- * One queue for all lanes keeps every lane at work that may be; it is short, since batch that
- * waits has nowhere to run.
+ * One queue for all lanes leaves no permitted lane without work. It is short, since a thread of batch waits only if
+ * it may run nowhere.
  */
 #ifndef SIDELANE_SCX_OPS_H
 #define SIDELANE_SCX_OPS_H
@@ -23,22 +22,22 @@
 #define SCX_OPS_ENQ_EXITING (1ULL << 2)
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 
-/* Threads of batch take turns: long enough for warm caches, short for a queue of many. */
+/* Time slice of a thread of batch: long enough for warm caches, short enough for a long queue. */
 #define SLICE_NS 5000000ULL
-/* The longest that the kernel lets a thread wait before it ends this scheduler: all it allows.
- * Batch that is refused for long is frozen in a third of it; see gate/sched_ext/keeper.rs. */
+/* The longest wait of a thread before the kernel ends this scheduler: the maximum that it allows. Batch that is
+ * refused for a third of that time is frozen; see gate/sched_ext/keeper.rs. */
 #define TIMEOUT_MS 30000
 
 extern __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
 extern __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
-/* The same two under their names since 6.13, and in 6.12. */
+/* The same two functions under their names since 6.13, and in 6.12. */
 extern void scx_bpf_dsq_insert(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(__u64 dsq) __ksym __weak;
 extern void scx_bpf_dispatch(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
 extern bool scx_bpf_consume(__u64 dsq) __ksym __weak;
 
-/* The kernel's counter for loops of a length not known before. */
+/* The kernel's counter for loops whose length is not known in advance. */
 struct bpf_iter_num {
 	__u64 opaque[1];
 } __attribute__((aligned(8)));
@@ -65,7 +64,7 @@ struct scx_exit_info {
 
 #pragma clang attribute pop
 
-/* What is set of it; libbpf finds the members by name in the kernel's own. */
+/* The members that are set here; libbpf finds them by name in the kernel's own struct. */
 struct sched_ext_ops {
 	__s32 (*select_cpu)(struct task_struct *task, __s32 prev_cpu, __u64 flags);
 	void (*enqueue)(struct task_struct *task, __u64 flags);
@@ -100,10 +99,10 @@ static __always_inline void set_slice(struct task_struct *task, __u64 slice_ns)
 	((struct task_struct___ext *)task)->scx.slice = slice_ns;
 }
 
-/* How good a place a CPU is for a thread of batch. */
+/* Suitability of a CPU for a thread of batch. */
 enum place {
 	PLACE_NONE,
-	PLACE_REFUSED, /* a batch lane, but not now */
+	PLACE_REFUSED, /* a batch lane that does not permit batch now */
 	PLACE_TAKEN,   /* something runs there */
 	PLACE_FREE,
 };
@@ -120,8 +119,8 @@ static __always_inline uint32_t place_on(struct task_struct *task, uint32_t cpu)
 	return load_once(word->class_) == SIDELANE_IDLE ? PLACE_FREE : PLACE_TAKEN;
 }
 
-/* The best place for a thread that ran on `cpu`. Loops over the machine, but in batch's own
- * wake-up: the service never waits for this. */
+/* Returns the best CPU for a thread that ran on `cpu`. It loops over the machine, but in batch's own wake-up: the
+ * service never waits for it. */
 static __always_inline uint32_t best_place(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();
@@ -141,15 +140,15 @@ static __always_inline uint32_t best_place(struct task_struct *task, uint32_t cp
 	return at;
 }
 
-/* Unlike the kernel's own choice, this one puts nobody on a lane's queue. */
+/* Chooses a CPU without putting the thread on that CPU's queue, unlike the kernel's own function. */
 SEC("struct_ops/ext_select_cpu")
 __s32 BPF_PROG(ext_select_cpu, struct task_struct *task, __s32 prev_cpu, __u64 flags)
 {
 	return best_place(task, prev_cpu);
 }
 
-/* Batch that strays to where there is no batch lane, since no cpuset confines it, runs there and
- * is noticed and put back, as with any other gate. */
+/* Puts a thread into the queue. Batch that no cpuset confines may stray to a CPU that is no batch lane. It runs
+ * there, is noticed and put back, as with any other gate. */
 SEC("struct_ops/ext_enqueue")
 void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 {
@@ -161,8 +160,8 @@ void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 		return;
 	}
 	insert(task, BATCH_DSQ, flags);
-	/* The lane that it leaves looks at the queue by itself. Any other has to be told, even one that
-	 * looks busy: it may be about to idle, and only the kick can tell. */
+	/* The lane that the thread leaves looks at the queue by itself. Another lane has to be told even if it looks
+	 * busy: it may be about to idle, and only the kick finds out. */
 	bool leaves = bpf_get_current_task() == (uint64_t)task && cpu == bpf_get_smp_processor_id();
 	if (!leaves && ext_may_run(cpu, role))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -187,7 +186,7 @@ void BPF_PROG(ext_dispatch, __s32 lane, struct task_struct *prev)
 	}
 }
 
-/* A thread that is preempted with time left would be the next on its lane without a question. */
+/* A thread preempted with time left would be the next on its lane without ext_may_run being asked. */
 SEC("struct_ops/ext_stopping")
 void BPF_PROG(ext_stopping, struct task_struct *task, bool runnable)
 {
@@ -226,8 +225,8 @@ __s32 BPF_PROG(ext_init)
 	return error;
 }
 
-/* The kernel has taken batch back, for whatever reason. Whoever keeps the lanes has to hold them
- * in person from now on. */
+/* Handles the end of this scheduler, for any reason: the kernel schedules batch again. From now on the keepers have
+ * to hold their lanes as holders. */
 SEC("struct_ops/ext_exit")
 void BPF_PROG(ext_exit, struct scx_exit_info *info)
 {
@@ -261,7 +260,7 @@ struct sched_ext_ops ext_ops = {
 	.name = "sidelane",
 };
 
-/* Run by a lane's keeper: changes the hold word, and has the lane look at it. */
+/* Changes the hold word for a lane's keeper, and makes the lane look at it. */
 SEC("syscall")
 int ext_set_hold(struct sidelane_hold_order *order)
 {

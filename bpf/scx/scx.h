@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What the lane program needs of sched_ext: who may run, and how batch is made to leave a lane.
+ * Parts of sched_ext that the lane program needs: whether batch may run, and how it is made to leave a lane.
  * Everything here is mechanism; scx/ops.h is the scheduler itself.
  *
- * What is not inlined is checked once by the kernel's verifier, and not once for each way that
- * leads there: the switch alone would take it several times as long.
+ * The verifier checks a function that is not inlined once, and not once for each path to it: without that, loading
+ * the switch would take several times as long.
  */
 #ifndef SIDELANE_SCX_H
 #define SIDELANE_SCX_H
 
 #include "maps.h"
 
-/* As the kernel has them; they are part of no stable interface, but have never changed. */
+/* The kernel's values. They belong to no stable interface, but have never changed. */
 #define SCHED_EXT 7
 #define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
@@ -28,7 +28,7 @@ struct {
 	__type(value, struct sidelane_ext_word);
 } ext_words SEC(".maps");
 
-/* 1 for a lane on which batch was waiting when it was last refused there. */
+/* 1 for a lane on which batch waited when it was last refused there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LANES_MAX);
@@ -57,8 +57,8 @@ static __always_inline struct sidelane_lane_role *batch_lane(uint32_t cpu)
 	return role && role->role == SIDELANE_ROLE_BATCH ? role : 0;
 }
 
-/* Whether the agreed state lets batch run on a lane. EVICTED does: those that were sent away have
- * to run to where they can be stopped. */
+/* Returns whether the hold word lets batch run on a lane. EVICTED does: threads that were sent away have to run
+ * until they reach a point where they can be stopped. */
 static __always_inline bool ext_may_run(uint32_t cpu, struct sidelane_lane_role *role)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
@@ -81,7 +81,7 @@ static __always_inline void ext_refuse(uint32_t cpu)
 		store_once(*refused, 1);
 }
 
-/* Batch is switched in: whether it was refused before. */
+/* Returns whether batch, which is switched in, was refused here before. */
 static __always_inline bool ext_took_back(uint32_t cpu)
 {
 	uint32_t *refused = bpf_map_lookup_elem(&ext_refused, &cpu);
@@ -92,7 +92,7 @@ static __always_inline bool ext_took_back(uint32_t cpu)
 	return true;
 }
 
-/* Batch that has left its class is not ours to stop; user space puts it back. */
+/* Counts batch that has left its class: this program cannot stop it; user space puts it back. */
 static __always_inline void ext_note_class(struct task_struct *task)
 {
 	struct sidelane_ext_word *ext = ext_word();
@@ -106,8 +106,8 @@ static __always_inline void ext_stop_lending(struct sidelane_hold_word *hold)
 	store_once(hold->lent_until_ns, bpf_ktime_get_ns());
 }
 
-/* Has the scheduler look at a lane that batch is to leave. A lane that is not lent is refused by
- * what its request lanes do, so its state stays; one that is lent is so no longer. */
+/* Makes the scheduler look at a lane that batch is to leave. A lane that is not lent is refused because its request
+ * lanes are busy, so its state stays. A lent lane stops being lent. */
 CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
@@ -128,14 +128,14 @@ CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays
 	return 0;
 }
 
-/* The service has stopped beside a lane. Whether batch waits for just this one is not known; that
- * it has anybody to run is. Whether the lane idles only the kick itself can tell: a lane that is
- * just leaving batch looks as if it ran it. */
+/* Handles the end of the service beside a lane. It is not known whether batch waits for this lane, only whether any
+ * thread of batch can run. Only the kick finds out whether the lane idles: a lane that is just leaving batch still
+ * looks as if it ran it. */
 CHECKED_ALONE int ext_let_in(uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();
 
-	/* A keeper that does not nap on the lane has to be told that a hold may end. */
+	/* A keeper that does not nap on the lane has to learn that a hold may end. */
 	call_keeper(cpu, SIDELANE_HELD, true);
 	if (ext && load_once(ext->runnable) > 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

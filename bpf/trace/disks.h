@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Disks: what threads on the way of requests ask of them. An answer comes in an interrupt, so it is remembered who
- * asked.
+ * Disk requests of threads on the way of requests. The completion comes in an interrupt, so the thread that asked is
+ * remembered.
  */
 #ifndef SIDELANE_TRACE_DISKS_H
 #define SIDELANE_TRACE_DISKS_H
 
 #include "trace/who.h"
 
-/* Requests that are under way; a newer one takes the place of an older. */
+/* Requests under way that are remembered; a newer one replaces an older one. */
 #define DISK_REQUESTS 1024
-/* Two of them lie no closer together. */
+/* The least distance of two requests in memory. */
 #define DISK_REQUEST_BYTES 64
-/* As the kernel puts a device's numbers together. */
+/* Bits of the minor number in the kernel's device numbers. */
 #define MINOR_BITS 20
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

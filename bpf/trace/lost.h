@@ -10,9 +10,9 @@
 #include "requests/thread.h"
 #include "trace/who.h"
 
-/* Less is what any entry into the guest costs. */
+/* Shorter gaps are the cost of any entry into the guest. */
 #define STOLEN_MIN_NS 1000
-/* A gap that is worth a record is longer than what lies between two looks. */
+/* The least time between two looks: gaps that are worth a record are longer. */
 #define STOLEN_LOOK_NS 50000
 /* Of enum task_state, as in include/linux/sched.h. */
 #define TASK_FROZEN 0x8000
@@ -33,8 +33,8 @@ struct cfs_rq___throttled {
 
 #pragma clang attribute pop
 
-/* What the hypervisor took on this CPU since somebody last looked. It is told if a thread that is on the way of
- * requests runs, or waits for the CPU: looks are a few milliseconds apart at most while the CPU works. */
+/* Records the time that the hypervisor took on this CPU since the last look, if a thread on the way of requests runs
+ * there or waits for it. While the CPU works, looks are a few milliseconds apart at most. */
 static __always_inline void look_at_stolen(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					   uint64_t now_ns)
 {
@@ -61,7 +61,7 @@ static __always_inline void look_at_stolen(struct sidelane_trace_cpu *state, uin
 	tell(state, cpu, &record);
 }
 
-/* How long batch ran beside the service's thread since this was last told. */
+/* Records how long batch ran beside the service's thread since the last such record. */
 static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, uint32_t cpu, uint64_t request,
 					    uint64_t now_ns)
 {
@@ -87,7 +87,7 @@ static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, ui
 	tell(state, cpu, &record);
 }
 
-/* Since 6.18 a thread without quota leaves by itself; before, its group's queue was taken away as a whole. */
+/* Since 6.18 a throttled thread leaves by itself. Before, its group's queue was taken away as a whole. */
 static __always_inline bool is_throttled(struct task_struct *task)
 {
 	struct task_struct___throttled *since_6_18 = (void *)task;
@@ -121,7 +121,7 @@ static __always_inline void tell_of_thread(struct sidelane_trace_cpu *state, uin
 	tell(state, cpu, &record);
 }
 
-/* A service's thread leaves the CPU: because it must? */
+/* Records if a service's thread leaves the CPU because it has to. */
 static __always_inline void note_denied(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					bool preempted, uint64_t now_ns)
 {
@@ -138,7 +138,7 @@ static __always_inline void note_denied(struct sidelane_trace_cpu *state, uint32
 	thread->frozen |= frozen;
 }
 
-/* It is back. */
+/* Records that the thread is back. */
 static __always_inline void note_allowed(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					 struct sidelane_trace_thread *thread, uint64_t now_ns)
 {

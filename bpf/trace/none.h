@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The object without a trace: what requests do is told to nobody.
+ * Stubs for the object without a trace: request tracking records nothing.
  */
 #ifndef SIDELANE_NO_TRACE_H
 #define SIDELANE_NO_TRACE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The object of a wait: the file that a system call names, the futex operation, the timeout, the peer of a socket. All
- * of it is read when a thread goes to sleep or sends, from its registers and the kernel's own structures.
+ * The object of a wait: the file that a system call names, the futex operation, the timeout, the peer of a socket.
+ * All of it is read when a thread goes to sleep or sends, from its registers and the kernel's own structures.
  */
 #ifndef SIDELANE_TRACE_OBJECTS_H
 #define SIDELANE_TRACE_OBJECTS_H
@@ -95,7 +95,7 @@ struct sock___peer {
 
 #pragma clang attribute pop
 
-/* What user space has in `struct sockaddr_in` and `struct sockaddr_in6`, and the begin of `struct msghdr`. */
+/* User space's `struct sockaddr_in` and `struct sockaddr_in6`, and the begin of `struct msghdr`. */
 struct user_address {
 	__u16 family;
 	__be16 port;
@@ -176,7 +176,7 @@ static __always_inline bool names_a_file(uint32_t call)
 	}
 }
 
-/* Who wakes another thread in such a call has made room in a pipe or socket. */
+/* Returns whether a wakeup in such a call means that there is room in a pipe or socket again. */
 static __always_inline bool receives(uint32_t call)
 {
 	switch (call) {
@@ -204,7 +204,7 @@ static __always_inline struct file *file_of(struct task_struct *task, uint64_t n
 	return file ? bpf_rdonly_cast(file, bpf_core_type_id_kernel(struct file)) : 0;
 }
 
-/* Of enum sidelane_trace_file. */
+/* Returns the file's kind, an enum sidelane_trace_file. */
 static __always_inline uint32_t kind_of(struct file *file, struct inode *inode)
 {
 	char name[8] = {};
@@ -219,7 +219,7 @@ static __always_inline uint32_t kind_of(struct file *file, struct inode *inode)
 	return SIDELANE_TRACE_FILE_ANONYMOUS;
 }
 
-/* Milliseconds, rounded up; what the kernel has told to user space as no timeout is none. */
+/* Milliseconds, rounded up. Values that the kernel documents as "no timeout" are none. */
 static __always_inline uint32_t whole_ms(uint64_t ms)
 {
 	return ms < SIDELANE_TRACE_TIMEOUT_UNKNOWN ? ms : SIDELANE_TRACE_TIMEOUT_UNKNOWN;
@@ -270,7 +270,7 @@ static __always_inline uint32_t timeout_of(struct pt_regs *regs, uint32_t call)
 	}
 }
 
-/* Adds to a SLEEPS_IN what the thread waits for. */
+/* Adds the object of the wait to a SLEEPS_IN record. */
 static __always_inline void name_object(struct record *record, struct task_struct *task, struct pt_regs *regs)
 {
 	uint32_t call = record->detail, kind = 0, timeout = timeout_of(regs, call);
@@ -317,7 +317,7 @@ static __always_inline void put_v6(struct record *record, uint64_t first, uint64
 	record->detail |= bpf_ntohs(port);
 }
 
-/* Where a call sends to, on a socket that is connected to nothing. */
+/* Adds the address that a call sends to, on a socket that is not connected. */
 static __always_inline void put_address_of_call(struct record *record, struct task_struct *task)
 {
 	struct pt_regs *regs = registers_of(task);
@@ -331,7 +331,7 @@ static __always_inline void put_address_of_call(struct record *record, struct ta
 		bpf_probe_read_user(&message, sizeof(message), (void *)argument(regs, 2));
 	if (!message.address)
 		return;
-	/* Of IPv4 less is there, and the rest of it is no matter. */
+	/* An IPv4 address is shorter, and the rest does not matter. */
 	if (bpf_probe_read_user(&address, sizeof(address), (void *)message.address))
 		bpf_probe_read_user(&address, 16, (void *)message.address);
 	if (address.family == AF_INET)
@@ -344,7 +344,7 @@ static __always_inline void put_address_of_call(struct record *record, struct ta
 #define half_of(address, first) \
 	((address)->in6_u.u6_addr32[first] | (uint64_t)(address)->in6_u.u6_addr32[(first) + 1] << 32)
 
-/* Says with whom a socket talks; in place of bytes, where these have no place. */
+/* Adds the peer of a socket. It replaces the bytes in records that have no room for both. */
 static __always_inline void put_peer(struct record *record, const struct sock *sock)
 {
 	struct sock_common___peer *peer = (void *)&sock->__sk_common;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Writing a record (abi/trace.h), and where it goes.
+ * Writing a record (abi/trace.h) into the ring of its CPU.
  *
- * A ring belongs to one CPU. Its records are numbered, and the number says the place. A writer takes a number with one
- * atomic addition, since an interrupt may come in between and write, too; then it fills the place, and writes the
- * number last. Nobody waits and nobody is told: a reader looks often enough, or finds by the numbers what it
- * missed. Next to the clock, which is most of the cost, a record costs the seven nanoseconds of its one cache line; a
- * ring buffer of the kernel's own costs 25 to 35.
+ * A ring belongs to one CPU. Its records are numbered, and the number gives the place. A writer takes a number with
+ * one atomic addition, since an interrupt may come in between and write, too. Then it fills the place, and writes
+ * the number last. No thread waits and none is woken: a reader reads in time, or finds by the numbers what it
+ * missed. Besides the clock, which is most of the cost, a record costs seven nanoseconds for its one cache line; the
+ * kernel's ring buffer costs 25 to 35.
  */
 #ifndef SIDELANE_TRACE_RECORD_H
 #define SIDELANE_TRACE_RECORD_H
@@ -39,7 +39,7 @@ struct {
 	__type(value, struct sidelane_trace_thread);
 } trace_threads SEC(".maps");
 
-/* What a record says, but for where and which number. */
+/* Contents of a record, without its CPU and number. */
 struct record {
 	uint64_t at_ns;
 	uint32_t type;
@@ -87,7 +87,8 @@ static __always_inline void tell(struct sidelane_trace_cpu *state, uint32_t cpu,
 	put_into_ring(cpu, __sync_fetch_and_add(&state->written, 1), record);
 }
 
-/* Two at once: an atomic addition waits for all stores before it, and the place of a record is in no cache yet. */
+/* Writes two records at once: an atomic addition waits for all earlier stores, and the place of a record is in no
+ * cache yet. */
 static __always_inline void tell_both(struct sidelane_trace_cpu *state, uint32_t cpu, const struct record *first,
 				      const struct record *second)
 {

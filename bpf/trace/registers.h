@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What a thread was about when it came into the kernel, by the registers that the kernel saved then: which system call,
- * if it was one. To look when the thread goes to sleep costs nothing while it does not; tracepoints at the begin and end
- * of each call are paid for by every program of the machine.
+ * The system call in which a thread is, if any, from the registers that the kernel saved at its entry. Reading them
+ * when the thread goes to sleep costs nothing at other times. Tracepoints at the begin and end of each call would
+ * slow every program of the machine.
  */
 #ifndef SIDELANE_TRACE_REGISTERS_H
 #define SIDELANE_TRACE_REGISTERS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Threads on the way of requests come, go, wait and are woken. While a service's thread waits for a CPU, whoever
- * has it is told, too.
+ * Threads on the way of requests come, go, wait and are woken. While a service's thread waits for a CPU, the thread
+ * that has it is recorded, too.
  */
 #ifndef SIDELANE_TRACE_SCHED_H
 #define SIDELANE_TRACE_SCHED_H
@@ -13,7 +13,7 @@
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_STOPPED_OR_TRACED 0xc
 #define TASK_ENDED 0xb0 /* zombie, dead, its last switch */
-#define TASK_NOLOAD 0x400 /* it only seems to be blocked */
+#define TASK_NOLOAD 0x400 /* only seems to be blocked */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -38,7 +38,7 @@ static __always_inline uint32_t why_it_leaves(struct task_struct *task, bool pre
 	return SIDELANE_TRACE_LEFT_SLEEPS;
 }
 
-/* One more or one less thread of the service waits for the CPU. */
+/* Counts one more or one fewer thread of the service that waits for the CPU. */
 static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -47,7 +47,8 @@ static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 		__sync_fetch_and_add(&state->waiting, by);
 }
 
-/* Whether a thread beside the service is told of though nothing woke it on the way: the service waits for what it reads. */
+/* Returns whether a thread beside the service is recorded though it was not woken on the way: the service waits for
+ * what it reads. */
 static __always_inline bool is_watched(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
@@ -55,7 +56,7 @@ static __always_inline bool is_watched(struct task_struct *task)
 	return thread && thread->tid == (uint32_t)task->pid && thread->watched;
 }
 
-/* How far wake-ups by this thread are followed; 0: it is not on the way. */
+/* Returns how many wake-ups by this thread are followed; 0: it is not on the way. */
 static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t class_)
 {
 	struct sidelane_trace_thread *thread = class_ == SIDELANE_OTHER ? trace_thread(task->pid) : 0;
@@ -65,7 +66,8 @@ static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t cla
 	return thread && thread->tid == (uint32_t)task->pid ? thread->follow ?: thread->watched : 0;
 }
 
-/* What a thread works on that leaves. The lanes' own program has shown what the next one works on already. */
+/* Returns the request of a thread that leaves. The lanes' own program has already written the request of the next
+ * thread. */
 static __always_inline uint64_t request_that_leaves(struct sidelane_trace_cpu *state, uint32_t cpu,
 						    struct task_struct *task)
 {
@@ -78,7 +80,7 @@ static __always_inline uint64_t request_that_leaves(struct sidelane_trace_cpu *s
 	return thread ? thread->running : 0;
 }
 
-/* A service's thread leaves the CPU of its own accord: what for is known by the system call that it is in. */
+/* Returns the record of a service's thread that leaves the CPU of its own accord: the reason is its system call. */
 static __always_inline struct record of_call(struct task_struct *task, uint64_t request, uint64_t now_ns)
 {
 	struct pt_regs *regs = registers_of(task);
@@ -113,7 +115,7 @@ static __always_inline void leaves(struct sidelane_trace_cpu *state, uint32_t cp
 	}
 }
 
-/* Returns when the thread was woken, 0 if it only comes back. */
+/* Returns when the thread was woken, 0 if it was only preempted before. */
 static __always_inline uint64_t comes(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 				      uint32_t identity, uint32_t follow, uint64_t now_ns)
 {
@@ -141,7 +143,7 @@ static __always_inline void is_on(struct sidelane_trace_cpu *state, uint32_t cpu
 	state->service = follow ? number_of(identity) : 0;
 	if (state->service)
 		tell_of_overlap(state, cpu, 0, now_ns);
-	/* Nobody waits for a CPU that has nothing to do, whatever was lost count of. */
+	/* No thread waits for an idle CPU: this corrects a wrong count. */
 	if (!task->pid)
 		store_once(state->waiting, 0);
 }
@@ -195,8 +197,8 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-/* The thread of user space that runs here and is not on the way; none where it is not known that no interrupt does the
- * work. A kernel thread may deliver segments as an interrupt does: it is taken for one. */
+/* Returns the thread of user space that runs here and is not on the way; null if an interrupt may do the work. A
+ * kernel thread may deliver segments as an interrupt does, and is treated as one. */
 static __always_inline struct task_struct *stranger_here(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -206,7 +208,7 @@ static __always_inline struct task_struct *stranger_here(void)
 	return task;
 }
 
-/* The system call in which the thread that runs here wakes another one, plus one; 0: it is not known, or in none. */
+/* Returns the system call in which the thread that runs here wakes another one, plus one; 0: unknown, or in none. */
 static __always_inline uint64_t call_of_waker(void)
 {
 	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
@@ -222,7 +224,7 @@ static __always_inline uint64_t wakes_several(uint64_t call)
 	return calls_are_known && call == CALL_FUTEX + 1 && (int)argument(regs, 3) > 1 ? SIDELANE_TRACE_WAKES_SEVERAL : 0;
 }
 
-/* A thread is woken by the one that runs here, or by an interrupt. */
+/* Records that a thread is woken by the one that runs here, or by an interrupt. */
 static __always_inline void is_woken(struct task_struct *task)
 {
 	uint32_t cpu = bpf_get_smp_processor_id(), class_ = classify(task);
@@ -241,7 +243,8 @@ static __always_inline void is_woken(struct task_struct *task)
 	if (waker && call && receives(call - 1))
 		waker->watched = 1;
 	struct sidelane_trace_thread *thread = see_thread(task);
-	/* Read once, or the compiler reads a thread and a map's value by one instruction, which the verifier refuses. */
+	/* Read once: otherwise the compiler reads a thread and a map's value by one instruction, which the verifier
+	 * refuses. */
 	struct record record = {
 		.at_ns = bpf_ktime_get_ns(),
 		.type = SIDELANE_TRACE_WOKEN,
@@ -262,7 +265,7 @@ static __always_inline void is_woken(struct task_struct *task)
 	tell(state, cpu, &record);
 }
 
-/* Before the kernel looks for a place for the thread, on the waker's CPU. */
+/* Runs on the waker's CPU, before the kernel chooses a CPU for the thread. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(trace_waking, struct task_struct *task)
 {
@@ -277,7 +280,7 @@ int BPF_PROG(trace_wakeup_new, struct task_struct *task)
 	return 0;
 }
 
-/* By prctl, or since it executes another program. */
+/* A thread is renamed by prctl, or since it executes another program. */
 SEC("tp_btf/task_rename")
 int BPF_PROG(trace_rename, struct task_struct *task, const char *comm)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What request tracking tells a trace, from the places where it sees a service's sockets and requests.
+ * Records of a trace from request tracking, at the places where it sees a service's sockets and requests.
  */
 #ifndef SIDELANE_TRACE_SOCKETS_H
 #define SIDELANE_TRACE_SOCKETS_H
@@ -28,13 +28,13 @@ struct {
 	__type(value, struct question);
 } questions SEC(".maps");
 
-/* Nearly all sockets have no memory of any program's, which one load tells. */
+/* Nearly all sockets have no memory of a BPF program; one load shows that. */
 static __always_inline struct question *question_of(const struct sock *sock)
 {
 	return sock->sk_bpf_storage ? bpf_sk_storage_get(&questions, (void *)sock, 0, 0) : 0;
 }
 
-/* Data came to a socket that is not at a service's port. The receive tells when. */
+/* Notes data on a socket that is not at a service's port. The receive records the time. */
 static __always_inline void trace_answer_arrives(const struct sock *sock)
 {
 	struct question *question = question_of(sock);
@@ -43,7 +43,7 @@ static __always_inline void trace_answer_arrives(const struct sock *sock)
 		store_once(question->arrived_ns, bpf_ktime_get_ns());
 }
 
-/* The port of a service has data. Nothing of it is the work of the thread that an interrupt came upon. */
+/* Records data at a service's port. It is not the work of the thread that the interrupt came upon. */
 static __always_inline void trace_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -101,7 +101,7 @@ static __always_inline struct record of_start(struct sidelane_trace_cpu *state, 
 			  conn->started_ns);
 }
 
-/* The request starts on this CPU, or did so in hindsight. */
+/* Records a request that starts on this CPU, or started there in hindsight. */
 static __always_inline void trace_started(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -112,8 +112,8 @@ static __always_inline void trace_started(struct connection *conn, uint32_t cpu)
 	tell(state, cpu, &start);
 }
 
-/* A thread that ran already when it became the service's was never seen to come, nor was one after a switch that the
- * kernel hides. */
+/* Notes the thread that runs here, if it was not seen to come: it ran already when it became the service's, or came
+ * in a switch that the kernel hides. */
 static __always_inline void know_present(struct sidelane_trace_cpu *state, uint32_t service)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -127,7 +127,7 @@ static __always_inline void know_present(struct sidelane_trace_cpu *state, uint3
 	state->service = service;
 }
 
-/* The thread took data; if it takes up a request with that, or more of one, that starts. */
+/* Records data that the thread took. If it takes up a request with that, or more of one, that starts. */
 static __always_inline void trace_received(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
 					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
@@ -148,7 +148,7 @@ static __always_inline void trace_received(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &received, &start);
 }
 
-/* A thread of the service is about to be told of. */
+/* Makes a thread of the service known that is about to be recorded. */
 static __always_inline void trace_present(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -163,13 +163,13 @@ static __always_inline void trace_present(struct connection *conn, uint32_t cpu)
 #define NAGLE_CORK 2
 #define PACING_NEEDED 1
 
-/* Whether the sender waits for room in the send buffer, though all that is in it was sent. */
+/* Returns whether the sender waits for room in the send buffer, though all data in it was sent. */
 static __always_inline bool waits_for_room(struct tcp_sock *tcp)
 {
 	return BPF_CORE_READ_BITFIELD(tcp, chrono_type) == CHRONO_SNDBUF_LIMITED;
 }
 
-/* What holds back data in the send buffer: enum sidelane_trace_hold. */
+/* Returns what holds back data in the send buffer: enum sidelane_trace_hold. */
 static __always_inline uint32_t what_holds(const struct sock *sock, struct tcp_sock *tcp, uint64_t now_ns)
 {
 	uint32_t unsent = tcp->write_seq - tcp->snd_nxt, mss = tcp->mss_cache, nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
@@ -198,7 +198,7 @@ static __always_inline uint32_t what_holds(const struct sock *sock, struct tcp_s
 	return holds;
 }
 
-/* The thread sent a response, or more of one: the request has finished, so far. */
+/* Records a response, or a further part of one: the request has finished, so far. */
 static __always_inline void trace_answered(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
 					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
@@ -218,8 +218,8 @@ static __always_inline void trace_answered(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &sent, &finished);
 }
 
-/* A thread of a service uses a socket that is not at the service's own port: it asks others, or is not asked by
- * TCP. */
+/* Records that a thread of a service uses a socket that is not at the service's own port: it asks other services, or
+ * is asked by other means than TCP. */
 static __always_inline void trace_elsewhere(const struct sock *sock, uint32_t type, int bytes)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();

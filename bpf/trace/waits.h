@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What keeps threads in the kernel: page faults, the kernel's own locks, reclaim of memory, signals.
+ * Waits of threads in the kernel: page faults, the kernel's own locks, reclaim of memory, signals.
  */
 #ifndef SIDELANE_TRACE_WAITS_H
 #define SIDELANE_TRACE_WAITS_H
@@ -22,7 +22,7 @@ struct rw_semaphore {
 
 #pragma clang attribute pop
 
-/* ---- Page faults and signals: of the service alone ---- */
+/* ---- Page faults and signals: of the service only ---- */
 
 static __always_inline void tell_of_service(uint32_t type, uint32_t detail, uint64_t value)
 {
@@ -44,7 +44,7 @@ int BPF_PROG(trace_fault, unsigned long address)
 	return 0;
 }
 
-/* The kernel met it while it copied to or from the thread's memory. */
+/* A fault in the kernel, while it copied to or from the thread's memory. */
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(trace_fault_in_kernel, unsigned long address)
 {
@@ -52,8 +52,8 @@ int BPF_PROG(trace_fault_in_kernel, unsigned long address)
 	return 0;
 }
 
-/* Pages were added to a process's memory, or taken from it. Where the thread is in the kernel for no system call, it is
- * for a fault, and this is next to the last that is done. Faults that change no number of pages have no end here. */
+/* Handles a change in the number of pages of a process. If the thread is in the kernel for no system call, it is
+ * there for a fault, and this is nearly the last step of it. Faults that change no number of pages have no end here. */
 SEC("tp_btf/rss_stat")
 int BPF_PROG(trace_fault_ends, struct mm_struct *memory)
 {
@@ -76,7 +76,7 @@ int BPF_PROG(trace_signal, int number)
 	return 0;
 }
 
-/* ---- Of whoever is on the way ---- */
+/* ---- Locks and reclaim: of all threads on the way of requests ---- */
 
 static __always_inline void tell_of_any(uint32_t type)
 {
@@ -101,15 +101,15 @@ int BPF_PROG(trace_reclaim_ends)
 	return 0;
 }
 
-/* Of the flags of contention_begin, include/trace/events/lock.h. */
+/* Flags of contention_begin, include/trace/events/lock.h. */
 #define LOCK_SPINS 0x01
 #define LOCK_READS 0x02
 #define LOCK_WRITES 0x04
 #define LOCK_IS_MUTEX 0x20
-/* The lowest bits of an owner are the lock's own. */
+/* The lowest bits of an owner are flags of the lock. */
 #define OWNER_MASK (~7ul)
 
-/* Who holds it: a mutex always knows, a semaphore as long as a writer has it. */
+/* Returns the holder of a lock: always known for a mutex, for a semaphore only while a writer has it. */
 static __always_inline struct task_struct *holder_of(const void *lock, uint32_t flags)
 {
 	uint64_t owner = 0;

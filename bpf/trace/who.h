@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Who is on the way of requests: threads of a service, and whoever such a thread wakes, and whoever they wake in
- * turn, up to a limit, until they sleep again. Each CPU knows it of the thread that runs there.
+ * Threads on the way of requests: those of a service, each thread that such a thread wakes, and each that these wake
+ * in turn, up to a limit, until they sleep again. Each CPU knows it of the thread that runs there.
  */
 #ifndef SIDELANE_TRACE_WHO_H
 #define SIDELANE_TRACE_WHO_H
@@ -9,10 +9,11 @@
 #include "trace/record.h"
 #include "who.h"
 
-/* A service's thread wakes a kernel thread, which wakes another: farther is rarely on the way. */
+/* Wake-ups that are followed: a service's thread wakes a kernel thread, which wakes another. Further ones are rarely
+ * on the way. */
 #define FOLLOWED_WAKES 3
 
-/* Part of the kernel's layout of this word since 2.6, but where it is real-time. */
+/* The kernel's layout of this word since 2.6, unless it is a real-time kernel. */
 #define SERVES_SOFTIRQ 0x100
 #define SERVES_INTERRUPT 0xff0000
 
@@ -24,22 +25,23 @@ typedef struct {
 	int counter;
 } atomic_t;
 
-/* Any type of the kernel's that begins with such a number. */
+/* Any kernel type that begins with such a number. */
 struct refcount_struct {
 	atomic_t refs;
 };
 
 #pragma clang attribute pop
 
-/* Kernels do not tell BPF programs the addresses of variables, but those of one CPU lie at fixed distances. */
+/* Finds the CPU's preempt count. Kernels do not tell BPF programs the addresses of variables, but those of one CPU
+ * lie at fixed distances. */
 static __always_inline void find_preempt_count(struct sidelane_trace_cpu *state, struct task_struct *task)
 {
 	if (settings.preempt_count_offset && !state->preempt_count)
 		state->preempt_count = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq) + settings.preempt_count_offset;
 }
 
-/* An interrupt or a softirq does the present work, whichever thread it came upon. Where that is not known, it is
- * taken for the thread's own. */
+/* Returns whether an interrupt or a softirq does the present work, and not the thread that it came upon. If that is
+ * not known, the work counts as the thread's own. */
 static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
 {
 	if (!settings.preempt_count_offset || !state->preempt_count)
@@ -49,7 +51,7 @@ static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
 	return count->refs.counter & (SERVES_SOFTIRQ | SERVES_INTERRUPT);
 }
 
-/* The place of a thread among those seen: its own, or somebody else's. */
+/* Returns the place for a thread's id: it may belong to another thread. */
 static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 {
 	uint32_t place = tid % SIDELANE_TRACE_THREADS;
@@ -57,7 +59,7 @@ static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 	return bpf_map_lookup_elem(&trace_threads, &place);
 }
 
-/* The thread is seen: its place is its own. */
+/* Returns the thread's place, and takes it over if another thread has it. */
 static __always_inline struct sidelane_trace_thread *see_thread(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
@@ -71,7 +73,7 @@ static __always_inline struct sidelane_trace_thread *see_thread(struct task_stru
 	return thread;
 }
 
-/* What the thread that runs here works on. */
+/* Returns the request of the thread that runs here. */
 static __always_inline uint64_t present_request(struct sidelane_trace_cpu *state, uint32_t cpu)
 {
 	struct sidelane_request_word *word = state->service ? request_word(cpu) : 0;
@@ -79,7 +81,7 @@ static __always_inline uint64_t present_request(struct sidelane_trace_cpu *state
 	return word ? word->running : 0;
 }
 
-/* The thread that runs here did something. */
+/* Records an event of the thread that runs here. */
 static __always_inline void tell_of_present(struct sidelane_trace_cpu *state, uint32_t cpu, uint32_t type,
 					    uint32_t detail, uint64_t value)
 {
