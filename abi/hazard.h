@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Hazards: what makes a server slow for a while, told by whoever watches the server to a proxy in
- * front of it (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy).
- * crates/proxy/src/run/watch writes this format, crates/proxy reads it,
- * crates/formats/src/hazard.rs mirrors it and asserts every offset. Any language can write it.
+ * Hazards: reasons why a server is slow for a while. A watcher tells them to the proxy in front of the server
+ * (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy). crates/proxy/src/run/watch
+ * writes this format, crates/proxy reads it, crates/formats/src/hazard.rs mirrors it and asserts every offset. Any
+ * language can write it.
  *
  * A page of shared memory holds
  *
@@ -23,13 +23,13 @@
 #define SIDELANE_HAZARD_VERSION 1
 #define SIDELANE_HAZARD_SERVERS 2
 
-/* Bits of hazards, by number. Bits 5 and 6 are of what the proxy itself notices; on the page they say nothing. */
+/* Bits of hazards, by number. The proxy itself notices bits 5 and 6; on the page they have no meaning. */
 enum sidelane_hazard {
 	SIDELANE_HAZARD_JVM_GC = 0,    /* its JVM collects garbage */
 	SIDELANE_HAZARD_SAFEPOINT = 1, /* its JVM has stopped all threads */
 	SIDELANE_HAZARD_STOPPED = 2,   /* it is stopped or frozen */
 	SIDELANE_HAZARD_THROTTLED = 3, /* its group has used up its quota of CPU time */
-	SIDELANE_HAZARD_RESTART = 4,   /* it has ended, and nobody listens for it yet */
+	SIDELANE_HAZARD_RESTART = 4,   /* it has ended, and no process listens for it yet */
 };
 
 struct sidelane_hazard_head {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program that notes when it runs: it reads the clock all the time, and a gap between two reads is time in which it
- * did not run. So what the scheduler, the freezer and the hypervisor take is left out, whoever is asked.
+ * A program that notes when it runs: it reads the clock all the time, and a gap between two reads is time in which
+ * it did not run. So its turns do not contain what the scheduler, the freezer or the hypervisor took.
  *
  *   clocks_itself FILE             runs until it is ended
  *   clocks_itself FILE on-command  reads file names, and runs until a file of that name exists
