@@ -18,7 +18,7 @@ pub enum Cause {
     ServiceQueue,
     /// A thread could run on and another had the CPU.
     RunQueue,
-    /// The same, and the other one was a thread of the tracer. No cause of the service's: the diagnosis tells of it apart.
+    /// The same, but the other thread is the tracer's. No cause of the service's: the diagnosis reports it separately.
     Tracer,
     /// The thread moved to another CPU, from there to its first moment on it.
     Migration,

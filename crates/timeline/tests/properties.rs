@@ -100,7 +100,7 @@ impl Writer {
         self.us
     }
 
-    /// Thread 1 sleeps for so long, until `by` wakes it.
+    /// Lets thread 1 sleep for `us`, until `by` wakes it.
     fn sleeps(&mut self, us: u64, why: u32, by: u32) {
         let at = self.step(1);
         self.trace.switched(at, 1, NOBODY, why);

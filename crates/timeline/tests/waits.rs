@@ -421,8 +421,8 @@ fn questions_of_two_requests_on_one_connection_share_it() {
     }
 }
 
-/// Thread 1 gives its request to thread 5, that of a client library, which asks another service. `meanwhile`, and then the
-/// answer comes, and thread 5 wakes thread 1.
+/// Thread 1 gives its request to thread 5 of a client library, which asks another service. Adds the records of
+/// `meanwhile`. Then the answer comes, and thread 5 wakes thread 1.
 fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
     let mut trace = request_is_taken_up();
     trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);

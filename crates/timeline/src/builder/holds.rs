@@ -69,7 +69,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// `cause` held `bytes` back for so long.
+    /// Adds the time for which `cause` held `bytes` back.
     pub fn add(&mut self, cause: Cause, time_ns: u64, bytes: u32) {
         if let Some(place) = CAUSES.iter().position(|known| *known == cause) {
             let time_us = u32::try_from(time_ns / 1_000).unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ const SEGMENTS: usize = 32;
 /// A segment comes to its socket this soon, or was not for it.
 const SEGMENT_AT_MOST_NS: u64 = 10_000_000;
 
-/// A turn of a thread on a CPU that matters to whoever waits for that.
+/// The shortest turn of a thread on a CPU that matters to a thread that waits for that CPU.
 const LONG_TURN_NS: u64 = 100_000;
 /// Turns within one wait that are looked at.
 const TURNS_MAX: usize = 256;

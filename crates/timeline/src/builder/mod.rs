@@ -48,7 +48,7 @@ use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
 use crate::wait::{Ended, Object, Peer, Wait};
 
-/// After so many records, or so much time, what is no longer needed is forgotten.
+/// Records, or time, after which what is no longer needed is forgotten.
 const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
 /// Facts that the history has at most between two sweeps.
@@ -366,7 +366,7 @@ fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), 
 }
 
 impl Builder {
-    /// Closes what has settled, and forgets what nobody needs any more.
+    /// Closes what has settled, and forgets what is no longer needed.
     fn sweep(&mut self) {
         self.since_sweep = 0;
         self.swept_ns = self.world.now_ns;

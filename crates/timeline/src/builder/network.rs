@@ -145,8 +145,8 @@ impl World {
         self.thread(record.task).question = Some(question);
     }
 
-    /// Something is sent: so the connection is there. An event loop that works on other requests meanwhile goes on with the
-    /// one that it connected for.
+    /// Notes that a connection is established, since something is sent on it. An event loop that has worked on other
+    /// requests since goes on with the one for which it connected.
     fn is_connected(&mut self, record: &Record) {
         let Some(socket) = self.sockets.get(&record.socket) else { return };
         let Some(call) = socket.calls.iter().find(|call| call.connects).copied() else { return };

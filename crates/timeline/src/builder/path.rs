@@ -47,8 +47,9 @@ impl Back<'_> {
 
 /// Puts the way of `request` into `stretches`, end to end, in the order of time.
 ///
-/// From the thread that answered it goes back along the links: whoever handed the request to a thread had it before. What
-/// a thread did while it waited for a thread that it had handed the request to, or for another service, is not on the way.
+/// It goes back along the links, from the thread that answered: the thread that handed the request on had it before.
+/// Not on the way is what a thread did while it waited for another service, or for a thread to which it had handed the
+/// request.
 pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.clear();
     let mut back = Back { stretches, at_ns: request.ended_ns() };

@@ -56,7 +56,7 @@ const QUESTIONS_MAX: usize = 8;
 /// Segments of a response that were sent again and are known; of more, the last ones.
 const SENT_AGAIN_MAX: usize = 16;
 
-/// Whatever is sent for so long after the first of a response is a stream, as for `sidelane requests`.
+/// A response is a stream if data is sent this long after its first data, as for `sidelane requests`.
 const STREAM_NS: u64 = 100_000_000;
 
 /// A request from when a thread received it. All times are 0 until they are known.
@@ -185,7 +185,7 @@ pub type Id = u64;
 
 /// The most requests under way. Of more, the oldest are given up.
 const REQUESTS_MAX: usize = 65_536;
-/// Numbers of requests that are no longer under way are known for so many more requests.
+/// Requests for which the number of a finished request stays known.
 const NUMBERS_KEPT: usize = 4_096;
 
 #[derive(Debug, Default)]
@@ -265,7 +265,7 @@ impl Requests {
         self.places[index].request.as_mut()
     }
 
-    /// The request with this name, which nobody answered yet.
+    /// Returns the request with this id, if it has not been answered yet.
     pub fn open_mut(&mut self, id: Id) -> Option<&mut Request> {
         self.get_mut(id).filter(|request| request.is_open())
     }

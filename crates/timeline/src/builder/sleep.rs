@@ -141,7 +141,7 @@ pub struct Sleep {
     pub waker: Waker,
     pub at: At,
     pub question: Option<Question>,
-    /// The disk that answered it meanwhile.
+    /// The disk that answered it since.
     pub disk: Option<u64>,
     /// It had touched a page that was not there.
     pub in_fault: bool,

@@ -203,7 +203,7 @@ impl Thread {
         }
     }
 
-    /// Whoever gets its number next has nothing of what it had.
+    /// Clears the state of a thread that has ended: the kernel may give its number to a new thread.
     fn has_ended(&mut self, at_ns: u64) {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
         self.question = None;

@@ -5,7 +5,7 @@ use crate::timeline::Span;
 
 /// The most spans of a timeline that is drawn as it is.
 const SPANS_MAX: usize = 1024;
-/// A timeline of more spans is cut into so many parts. In each of them all spans that say the same are one.
+/// Parts into which a timeline of more spans is cut. In each of them, equal spans become one.
 const PARTS: u64 = 64;
 /// Spans of a part that are told apart by more than cause and thread.
 const SPANS_OF_PART: usize = SPANS_MAX / PARTS as usize;

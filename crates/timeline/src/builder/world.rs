@@ -20,12 +20,12 @@ pub struct Settings {
     pub kinds: Kinds,
     /// Records come at most so much out of the order of time.
     pub horizon_ns: u64,
-    /// A response is complete when nothing was sent, or sent again, for so long; or when the next request starts on its
-    /// connection.
+    /// Time without further data, or retransmissions, after which a response is complete. The next request on its
+    /// connection completes it, too.
     pub settle_ns: u64,
-    /// A request that ended is given out when it is known of all CPUs that no record of them is missing, or after so long.
+    /// Longest time for which a request that ended is kept back, while records of a CPU may be missing.
     pub hold_ns: u64,
-    /// A request that nothing happens to for so long is given up.
+    /// Time without an event after which a request is given up.
     pub give_up_ns: u64,
 }
 
@@ -248,7 +248,7 @@ impl World {
         forgotten.into_iter().for_each(|cookie| self.close_socket(cookie, false));
     }
 
-    /// A request's thread, or nobody's, takes it up: `request` is no longer waited for on its socket.
+    /// Removes `request` from its socket, which no longer waits for it: a thread takes up the next one there.
     pub fn set_aside(&mut self, id: Id) {
         let Some(request) = self.requests.get(id) else { return };
         let (cookie, is_open) = (request.socket, request.is_open());

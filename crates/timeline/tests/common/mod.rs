@@ -196,7 +196,7 @@ impl Trace {
         self
     }
 
-    /// Something ended that took so long.
+    /// Adds the end of an event that took `length_us`.
     pub fn took(&mut self, us: u64, kind: Kind, tid: u32, length_us: u64, detail: u32) -> &mut Trace {
         self.add(us, kind, tid, |record| (record.value, record.detail) = (length_us * 1_000, detail))
     }
