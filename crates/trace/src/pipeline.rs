@@ -19,10 +19,10 @@ use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::{Times, notes_of};
 
-/// For so long records are at hand for the excerpt of a request: a timeline comes when it is known that nothing of it is
-/// missing, which takes a second at most.
+/// Time for which records are kept for the excerpt of a request. Its timeline comes when all its records are known to
+/// be there, which takes a second at most.
 const RECENT_NS: u64 = 5_000_000_000;
-/// And no more than so many: 32 MB.
+/// The most records that are kept: 32 MB.
 const RECENT_MAX: usize = 1 << 19;
 
 /// A trace that goes on. Its memory is bounded, however long it takes.
@@ -88,7 +88,7 @@ impl Pipeline {
         self
     }
 
-    /// Of each CPU, by its number, so many records were written before the first of these.
+    /// Sets, by number of the CPU, how many records were written before the first of these.
     pub fn begins(mut self, written: &[u32]) -> Self {
         (0..).zip(written).for_each(|(cpu, seq)| self.builder.begins(cpu, *seq));
         self
@@ -224,7 +224,7 @@ mod tests {
     fn requests_that_have_no_response_are_counted_and_said() {
         let all = sample::records();
         let number = all.iter().find(|record| record.kind == Kind::RequestFinished).unwrap().request;
-        // From then on the service answers nobody.
+        // After this time the service sends no answers.
         let is_answer = |record: &&Record| matches!(record.kind, Kind::Sent | Kind::RequestFinished);
         let stuck_ns = all.iter().find(|record| record.request > number + 290 && is_answer(record)).unwrap().at_ns;
         let mut records: Vec<Record> =

@@ -43,7 +43,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
     let pipeline = pipeline.traced_by(std::process::id());
     let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
-    // Whoever wants to send requests, and have them traced, waits for this.
+    // A script that sends requests to be traced waits for this line.
     let (target, length) = (&options.target, options.length);
     eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
@@ -92,7 +92,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
 /// The wanted part of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayOptions {
-    /// Requests that arrive so long after the trace began, or later.
+    /// Start of the report: requests that arrive this long after the begin of the trace, or later.
     pub from_s: f64,
     /// And before this.
     pub to_s: Option<f64>,

@@ -90,7 +90,7 @@ fn has_epoll(pid: u32) -> bool {
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// A process without a known runtime is looked at so often: it may be about to start one.
+/// Times that a process without a known runtime is looked at: it may be about to start one.
 const LOOKS: u32 = 20;
 
 /// The device and inode of a process's program: another one if it executes another program.

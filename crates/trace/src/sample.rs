@@ -27,7 +27,7 @@ const BEGIN_NS: u64 = 5_000_000_000;
 const APART_NS: u64 = 50_000_000;
 const REQUESTS: u64 = 300;
 
-/// A record on lane 1 of nobody.
+/// Returns a record on lane 1 without a thread.
 pub fn record(at_ns: u64, kind: Kind) -> Record {
     Record { at_ns, kind, seq: 1, task: NOBODY, cpu: 1, detail: 0, other: NOBODY, socket: 0, request: 0, value: 0 }
 }

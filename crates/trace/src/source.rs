@@ -83,7 +83,7 @@ impl Source {
             lost_sight: None,
             unseen,
         };
-        // Who was born meanwhile.
+        // Finds processes that have started since.
         source.look_after();
         Ok(source)
     }

@@ -7,15 +7,15 @@ use sidelane_timeline::ending::{Ending, Unanswered};
 use super::super::slow_threshold::SlowThreshold;
 use sidelane_requests::Times;
 
-/// A percentile is that of the requests of so long.
+/// The window of a percentile: requests of this time.
 const WINDOW_NS: u64 = 10_000_000_000;
-/// The window goes on in steps of this.
+/// The step by which the window moves.
 const STEP_NS: u64 = 1_000_000_000;
-/// Two recordings begin at least so far apart.
+/// Least time between the begins of two recordings.
 pub const APART_NS: u64 = 60_000_000_000;
-/// Without an objective so many requests tell what is usual.
+/// Requests from which the usual latency is learned, without an objective.
 pub const USUAL_REQUESTS: u64 = 1_000;
-/// And what takes so many times as long as their p99 is not.
+/// A latency of this many times their p99 is unusual.
 const UNUSUAL: u64 = 3;
 
 /// Watches an objective.
@@ -42,15 +42,15 @@ struct Step {
 /// Why a recording is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// One request took so long.
+    /// The latency of one slow request.
     Request(u64),
-    /// One has waited for so long, and has no response yet.
+    /// The wait so far of a request without a response.
     Waiting(u64),
     /// The wait of a client that closed its connection before a response came.
     Abandoned(u64),
-    /// So many of so many did.
+    /// Slow requests of the window.
     Percentile {
-        /// Those beyond the objective.
+        /// Those slower than the objective.
         slow: u64,
         /// All of the window.
         requests: u64,
@@ -143,7 +143,7 @@ impl Breaks {
         self.judge(0, percentile)
     }
 
-    /// Whether too many of the window are slow, with so many that have not ended.
+    /// Returns whether too many requests of the window are slow; `waiting` slow ones have not ended yet.
     fn judge(&self, waiting: u64, percentile: f64) -> Option<Break> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
         let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);

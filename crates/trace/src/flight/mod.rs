@@ -31,15 +31,15 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
 use sidelane_rollback::own_threads::waited_for;
 
-/// What is kept unless the user says otherwise.
+/// The time that is kept unless the user says otherwise.
 pub const KEEP: Duration = Duration::from_secs(10);
-/// And no more than so many records for each second of it: 3.2 MB.
+/// The most records kept for each second of it: 3.2 MB.
 const RECORDS_A_SECOND: u64 = (1 << 19) / 10;
-/// What follows a break for so long is kept, too.
+/// Time after a break that is kept, too.
 const AFTER_NS: u64 = 1_000_000_000;
-/// It is written sooner if what belongs to the break makes room within so long.
+/// A recording is written sooner if records that belong to the break would be dropped within this time.
 const ROOM_NS: u64 = 10_000_000;
-/// Requests that have not ended are looked at so often.
+/// Interval at which requests that have not ended are checked.
 const WAITING_NS: u64 = 100_000_000;
 /// More recordings than this are not written by one flight recorder, unless the user says otherwise.
 pub const RECORDINGS: u32 = 100;
@@ -275,7 +275,7 @@ pub enum Event {
     Learned {
         /// The latency.
         limit_ns: u64,
-        /// That of so many requests.
+        /// Requests from which it was learned.
         requests: u64,
     },
     /// The objective is broken; how, in words.
@@ -291,9 +291,9 @@ pub enum Event {
     },
     /// A recording could not be written, and nothing is left of it; why. The recorder goes on.
     Unwritten(String),
-    /// That was the last recording: so many are written, no more.
+    /// The number of recordings written: the most that are allowed.
     Full(u32),
-    /// It has ended, and nothing was written.
+    /// The recorder has ended, and nothing was written.
     Unbroken,
 }
 

@@ -51,7 +51,7 @@ struct Files {
 /// So many names are tried.
 const NAMES_MAX: u32 = 100;
 
-/// A recording that is being written, on a thread of its own: records go on to be read meanwhile.
+/// A recording that is being written, on a thread of its own: records are read in the same time.
 pub(super) struct Writing(JoinHandle<Result<()>>);
 
 impl Writing {
@@ -143,8 +143,8 @@ impl Recording {
 }
 
 impl Files {
-    /// Makes both, for nobody else to read. A directory may be anybody's: a name that is taken, be it by a link, is left
-    /// alone.
+    /// Creates both files, readable by their owner only. Other users may be able to write to the directory: a name that
+    /// exists, even as a link, is left alone.
     fn claim(name: &Path) -> Result<Self> {
         for number in 1..=NAMES_MAX {
             let stem = if number == 1 { name.display().to_string() } else { format!("{}-{number}", name.display()) };

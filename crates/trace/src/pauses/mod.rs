@@ -24,9 +24,9 @@ use sidelane_channels::hsperf::JvmError;
 
 /// How often the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// After so many looks it is looked who has ended.
+/// Looks between two checks for processes that have ended.
 const ENDS_EVERY: u32 = 64;
-/// A process is asked for its counters at so many looks of its owner: a JVM has none when it has just begun.
+/// Looks of its owner at which a process is asked for its counters: a JVM has none when it has just begun.
 const TRIES: u32 = 20;
 
 /// Watches the JVMs of a service.
