@@ -85,7 +85,7 @@ pub struct LaneBooks {
     pub batch_strays: u64,
     /// The service switched in on a lane that is not a request lane.
     pub lc_strays: u64,
-    /// Switches that the kernel did not tell of: whoever came with one is counted as who was there before.
+    /// Switches that the kernel did not report: the thread that came is counted as the one that was there before.
     pub untold: u64,
     /// The kernel program's own time in the sampled switches.
     pub cost_ns: u64,

@@ -20,7 +20,7 @@ struct Past {
 impl Past {
     /// Those written down, and the present one.
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
-        // First, or a turn that ends meanwhile would be in neither.
+        // Read before the turns: otherwise a turn that ends in between would be in neither.
         let present = memory.word(cpu).snapshot();
         let (mut turns, whole_since_ns) = memory.turns(cpu).copy();
         let present = present.map(|word| {

@@ -96,7 +96,7 @@ impl Identities {
         }
     }
 
-    /// The process belongs to nobody, if it has `identity`.
+    /// Removes the process's identity, if that is `identity`.
     pub fn take(&self, tgid: u32, identity: Identity) {
         if self.of(tgid) == Some(identity) {
             self.set(tgid, 0);
@@ -108,13 +108,14 @@ impl Identities {
         Identity::of_byte(self.byte(tgid))
     }
 
-    /// The living processes of `identity`: the table forgets one only when it is reaped, which nobody may ever do.
+    /// Returns the living processes of `identity`. The table forgets a process only when it is reaped, which its parent
+    /// may never do.
     pub fn all(&self, identity: Identity) -> Vec<u32> {
         let all = self.listed().filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity));
         all.map(|(pid, _)| pid).filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Nobody has `identity` any more.
+    /// Removes `identity` from all its processes.
     pub fn take_from_all(&self, identity: Identity) {
         self.listed()
             .filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity))

@@ -13,7 +13,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// How many words the table needs on this machine; one where nobody looks for himself.
+    /// Returns how many words the table needs on this machine; one if no batch checks its own lane.
     pub fn words(self_checking: bool) -> usize {
         if self_checking { (pid_max() / PER_WORD + 1) as usize } else { 1 }
     }

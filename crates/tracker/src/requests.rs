@@ -23,7 +23,7 @@ const PORT_WORDS: usize = 1024;
 pub enum Room {
     /// 40 000: 0.4 seconds of 100 000 requests a second.
     Usual,
-    /// Half of them, for whoever watches many services.
+    /// Half of them, for a watcher of many services.
     Half,
 }
 
@@ -122,7 +122,7 @@ pub struct Counts {
     pub unanswered: u64,
     /// Requests with more messages than one: parts of theirs, or other requests.
     pub joined: u64,
-    /// Requests that were open and kept nobody waiting.
+    /// Requests that were open without making another one wait.
     pub parked: u64,
     /// Connections that began and had a second request.
     pub began: u64,

@@ -71,14 +71,14 @@ impl Shares {
         Self { idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns), ran_ns }
     }
 
-    /// Time that whoever has this identity ran.
+    /// Returns the time that processes of this identity ran.
     pub fn of(&self, identity: Identity) -> u64 {
         self.ran_ns[place(identity)]
     }
 
     /// Time that any service ran.
     pub fn services_ns(&self) -> u64 {
-        // The first place is of those who are nobody's.
+        // The first place is of untracked processes.
         self.ran_ns.iter().skip(2).step_by(2).sum()
     }
 

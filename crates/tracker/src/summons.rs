@@ -1,7 +1,7 @@
-//! The bell of a holder: a BPF ring buffer that wakes whoever polls it.
+//! The bell of a holder: a BPF ring buffer that wakes the thread that polls it.
 //!
-//! A summons carries no news, since the holder looks at the lane words anyway; so this end
-//! only sleeps on the ring, and takes whatever has been written without reading it.
+//! A summons has no contents, since the holder looks at the lane words anyway. So this side only sleeps on the ring,
+//! and takes what has been written without reading it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
-//! What each thread of a service works on at this moment, for whoever moves threads.
+//! The request of each thread of a service at this moment, for a program that moves threads.
 //!
-//! The kernel program writes a word at each begin and end of a request; to look at all words is to read a few pages of
-//! memory. It wakes nobody, but for whoever has armed the bell of a service ([`ThreadWords::arm`]), and once.
+//! The kernel program writes a word at each begin and end of a request. Reading all words is reading a few pages of
+//! memory. It wakes only a reader that has armed the bell of a service ([`ThreadWords::arm`]), and once.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
-//! Who is tracked: services with their lanes, and batch jobs, each by its number, on one tracker for all.
+//! Tracked processes: services with their lanes, and batch jobs, each by its number, on one tracker for all.
 //!
-//! A service or job is tracked as long as its value lives. Its processes are given their identity when it is added
-//! and whenever its owner looks again; what they fork, and whoever joins its cgroup, follows by the kernel program.
+//! A service or job is tracked while its value lives. Its processes get their identity when it is added, and whenever
+//! its owner looks again. The kernel program gives it to processes that they fork, or that join the cgroup.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -92,8 +92,8 @@ impl ServiceTracking {
         self.tracker.lend(lanes, self.number, lends_to_waited)
     }
 
-    /// These processes are the service's, too, with all who descend from them and are nobody's. Members of its group are
-    /// so already.
+    /// Adds these processes to the service, with all their descendants that are untracked. Members of its group are in
+    /// it already.
     pub fn take_in(&self, pids: &BTreeSet<u32>) {
         match &self.group {
             Some(group) => self.tracker.look_at_group(group, self.identity()),
@@ -118,7 +118,7 @@ impl ServiceTracking {
         self.tracker.identities().all(self.identity())
     }
 
-    /// Whether the process belongs to nobody that is tracked.
+    /// Returns whether the process is untracked.
     pub fn is_free(&self, pid: u32) -> bool {
         self.tracker.identities().of(pid).is_none()
     }
@@ -183,7 +183,7 @@ impl BatchTracking {
         Ok(new)
     }
 
-    /// Whoever is in the group, or joins it, is of the job from now on. All groups of a job are of one hierarchy.
+    /// Adds each process in the group to the job, now and when it joins. All groups of a job are of one hierarchy.
     pub fn join(&self, group: Group) -> Result<(), TrackerError> {
         self.tracker.name_group(&group, self.identity())?;
         self.groups.borrow_mut().push(group);
@@ -200,7 +200,7 @@ impl BatchTracking {
         self.tracker.look_at_group(group, self.identity());
     }
 
-    /// Nobody is of the job any more because of the group.
+    /// Removes from the job the processes that are in it because of the group.
     pub fn part(&self, group: &Group) {
         let mut groups = self.groups.borrow_mut();
         if groups.contains(group) {
@@ -238,7 +238,7 @@ impl BatchTracking {
         self.tracker.identities().take(pid, self.identity());
     }
 
-    /// Whether the process belongs to nobody that is tracked.
+    /// Returns whether the process is untracked.
     pub fn is_free(&self, pid: u32) -> bool {
         self.tracker.identities().of(pid).is_none()
     }

@@ -1,6 +1,6 @@
-//! Who ran on a lane, and when, as the kernel program writes it down: for requests that the service
-//! emits. Nobody is told when one of them starts or finishes, so where it ran, and what ran beside
-//! it, is looked up afterwards.
+//! Turns of threads on a lane, as the kernel program records them: for requests that the service emits. The kernel
+//! program does not learn when such a request starts or finishes. So its lane, and what ran beside it, are looked up
+//! afterwards.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 

@@ -11,7 +11,7 @@ const BATCH: u32 = 1;
 /// A change of the scene.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The hypervisor takes so many ns of the lane.
+    /// The hypervisor takes this time of the lane, in ns.
     Take(u32, u64),
     /// The kernel program looks on the lane, where a thread of this class has run.
     Look(u32, Class),

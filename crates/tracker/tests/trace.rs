@@ -241,7 +241,7 @@ fn a_fault_that_adds_pages_is_told_from_its_begin_to_its_end() {
     let is_begin = |record: &Record| record.detail == 1 && range.contains(&record.value);
     let begun = faults.iter().filter(|record| is_begin(record)).count();
     let ended = faults.windows(2).filter(|pair| is_begin(pair[0]) && pair[1].detail == 2).count();
-    // Whoever had the CPU when the kernel hid a switch is not told.
+    // A thread that had the CPU when the kernel hid a switch has no records.
     assert!(begun > 0 && ended * 2 > begun, "{ended} of {begun}");
 }
 
@@ -299,8 +299,8 @@ fn a_light_trace_has_requests_and_no_segments() {
     assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
 }
 
-/// A program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe. Nobody
-/// wakes it before that.
+/// Starts a program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe.
+/// Nothing wakes that thread before.
 fn late_reader(tid: u32) -> Child {
     let sleeps_in = format!("/proc/{}/task/{tid}/wchan", std::process::id());
     let script = format!("until grep -q pipe_write {sleeps_in}; do :; done; exec cat");

@@ -23,7 +23,7 @@ impl Window {
         Program::compile("window", name).map(Self)
     }
 
-    /// The service has run for `ran_us`, with so many cycles of stalls and so many loads and stores, of which `least` are
+    /// Lets the service run for `ran_us`, with these cycles of stalls and these loads and stores; `least` of them are
     /// activity.
     fn of(&self, stalls: u64, accesses: u64, ran_us: u64, least: u64) -> Came {
         let numbers = [stalls, accesses, ran_us * 1000, least].map(|number| number.to_string());

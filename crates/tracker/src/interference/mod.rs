@@ -39,7 +39,7 @@ pub struct Windows {
     pub window: Duration,
     /// Or of what it ran in this time, if that is less.
     pub window_max: Duration,
-    /// While the service runs on, the counters are read so often.
+    /// Interval at which the counters are read while the service runs on.
     pub tick: Duration,
     /// On both sides of the formula's line, less than this is no activity. Where only the side below has less, it counts
     /// as this much.
@@ -203,9 +203,9 @@ impl Interference {
         self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
     }
 
-    /// From now on, the counters of this CPU are read where the service comes and goes, and so often while it runs on;
-    /// `None`: while its turns are shorter than a window at one of them in a millisecond. To read is the service's own
-    /// time, so where nobody can disturb it there need be no more.
+    /// Reads the counters of this CPU from now on when the service comes and goes, and once a `tick` while it runs on.
+    /// Without a tick, one turn a millisecond is counted while turns are shorter than a window. Reading takes the
+    /// service's own time, so a tick is set only if something can disturb the service there.
     pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
         let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
         self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);

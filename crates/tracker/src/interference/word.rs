@@ -62,7 +62,7 @@ pub struct Counted {
     pub others: [u64; EVENTS_MAX],
     /// Time in which a service ran.
     pub service_ns: u64,
-    /// The counters were read so often.
+    /// Reads of the counters.
     pub reads: u64,
     /// Of them, at ticks.
     pub ticks: u64,

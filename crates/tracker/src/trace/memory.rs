@@ -83,7 +83,7 @@ pub struct TraceThread {
 }
 
 impl TraceCpu {
-    /// Nobody is known to run there: to be called before its programs are attached again.
+    /// Forgets the thread that runs there: to be called before the CPU's programs are attached again.
     pub(super) fn forget(&self) {
         [&self.tid, &self.pid, &self.service, &self.follow].iter().for_each(|id| id.store(0, Ordering::Relaxed));
         self.waiting.store(0, Ordering::Release);

@@ -9,8 +9,8 @@ use sidelane_host::procfs::command_name;
 pub const SEEN: usize = 4096;
 /// More names are not kept: a machine that starts threads all the time has no end of them.
 const NAMES_MAX: usize = 1 << 16;
-/// A name is read again when its thread is seen so long after it was read: threads change their names, and the numbers of
-/// those that ended are given to others.
+/// Age from which a thread's name is read again when the thread is seen: threads change their names, and the kernel
+/// reuses the numbers of threads that have ended.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Names by thread.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Records of all CPUs together: 64 MiB.
 const RECORDS_MAX: u32 = 1 << 20;
-/// Records of one CPU: 65 ms of a million a second, of which nobody has seen more than half.
+/// Records of one CPU: 65 ms at a million a second. The highest rate seen so far is half of that.
 const RECORDS_A_CPU: u32 = 1 << 16;
 
 /// How a trace is recorded.
@@ -27,7 +27,7 @@ impl Default for TraceOptions {
 }
 
 impl TraceOptions {
-    /// Places in the ring of each of so many CPUs.
+    /// Returns the places in the ring of each CPU, on a machine with this number of CPUs.
     pub(crate) fn records_a_cpu(&self, cpus: usize) -> u32 {
         let share = (RECORDS_MAX / cpus as u32).max(1);
         let share = 1 << share.ilog2();

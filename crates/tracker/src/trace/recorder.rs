@@ -152,7 +152,7 @@ impl Recorder {
     fn fetch(&mut self) {
         let (merge, names, threads) = (&mut self.merge, &mut self.names, &self.threads);
         let mut add = |record: Record| {
-            // Whoever does anything was switched to before that, or answers requests without ever being switched.
+            // Each thread with records was switched to before, or answers requests without a switch.
             if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
                 // A process is called as its first thread is, which may sleep all the time.
                 let Record { task, other, .. } = record;

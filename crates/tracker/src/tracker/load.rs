@@ -194,7 +194,7 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
     }
 }
 
-/// Programs that nobody needs are not loaded.
+/// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, stolen_from: StolenFrom) {
     let lends = purpose.lent().is_some();
     // A thread with one place to run is seen before it is placed, others after.

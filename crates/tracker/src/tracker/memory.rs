@@ -25,7 +25,7 @@ use sidelane_policy::borrow::promise::Overlap;
 
 use crate::identities::{NUMBERS, Number};
 
-/// The words of services lie so many entries apart: a page, as in `bpf/lanes.h`.
+/// Entries between the words of two services: a page, as in `bpf/lanes.h`.
 pub const SERVICE_STRIDE: usize = 64;
 
 /// The kernel program's variables, in the order of its source.
@@ -35,9 +35,9 @@ pub(crate) struct Variables {
     pub(crate) switches_tell: AtomicU32,
 }
 
-/// Whoever writes the request words where the kernel program does not: the service emits its requests itself.
+/// A writer of request words in place of the kernel program: the service emits its requests itself.
 pub trait RequestWriter: Send + Sync {
-    /// Brings the words up to date, unless somebody is at it.
+    /// Brings the words up to date, unless another thread does so already.
     fn write(&self, memory: &LaneMemory);
 }
 
@@ -101,7 +101,7 @@ impl LaneMemory {
         self.set_partners(lanes, number.get(), |lane| lane.request_lanes.iter().collect());
     }
 
-    /// These lanes belong to nobody.
+    /// Removes the partners of these lanes.
     pub(super) fn part(&self, lanes: &Lanes) {
         self.set_partners(lanes, 0, |_| Vec::new());
     }

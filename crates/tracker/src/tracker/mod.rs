@@ -142,8 +142,8 @@ impl Tracker {
         self.services.take().ok_or(TrackerError::TooMany)
     }
 
-    /// Nobody has the number of this service any more. One that emitted its requests keeps it: whoever looks may
-    /// still hear from it.
+    /// Frees the number of a service that is no longer tracked. A service that emitted its requests keeps its number: a
+    /// reader may still refresh its words.
     pub(crate) fn free_service(&self, number: Number) {
         if !self.memory.was_refreshed(number) {
             self.services.free(number);
@@ -158,7 +158,7 @@ impl Tracker {
         self.jobs.free(number);
     }
 
-    /// Whoever is in `group` now, or joins it or a group below it, has `identity` until leaving.
+    /// Gives `identity` to each process that is in `group` now, or joins it or a group below it, until it leaves.
     pub(crate) fn name_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
         let hierarchy = hierarchy_key(identity).to_ne_bytes();
         let value = u32::from(identity.byte()).to_ne_bytes();
@@ -168,17 +168,17 @@ impl Tracker {
         Ok(())
     }
 
-    /// The second look at a group: those who were in it before the kernel program saw whoever joins.
+    /// Looks at a group a second time, for processes that were in it before the kernel program saw joins.
     pub(crate) fn look_at_group(&self, group: &Group, identity: Identity) {
         let members = group.processes();
         members.iter().for_each(|pid| self.identities.give_by_group(*pid, identity));
-        // Whoever left between the look and the gift has what nobody would take back.
+        // A process that left between the look and the gift would keep the identity.
         let still: Vec<u32> = group.processes();
         members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.take(*pid, identity));
     }
 
     pub(crate) fn forget_group(&self, group: &Group) {
-        // Gone already if the machine ran out of entries; there is nobody to tell.
+        // Gone already if the machine ran out of entries; the error changes nothing.
         let _ = self.map("named_groups").delete(&group_key(group));
     }
 
@@ -198,7 +198,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// Nobody lends these lanes any more.
+    /// Removes the roles of these lanes.
     pub(crate) fn withdraw(&self, lanes: &Lanes) {
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             let nothing = roles::LaneRole::default().bytes();

@@ -1,4 +1,4 @@
-//! Which parts of the object are left out where nobody needs them.
+//! Parts of the object that are left out if they are not needed.
 
 use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_host::events::EVENTS_MAX;

@@ -1,5 +1,5 @@
-//! Before anything is tracked: does the kernel program see processes and CPUs under the numbers that this process
-//! knows them by? Where it does not, nobody would be recognised, and every figure would be a silent 0.
+//! A check before anything is tracked: the kernel program has to see processes and CPUs under the numbers that this
+//! process knows. Otherwise no process would be recognised, and every figure would be a silent 0.
 
 use std::fs;
 
