@@ -36,7 +36,7 @@ fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
     fs::read_to_string(truth).unwrap().lines().map(read).collect()
 }
 
-/// Plants `cause`, and checks that exactly the planted requests were disturbed for so long.
+/// Plants `cause`, and checks that exactly the planted requests were disturbed, for at least `least_ns`.
 fn plant(cause: &str, least_ns: u64, options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&[&["plant", cause][..], &DELAY].concat());

@@ -115,7 +115,7 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
     let worker = Worker::start(folder.path(), "1", &["--sibling", &slow.at.clone()]);
     wait_for(&mut slow, "spun_ns", 1);
     drop(slow);
-    // It notices that nobody stops its stopwatch any more.
+    // It notices that nothing stops its stopwatch any more.
     worker.wait_for_units(1_000);
     let mut next = Emulation::start(&SLOW);
     // The worker has not learned of the second one.

@@ -49,8 +49,8 @@ const PHRASE_TERMS_MAX: usize = 3;
 /// A query that would visit more postings than this is drawn again.
 const POSTINGS_MAX: i64 = 10_000;
 
-/// Keywords of a query: lognormal with this mean and sigma, and at most so many. At 29 ms a keyword
-/// the paper's slowest request has 13, and at its highest load 2.4 in the mean keep its cores 86 % busy.
+/// Number of keywords of a query: lognormal with this mean and sigma, up to this maximum. At 29 ms a keyword the
+/// paper's slowest request has 13. At its highest load, 2.4 in the mean keep its cores 86 % busy.
 const KEYWORDS_MEAN: f64 = 2.4;
 const KEYWORDS_SIGMA: f64 = 0.75;
 const KEYWORDS_MAX: f64 = 13.0;

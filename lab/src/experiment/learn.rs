@@ -22,7 +22,7 @@ use sidelane_lanes::terms::Learned;
 pub struct Experience {
     /// From another session with the same service and batch.
     pub taken_over: Option<Learned>,
-    /// Load before the run goes on for so long at most.
+    /// The longest time of load before the run goes on.
     pub learning: Duration,
 }
 

@@ -98,7 +98,7 @@ impl Library {
     }
 }
 
-/// The service, on nobody's stage yet; `words` are further options of it.
+/// Starts the service, on a stage without a sibling and sockets; `words` are further options of it.
 fn put_up(place: Place, lab: Lab, library: &Library, mean_service_us: f64, words: &[OsString]) -> Result<Stage> {
     let Library { index, queries } = library;
     let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];

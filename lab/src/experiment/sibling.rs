@@ -20,7 +20,7 @@ const SLOWDOWN: Slowdown = Slowdown { service: 1.67, batch: 1.4, nap: 1.0 };
 /// Who makes programs as slow as beside a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Carrier {
-    /// Nobody: the lanes are as the machine has them
+    /// None: the lanes are as the machine has them
     None,
     /// The lab's programs themselves, and a thief for others
     BuiltIn,
@@ -89,8 +89,8 @@ impl Sibling {
         Ok(Self { preload: None, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
-    /// As [`Sibling::choose`], and who makes up for its loss itself makes page faults meanwhile, which stand in for
-    /// stalls. With [`Carrier::BuiltIn`] these are also programs that get [`Sibling::variables`].
+    /// As [`Sibling::choose`], but threads that make up for their loss make page faults while they do so, which stand
+    /// in for stalls. With [`Carrier::BuiltIn`] these are also programs that get [`Sibling::variables`].
     pub fn choose_with_stand_in(choice: Option<Carrier>, place: Place, lab: &Lab) -> Result<Option<Self>> {
         let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
         let carrier = plain.carrier;
@@ -98,8 +98,8 @@ impl Sibling {
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
         let preload = (carrier == Carrier::BuiltIn).then(library).transpose()?;
         if let Some(file) = &preload {
-            // Services make up for their loss themselves. A thief on their lane would take the losses of whoever else
-            // runs there for a moment, 0.5 ms and more at a time, while services wait.
+            // Services make up for their loss themselves. A thief on their lane would take the losses of other threads
+            // that run there for a moment, 0.5 ms and more at a time, while services wait.
             words.extend(["--preload".into(), file.into(), "--thief".into(), "batch".into()]);
         }
         let service = lab.start(words).context("cannot start the emulated sibling")?;

@@ -17,7 +17,7 @@ pub struct SlowCpu {
 }
 
 impl SlowCpu {
-    /// Makes `cpu` as slow as `speed` says, of 1. Nobody does if the CPU is slow by itself ([`Carrier::None`]).
+    /// Makes `cpu` as slow as `speed` says, of 1. Starts nothing if the CPU is slow by itself ([`Carrier::None`]).
     pub fn start(lab: &Lab, cpu: u32, speed: f64, carrier: Carrier) -> Result<Option<Self>> {
         let (cpu_word, speed_word) = (cpu.to_string(), speed.to_string());
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
@@ -47,7 +47,7 @@ impl SlowCpu {
         Ok(())
     }
 
-    /// How fast it was so far for the programs that are slow there, of 1; nothing if nobody worked.
+    /// Returns how fast it was so far for the programs that are slow there, of 1; `None` if no program worked.
     pub fn speed(&mut self) -> Result<Option<f64>> {
         let answer = self.service.ask("report").context("the slow CPU's emulation has ended")?;
         let report: Value =

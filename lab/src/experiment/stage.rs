@@ -35,7 +35,7 @@ pub struct Stage {
     /// Where the client is in its own way.
     pub(super) sockets: Option<RefCell<SocketView>>,
     pub(super) _service: Box<dyn Any>,
-    /// For files that nobody wants later.
+    /// A folder for files that are not kept.
     pub scratch: tempfile::TempDir,
 }
 

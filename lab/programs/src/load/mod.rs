@@ -82,7 +82,7 @@ pub struct Args {
     /// Report the longest time for which the p99 of the last second was above this
     #[arg(long, value_name = "US", value_parser = numbers::positive)]
     limit_us: Option<f64>,
-    /// Report the latencies of so many equal parts of the measured time
+    /// Report the latencies of N equal parts of the measured time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// Seed of times and requests

@@ -19,7 +19,7 @@ use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until};
 use crate::rng::Rng;
 use crate::{numbers, place};
 
-/// A service that has not answered for so long is taken for dead.
+/// Time without an answer after which a service is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Between a planted request and its twin.
@@ -34,7 +34,7 @@ pub struct Args {
     /// Requests in all
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
-    /// Each one of so many is a planted one
+    /// Plant the cause in one of N requests
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
     /// Pause before each request, in microseconds, on average (exponentially distributed)

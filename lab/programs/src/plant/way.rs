@@ -117,7 +117,7 @@ pub trait Way {
     }
 }
 
-/// Works for so long, without a system call.
+/// Works for `length_ns`, without a system call.
 pub fn spin(length_ns: Nanos) {
     let end_ns = now_ns() + length_ns;
     while now_ns() < end_ns {

@@ -23,7 +23,7 @@ pub struct Args {
     /// Threads that work
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
-    /// Do each search so often, as if there were so many times as much text
+    /// Repeat each search N times, as if the text were N times as long
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
     #[command(flatten)]

@@ -12,8 +12,8 @@ use crate::clock::{Nanos, now_ns};
 
 /// Threads that can make up for their own overlap.
 pub const THREADS: usize = 16;
-/// In place of a lane's CPU: the lane is only thought, and works all the time. So what the other one loses beside work
-/// it loses always: it is slow.
+/// In place of a lane's CPU: the lane is not real, and works all the time. So its sibling always loses what it loses
+/// beside work: it is slow.
 pub const NO_CPU: u32 = u32::MAX;
 
 /// A stopwatch in one word, so that it is read at once; see `bpf/sibling.h`.

@@ -47,9 +47,9 @@ pub struct Args {
     /// The two CPUs: where the service runs, and where batch does
     #[arg(long, value_name = "REQUEST:BATCH", value_parser = lanes)]
     lanes: [u32; LANES],
-    /// How many times as long each lane takes beside the other one's load: service:batch,
-    /// batch:service, and, beside a holder that naps, service:nap and batch:nap. Without it the
-    /// CPUs become a core when standard input says `on SLOWDOWN`
+    /// How many times as long each lane takes beside its sibling's load: service:batch, batch:service, and, beside a
+    /// holder that naps, service:nap and batch:nap. Without it the CPUs become a core when standard input says `on
+    /// SLOWDOWN`
     #[arg(long, value_name = "VICTIM:AGGRESSOR=TIMES,…")]
     slowdown: Option<Slowdown>,
     /// On which lanes a thief takes the loss from programs that do not make up for it themselves

@@ -107,7 +107,7 @@ pub struct Pace<'s> {
     /// Looks that are not in the shared counter yet.
     looks: u64,
     seen_alive_ns: Nanos,
-    /// What it touches meanwhile, if it has to be seen that it makes up for something.
+    /// The pages that it touches while it makes up for something, if that has to be visible.
     pages: Option<Pages>,
 }
 
@@ -130,8 +130,8 @@ impl Pace<'_> {
         }
     }
 
-    /// What this thread should have lost so far. Reads again if the thread was switched in
-    /// meanwhile, so that the overlap and the lane where it is counted belong together.
+    /// Returns what this thread should have lost so far. Reads again if the thread was switched in between the reads,
+    /// so that the overlap and the lane where it is counted belong together.
     fn lost_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);

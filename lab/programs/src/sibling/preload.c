@@ -110,7 +110,7 @@ static uint64_t loss_ns(int lane, const uint64_t *overlap)
 	return sum;
 }
 
-/* Read again if the thread was switched in meanwhile: overlap and lane belong together. */
+/* Returns the loss so far. Reads again if the thread was switched in: overlap and lane belong together. */
 static uint64_t lost_ns(const struct sibling_thread *thread)
 {
 	for (;;) {
@@ -146,7 +146,7 @@ static void join(void)
 	me.generation = load32(&core->generation);
 }
 
-/* Without the emulator nobody stops the stopwatches, and they would run for ever. */
+/* Checks for the emulator: without it nothing stops the stopwatches, and they would run for ever. */
 static bool emulator_is_there(uint64_t now)
 {
 	struct pollfd ended = { .fd = emulator, .events = POLLIN };

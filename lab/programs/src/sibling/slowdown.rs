@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// The request lane, then the batch lane.
 pub const LANES: usize = 2;
-/// Loads that a lane may put on the other one: work, and nap.
+/// Loads that a lane may put on its sibling: work, and nap.
 pub const LOADS: usize = 2;
 
 /// Above this a thief would take nearly all of a lane, and the kernel's real-time throttling would
@@ -25,7 +25,7 @@ const PAIRS: [(&str, usize, usize); 4] =
 pub struct Slowdown([[f64; LOADS]; LANES]);
 
 impl Slowdown {
-    /// Of `lane` alone, beside work on the other one.
+    /// Returns a slowdown of `lane` alone, beside work on its sibling.
     pub fn of_lane(lane: usize, times: f64) -> Self {
         let mut slowdown = Self([[1.0; LOADS]; LANES]);
         slowdown.0[lane][0] = times;

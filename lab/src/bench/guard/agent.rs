@@ -34,7 +34,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Starts it, and waits until it knows so many services, and some container if there are services.
+    /// Starts it, and waits until it knows this number of services, and a container if there are services.
     pub(super) fn start(config: &str, folder: &Path, services: usize) -> Result<Self> {
         let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
         fs::write(&file, config).context("cannot write the agent's file")?;
@@ -123,7 +123,7 @@ fn ask() -> Option<Snapshot> {
 pub enum Source {
     /// The services' own request times
     Latency,
-    /// Counted page faults, which whoever makes up for an emulated sibling makes meanwhile
+    /// Counted page faults, made by the thread that makes up for an emulated sibling's load
     StandIn,
 }
 

@@ -1,4 +1,4 @@
-//! One sample: the stores under load in bursts, batch in its containers, and whoever decides.
+//! One sample: the stores under load in bursts, batch in its containers, and the policy that decides.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -195,7 +195,7 @@ impl Environment {
             told = now;
             Ok(())
         })?;
-        // Whoever was to go while the load ended.
+        // Lets containers go that were due while the load ended.
         churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
         let used = Used::now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
@@ -211,8 +211,8 @@ impl Environment {
         })
     }
 
-    /// Each run finds stores in the same state. RocksDB writes 64 MiB to a file when so much was written to it, which is
-    /// a tenth of a second of work in one run of six with mix b, whoever decides.
+    /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. That is a tenth
+    /// of a second of work in one run of six with mix b, under any policy.
     fn settle(&self) -> Result<()> {
         let mut stages = self.stages.iter().zip(&self.stores);
         stages.try_for_each(|(stage, store)| store.settle(stage.port))
@@ -298,8 +298,8 @@ impl Used {
     }
 }
 
-/// Whoever else runs on the services' lane for a moment (threads of the kernel, of the machine's owner) is to disturb
-/// them little. Batch never runs there, and all ways of sharing get the same.
+/// Gives the services' threads priority over other threads on their lane: those of the kernel, and of the machine's
+/// owner. Batch never runs there, and all ways of sharing get the same.
 pub(super) fn put_first(pid: u32) -> Result<()> {
     Ok(threads(pid).into_iter().try_for_each(priority::put_first)?)
 }

@@ -45,17 +45,16 @@ pub struct GuardOptions {
     pub stores: Option<Vec<Store>>,
     /// The mixes, by YCSB's names; all by default.
     pub mixes: Option<Vec<String>>,
-    /// `--interference`: from what the agent tells it, if it can; by default what stands in for counters, where
-    /// somebody makes it.
+    /// `--interference`: by default what the agent reports, if it can; if page faults stand in for counters, those.
     pub source: Option<Source>,
 }
 
-/// Who decides where batch may run.
+/// The policy that decides where batch may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Variant {
     /// There is no batch.
     Alone,
-    /// Nobody.
+    /// No policy.
     Unmanaged,
     /// The agent, with PerfIso.
     #[value(name = "perfiso")]
@@ -115,7 +114,7 @@ pub(super) struct Plan {
     pub(super) learning: Duration,
     /// For how long an idle agent is watched.
     pub(super) idle: Duration,
-    /// Rounds of so many onsets, to measure how fast batch leaves, with each of these.
+    /// Limit on rounds of onsets, which measure how fast batch leaves.
     pub(super) onset_limit: Limit,
     pub(super) onsets: usize,
     pub(super) heard: &'static [Heard],
@@ -143,7 +142,7 @@ impl Group {
         format!("{}, mix {}", names.join(" and "), self.mix.name)
     }
 
-    /// How often a store is asked that takes so long for a request.
+    /// Returns the request rate of a store whose requests take this time on average.
     pub(super) fn rate_per_s(&self, mean_service_us: f64) -> f64 {
         if self.mix.name == "e" { SCAN_LOAD * 1e6 / mean_service_us } else { RATE_PER_S }
     }

@@ -3,8 +3,8 @@
 //!
 //! Page faults stand in for stalls. The kernel program counts them, and rings; the agent asks its policy, and takes the
 //! lane from batch. What is measured is the real path, from the moment before the first fault to the last unit of work.
-//! A service that does not get on is not disturbed, and nobody can see it: where the host, or another thread, kept it off
-//! its CPU for long before batch was off, the onset is left out.
+//! A service that makes no progress is not disturbed, and no counter can show it. If the host or another thread kept it
+//! off its CPU for long before batch was off, the onset is left out.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::plan::Variant;
 use crate::experiment::containers::{Containers, Work};
 use crate::programs::Service;
 
-/// Batch that has not worked for so long is off; a scheduler that gives others a turn is faster.
+/// Time without work after which batch is off; a scheduler that gives other threads a turn is faster.
 const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Some seconds are far longer than it takes to bring batch back.
@@ -57,7 +57,7 @@ impl Reactions {
         100.0 * self.left_out as f64 / (self.left_out + self.sorted_ns.len()) as f64
     }
 
-    /// What the agents used meanwhile.
+    /// Returns the CPU time of the agents over the same time.
     pub(super) fn agent_cpu_percent(&self) -> f64 {
         100.0 * self.agents_ns as f64 / self.elapsed_ns as f64
     }
@@ -74,7 +74,7 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
     sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
 }
 
-/// A round: disturbs a service so many times, under an agent of its own.
+/// Disturbs a service `times` times, under an agent of its own: one round.
 pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
     let heard = reactions.heard;
     let place = environment.stages[0].place;
@@ -106,7 +106,7 @@ pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut R
     Ok(())
 }
 
-/// Disturbs the service, waits until batch is off, then until it is back. `None`: the service did not get on meanwhile.
+/// Disturbs the service, waits until batch is off, then until it is back. `None`: the service made no progress.
 fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> {
     let onset_ns = number(&service.ask("fault")?, "onset_ns")?;
     let off_ns = wait_until_off(containers)?;

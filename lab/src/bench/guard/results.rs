@@ -19,7 +19,7 @@ use sidelane_stats::interval::{of_all, of_median};
 
 /// The paper's SLO is what 90 % of the requests keep that a service gets alone.
 const SLO_PERCENTILE: f64 = 90.0;
-/// From here on batch disturbs a store so much that it can be judged whether somebody prevents that.
+/// Harm from which it can be judged whether a policy prevents it.
 pub(super) const DISTURBED: f64 = 1.5;
 const P99_OVER_ALONE: f64 = 1.1;
 const AGENT_IDLE_PERCENT: f64 = 0.3;
@@ -143,7 +143,7 @@ pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
     compared.group.stores.iter().map(|store| format!("{} {}", store.name(), compared.group.mix.name)).collect()
 }
 
-/// How much longer batch makes the p99 of a store if nobody prevents it.
+/// Returns how much longer batch makes the p99 of a store without a policy.
 pub(super) fn harm(compared: Compared<'_>, store: usize) -> Option<Interval> {
     of_median(compared.p99_over(store, Variant::Unmanaged, Variant::Alone))
 }

@@ -1,7 +1,7 @@
-//! What a mapper that moves nobody costs the service for each request.
+//! Cost of a mapper that moves no thread, for each request of the service.
 //!
-//! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost), so
-//! that nothing else differs than the kernel program. No core is slow meanwhile, and searches find nothing.
+//! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost),
+//! so that only the kernel program differs. No core is slow during this, and searches find nothing.
 
 use std::net::{Ipv4Addr, TcpStream};
 

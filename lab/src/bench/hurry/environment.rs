@@ -124,7 +124,7 @@ impl Environment {
         self.energy.as_ref().ok().map(|energy| Ok(energy.borrow_mut().joules()?)).transpose()
     }
 
-    /// Asks the service; a mapper that ends meanwhile is an error.
+    /// Asks the service; a mapper that ends before the load does is an error.
     pub(super) fn ask(&self, mut mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<Latencies> {
         let clients = load::Load::start(&self.stage, rhythm)?;
         while !clients.wait(LOOK_EVERY)? {

@@ -34,7 +34,7 @@ pub(super) struct Run {
     pub(super) load: Load,
     /// What the client saw.
     pub(super) seen: Latencies,
-    /// What all CPUs used meanwhile, where that is measured.
+    /// Energy that all CPUs used in the same time, if that is measured.
     pub(super) joules: Option<f64>,
 }
 

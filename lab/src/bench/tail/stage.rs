@@ -13,7 +13,7 @@ use sidelane_report::ResultFile;
 /// Where a part is measured, and how.
 pub(super) struct Stage<'a> {
     pub(super) lab: Lab,
-    /// Services run on the request lane; clients, and what disturbs a service, on the other one.
+    /// CPUs: services run on the request lane, clients and what disturbs a service on its sibling.
     pub(super) place: Place,
     pub(super) options: &'a TailOptions,
 }

@@ -1,4 +1,4 @@
-//! What a trace told of a service while somebody asked it: recorded, built and named by the parts of `sidelane trace`.
+//! The trace of a service under load: recorded, built and named by the parts of `sidelane trace`.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ pub(super) struct Traced {
     /// Requests that their connection's end cut off.
     pub(super) unanswered: Vec<Unanswered>,
     pub(super) counts: Counts,
-    /// Records that nobody read in time.
+    /// Records that were not read in time.
     pub(super) lost: u64,
     /// The kinds of records that there are here.
     pub(super) recorded: Kinds,

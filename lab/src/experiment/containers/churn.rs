@@ -79,7 +79,7 @@ fn due(stays: &[Stay], length: Duration, before: Duration, now: Duration) -> Vec
         (at > before || (at.is_zero() && before.is_zero() && now.is_zero())) && at <= now
     };
     let events = stays.iter().flat_map(|stay| [(stay, stay.from, true), (stay, stay.to, false)]);
-    // A run may take longer than it is to: whoever stays is there in the next one.
+    // A run may take longer than planned: a container that stays is there in the next run.
     let mut events: Vec<_> = events.filter(|(_, at, _)| *at <= 1.0).filter(|(_, at, _)| is_due(*at)).collect();
     events.sort_by(|one, other| one.1.total_cmp(&other.1));
     events.into_iter().map(|(stay, _, comes)| (stay, comes)).collect()

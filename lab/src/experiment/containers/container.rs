@@ -80,7 +80,7 @@ impl Container {
         let done = self.work_done();
         let Ok(ended) = self.thread.join() else { bail!("the thread of container {} has panicked", self.name) };
         for leaf in &self.leaves {
-            // Whoever it has left behind.
+            // Ends processes that it has left behind.
             kill_all(&leaf.dir);
             leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
         }

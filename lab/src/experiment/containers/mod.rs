@@ -19,7 +19,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_rollback::change::own_groups;
 use sidelane_rollback::guardian::Guardian;
 
-/// The group of all containers, in each hierarchy where somebody may manage it.
+/// The group of all containers, in each hierarchy that this user may manage.
 pub struct Containers {
     name: String,
     hierarchies: Vec<Hierarchy>,
@@ -30,8 +30,8 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// Makes the group `name` below the one that this process is in. Whoever is in it may use `cpus`. Without a
-    /// guardian, groups stay behind if this process is killed.
+    /// Makes the group `name` below the one that this process is in. Its processes may use `cpus`. Without a guardian,
+    /// groups stay behind if this process is killed.
     pub fn make(name: &str, cpus: &CpuSet, mut guardian: Option<Guardian>) -> Result<Self> {
         let hierarchies: Vec<Hierarchy> = Hierarchy::all().into_iter().filter(is_managed).collect();
         brief(&mut guardian, name)?;

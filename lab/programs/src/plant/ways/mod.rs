@@ -83,7 +83,7 @@ impl Way for Long {
     }
 }
 
-/// The thread sleeps for so long.
+/// A sleep of the thread.
 struct Sleep(Nanos);
 
 impl Way for Sleep {

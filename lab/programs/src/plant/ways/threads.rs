@@ -42,7 +42,7 @@ impl Cue {
     }
 }
 
-/// A lock that another thread has taken, which works meanwhile.
+/// A lock that another thread has taken, which works while it holds it.
 pub struct Lock {
     lock: Arc<Mutex<()>>,
     cue: Arc<Cue>,

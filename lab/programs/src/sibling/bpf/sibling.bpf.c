@@ -116,7 +116,7 @@ static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct si
 	return thread ? thread->overlap : lane->overlap;
 }
 
-/* A lane of the core, and the other one. */
+/* A lane of the core, and its sibling. */
 struct lanes {
 	struct sibling_lane *own;
 	struct sibling_lane *other;
@@ -210,8 +210,9 @@ static __always_inline void note_scheduler_clock(struct sibling_lane *lane, stru
 		lane->scheduler_behind_ns = lane->began_ns - (int64_t)prev->sched_info.last_arrival;
 }
 
-/* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
- * after it is known only now that it goes, too. What the other lane does now it is taken to have done meanwhile. */
+/* Begins a turn whose first switch was not seen: some kernels hide some of their threads from every tracer, and the
+ * switches away from them. The thread that came next is known only now, when it goes. The sibling lane is taken to
+ * have done all the time what it does now. */
 static __always_inline void begin_untold(struct sibling_core *core, const struct lanes *lanes,
 					 struct task_struct *prev, int64_t now_ns)
 {
@@ -231,7 +232,7 @@ static __always_inline void begin_untold(struct sibling_core *core, const struct
 		program_begins(core, lanes, prev, then);
 }
 
-/* Whoever comes to the lane after a turn has ended. */
+/* Begins the turn of the thread that comes to the lane. */
 static __always_inline void task_comes(struct sibling_core *core, const struct lanes *lanes, struct task_struct *next,
 				       struct moment now)
 {
@@ -291,7 +292,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-/* A CPU begins to sleep. A hidden thread may have been there before: that it has gone is told by nobody else. */
+/* A CPU begins to sleep. A hidden thread may have been there before: only this event shows that it has gone. */
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 {

@@ -13,7 +13,7 @@
 /* Lane 0 is the request lane, lane 1 the batch lane. */
 #define SIBLING_LANES 2
 
-/* The load that a lane puts on the other one. A lane that is asleep puts no load. */
+/* The load that a lane puts on its sibling. A lane that is asleep puts no load. */
 enum sibling_load {
 	SIBLING_WORKS = 0, /* a program runs there, or waits while the thief runs */
 	SIBLING_NAPS = 1,  /* a lane holder keeps it empty */
@@ -53,7 +53,7 @@ struct sibling_thread {
 struct sibling_core {
 	uint32_t cpus[SIBLING_LANES]; /* ~0: no CPU; user space has started what such a lane spent */
 	uint32_t generation; /* odd while the two CPUs are one core; counters start at 0 in each */
-	uint32_t stand_in;   /* whether who makes up for overlap makes page faults meanwhile */
+	uint32_t stand_in;   /* whether a thread makes page faults while it makes up for overlap */
 	/* The share of time that each lane loses beside each load of the other lane, in millionths. */
 	uint64_t loss_ppm[SIBLING_LANES][SIBLING_LOADS];
 	uint64_t reserved_2[2];

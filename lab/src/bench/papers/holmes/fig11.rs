@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Three workloads whose requests miss the objective so many times as often as alone.
+    /// Judges three workloads; each number says how many times as often as alone their requests miss the objective.
     fn says(holmes: [f64; 3], perfiso: [f64; 3]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for (at, workload) in ["redis-a", "redis-b", "rocksdb-a"].into_iter().enumerate() {

@@ -80,7 +80,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// p90 grows from threshold to threshold by `step`, power falls by `less`, and p90 is so many times as high at 40.
+    /// Returns runs in which p90 grows from threshold to threshold by `step` and power falls by `less`. At a load of
+    /// 40, p90 is `queuing` times as high.
     fn runs(step: f64, less: f64, queuing: f64, learnt: f64) -> Vec<Outcome<MachineFigures>> {
         let mut outcomes = Vec::new();
         for (load, move_us) in

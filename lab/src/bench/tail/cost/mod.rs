@@ -22,7 +22,7 @@ use sidelane_report::ResultFile;
 /// Measures both.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
-    // Whoever reads records stays off the service's CPU; a thread of its own, since it stays pinned.
+    // The thread that reads records stays off the service's CPU. It is a thread of its own, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;

@@ -1,4 +1,4 @@
-//! What looks at the service while it works.
+//! Observers of the service while it works.
 
 use std::thread;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::floor::Floor;
 use sidelane_host::service::Target;
 use sidelane_tracker::trace::{Recorder, TraceOptions};
 
-/// What looks at the service while it works.
+/// An observer of the service while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// Nobody.
+    /// No observer.
     Untraced,
     /// Programs that do nothing, where those of a trace are.
     Empty,

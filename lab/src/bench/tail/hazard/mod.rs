@@ -48,7 +48,7 @@ enum Hedging {
     Never,
     /// When a collection begins
     Hazard,
-    /// When they have waited for so long
+    /// When a timer has expired
     Timer,
 }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use sidelane_report::Verdict;
 
-    /// Of a thousand requests so many were sent twice.
+    /// Returns a run of a thousand requests, `hedges` of which were sent twice.
     pub(super) fn run(hedges: u64, p999_us: f64) -> Run {
         let seen = Report { p50_us: 0.0, p99_us: 0.0, p999_us, max_us: 0.0, curve: Vec::new(), iterations: Vec::new() };
         Run { timer: None, seen, done: Done { requests: 1_000, hedges, wins: 0 } }

@@ -23,7 +23,7 @@ pub struct Iteration {
     pub(super) max_us: Option<f64>,
 }
 
-/// A point of the distribution of latency: so many percent of the requests took at most so long.
+/// A point of the distribution of latency: this percentage of the requests took at most this time.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Point {
     pub percentile: f64,

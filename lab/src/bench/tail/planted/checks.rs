@@ -41,7 +41,7 @@ mod tests {
 
     const ON_CPU: Claim = Claim::Cause(Cause::OnCpu);
 
-    /// Of ten planted requests so many were named rightly.
+    /// Returns a result in which `named` of ten planted requests have the right cause.
     fn run(named: u64) -> Named {
         Named {
             planted: &Planted::ALL[0],

@@ -1,7 +1,7 @@
 //! Planted causes: is each slow request explained by what made it slow?
 //!
-//! A service of the lab is slow for some of its requests, each for one cause that is known (`sidelane-lab plant`). Its
-//! client writes down which they were. The service is traced meanwhile, and what the trace names is compared.
+//! A service of the lab is slow for some of its requests, each for one known cause (`sidelane-lab plant`). Its client
+//! records which requests these are. The service is traced in the same time, and the causes in the trace are compared.
 
 mod cause;
 mod checks;

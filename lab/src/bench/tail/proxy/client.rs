@@ -13,7 +13,7 @@ use sidelane_host::priority::pin_this_thread;
 const CONNECTIONS: &str = "32";
 /// Connections of the one that is on time, each with a thread.
 const ON_TIME: u32 = 8;
-/// Who has not answered for so long hangs.
+/// Time without an answer after which a server is taken to hang.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 

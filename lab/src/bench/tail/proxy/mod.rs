@@ -23,7 +23,8 @@ const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_se
 /// Of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole seconds.
 const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
 const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
-/// At half of it they take turns so often in a round: what the host does for a second makes the p99 of whose turn it is.
+/// Turns of each proxy in a round, at half of the saturation rate: a disturbance by the host of one second decides the
+/// p99 of one turn.
 const TURNS: u32 = 10;
 /// Of the requests of the better peer.
 const SPEED_RATIO: f64 = 0.9;
