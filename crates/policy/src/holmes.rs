@@ -7,23 +7,22 @@
 //! lines. Services run on a few *reserved* CPUs, batch on all others; batch leaves the siblings of a CPU on which a
 //! service is disturbed, and comes back after calm.
 //!
-//! What the paper leaves open is decided thus:
+//! Decisions that the paper leaves open:
 //!
-//! - *Which CPUs host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones for as long
-//!   as there is a service.
-//! - *Who is taken from, and what.* All threads of the core leave, be they two or four, and the CPU itself if it is
-//!   not reserved: counters do not tell which thread it was. A CPU without activity has no interference.
+//! - *CPUs that host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones while there
+//!   is a service.
+//! - *CPUs that are taken.* All threads of the core leave, be they two or four, and the CPU itself if it is not
+//!   reserved: counters do not tell which thread it was. A CPU without activity has no interference.
 //! - *Calm*: a core without a disturbance so far is open at once (line 12 asks for S after a disturbance).
-//! - *Which CPU first, and for whom*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
+//! - *Order of CPUs and containers*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
 //!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
-//! - *When* batch comes back: S doubles when interference follows soon; when traffic ends S is enough
+//! - *Time at which batch comes back*: S doubles when interference follows soon; when traffic ends S is enough
 //!   (`core_clock.rs`).
-//! - *Reserved CPUs* are judged over a window, since a look may be about microseconds, and not while batch that
-//!   disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer would
-//!   do for [`ROOMY_FOR`] calm times, and at once when there is no service.
-//! - *Nowhere to go*: a container without a CPU is paused. One that cannot be paused runs on the one CPU where it
-//!   disturbs services least. With a floor, so many CPUs stay with batch whatever
-//!   happens; they are never reserved ones.
+//! - *Reserved CPUs* are judged over a window, since a look may cover microseconds. They are not judged while batch
+//!   that disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer
+//!   would suffice for [`ROOMY_FOR`] calm times, and at once when there is no service.
+//! - *A container without a CPU* is paused. One that cannot be paused runs on the one CPU where it disturbs services
+//!   least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
 
 use crate::cpus::{
     Actions, Begun, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Looks, Observation, Pass, Reason, Reserve,
@@ -31,23 +30,23 @@ use crate::cpus::{
 };
 use crate::{Nanos, Policy};
 
-/// One reserved CPU fewer has to do for so many calm times before it is given up.
+/// Calm times for which one reserved CPU fewer has to suffice before it is given up.
 const ROOMY_FOR: u64 = 10;
 
 /// The tunables of [`Holmes`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HolmesConfig {
-    /// E: interference from which on batch leaves a core.
+    /// E: interference from which batch leaves a core.
     pub threshold: f64,
-    /// S: how long interference stays below E before batch comes back.
+    /// S: time for which interference stays below E before batch comes back.
     pub calm_ns: Nanos,
     /// The CPUs that batch never runs on. [`Cores::spread`] chooses some by number.
     pub reserved: CpuMask,
     /// T: the share of the reserved CPUs above which one more is reserved, 0 to 1.
     pub busy_most: f64,
-    /// How long the reserved CPUs are watched before they are judged. The policy wants to look as often.
+    /// Time over which the load of the reserved CPUs is judged. The policy wants to look once in it.
     pub window_ns: Nanos,
-    /// So many CPUs batch has in any case, so that it always progresses; 0: it may be paused.
+    /// Number of CPUs that batch always has, so that it always progresses; 0: it may be paused.
     pub floor: usize,
 }
 
@@ -74,16 +73,16 @@ pub struct Holmes {
     hosts: Hosts,
     clocks: CoreClocks,
     reserve: Reserve,
-    /// CPUs that batch keeps for the floor's sake.
+    /// CPUs that batch keeps because of the floor.
     kept: CpuMask,
     crowd: Crowd,
-    /// What containers had to choose from last, if none of them moved.
+    /// CPUs from which containers could choose last, if none of them moved.
     settled: Option<Ground>,
     given: Given,
 }
 
 impl Holmes {
-    /// Holmes on a machine with these cores.
+    /// Creates the policy for a machine with these cores.
     pub fn new(config: HolmesConfig, cores: Cores) -> Self {
         Self {
             config,
@@ -99,18 +98,18 @@ impl Holmes {
         }
     }
 
-    /// The CPUs that are reserved now.
+    /// Returns the CPUs that are reserved now.
     pub fn reserved(&self) -> CpuMask {
         self.reserve.cpus()
     }
 
-    /// The CPUs that batch had to leave, for interference or for a reserved sibling.
+    /// Returns the CPUs that batch had to leave, for interference or for a reserved sibling.
     pub fn taken(&self) -> CpuMask {
         let taken = self.cores.cpus(&self.clocks.taken());
         taken.and(&self.looks.online()).without(&self.reserved()).without(&self.kept)
     }
 
-    /// The CPUs that batch may use.
+    /// Returns the CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
         self.looks.online().without(&self.reserved()).without(&self.taken())
     }
@@ -118,7 +117,7 @@ impl Holmes {
 
 // Process launching (§4.3, Algorithm 1).
 impl Holmes {
-    /// Lines 4 and 5: a service runs on the reserved CPUs, if its owner lets it be placed.
+    /// Returns the reserved CPUs for a service whose owner lets it be placed (lines 4 and 5).
     fn launch_service(service: &ServiceSeen, reserved: &CpuMask) -> Option<CpuMask> {
         let cpus = service.allowed.and(reserved);
         Some(cpus).filter(|cpus| service.may_be_placed && !cpus.is_empty())
@@ -127,13 +126,13 @@ impl Holmes {
 
 // Process running (§4.3, Algorithm 2).
 impl Holmes {
-    /// Lines 1 and 2: the cores on which a service is disturbed.
+    /// Returns the cores on which a service is disturbed (lines 1 and 2).
     fn disturbed(&self, seen: &Observation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
         self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
     }
 
-    /// Lines 3 to 5: batch leaves these cores. Whether it was not away from all of them already.
+    /// Makes batch leave these cores (lines 3 to 5). Returns whether it was still on one of them.
     fn deallocate_siblings(&mut self, now: Nanos, disturbed: &CpuMask) -> bool {
         let mut has_to_leave = false;
         for core in disturbed.iter() {
@@ -145,7 +144,7 @@ impl Holmes {
         has_to_leave
     }
 
-    /// Line 12: batch may come back to cores that were calm for S.
+    /// Lets batch come back to cores that were calm for S (line 12).
     fn end_calm(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbed: &CpuMask) {
         for core in self.clocks.taken().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
@@ -155,7 +154,7 @@ impl Holmes {
         }
     }
 
-    /// Lines 17 to 20: a busy reserve grows by one CPU.
+    /// Adds a CPU to a busy reserve (lines 17 to 20).
     fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
@@ -164,7 +163,7 @@ impl Holmes {
         }
     }
 
-    /// Line 18: not a sibling of a CPU that hosts a service; one whose core batch does not use, if there is one.
+    /// Returns a CPU that is no sibling of a CPU that hosts a service, on a core without batch if possible (line 18).
     fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
         let others = self.looks.online().without(&self.reserved());
         let candidates = others.without(&self.cores.whole(hosting));
@@ -173,7 +172,7 @@ impl Holmes {
         candidates.without(&used).first().or(candidates.first()).filter(|_| leaves_the_floor)
     }
 
-    /// The way back, which the paper does not describe.
+    /// Gives up a reserved CPU, which the paper does not describe.
     fn shrink_reserved(&mut self, now: Nanos, since: Nanos) {
         let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
         if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
@@ -182,8 +181,8 @@ impl Holmes {
         }
     }
 
-    /// Lines 6 to 8 and 13 to 14 for those that run, and Algorithm 1, line 7, for those that were launched: each has
-    /// CPUs until it has enough, highest priority and fewest CPUs first. Whether anything changed.
+    /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first: those that run (lines 6
+    /// to 8 and 13 to 14), and those that were launched (Algorithm 1, line 7). Returns whether anything changed.
     fn allocate(&mut self, ground: Ground) -> bool {
         let (mut pass, mut changed) = (Pass::new(ground), false);
         for place in self.crowd.order() {
@@ -199,20 +198,20 @@ impl Holmes {
 
 // Process exiting (§4.3, Algorithm 3).
 impl Holmes {
-    /// Lines 1 to 5: when a service has ended, batch may use the siblings of all CPUs that host none.
+    /// Lets batch use the siblings of all CPUs that host no service, when a service has ended (lines 1 to 5).
     fn free_siblings(&mut self, hosting: &CpuMask) {
         self.clocks.forget_all_but(&self.cores.numbers(hosting));
     }
 }
 
-// What a look consists of.
+// Parts of a look.
 impl Holmes {
-    /// The CPUs that host a service.
+    /// Returns the CPUs that host a service.
     fn hosting(&self) -> CpuMask {
         if self.hosts.any() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
     }
 
-    /// Reserved CPUs that were added are given up where they went, without services, and for the floor's sake.
+    /// Gives up added reserved CPUs that are gone, that no service needs, or that the floor needs.
     fn keep_reserved(&mut self) {
         let online = self.looks.online();
         let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
@@ -233,7 +232,7 @@ impl Holmes {
         }
     }
 
-    /// How busy the reserved CPUs are, but for times in which batch `disturbs`.
+    /// Judges the load of the reserved CPUs, except for times in which batch `disturbs`.
     fn judge_reserved(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbs: bool) -> Usage {
         if disturbs || !self.hosts.any() {
             self.reserve.start_again();
@@ -243,18 +242,18 @@ impl Holmes {
         self.reserve.used(now, seen, for_ns, window_ns, busy_most).unwrap_or(Usage::Right)
     }
 
-    /// What batch may use at this look.
+    /// Returns the CPUs that batch may use at this look.
     fn ground(&mut self, hosting: &CpuMask) -> Ground {
         let others = self.looks.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
-        // The cores that were kept before, so that no container moves.
+        // Cores that were kept before come first, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
         Ground::of(free.or(&self.kept), hosting, &self.cores)
     }
 
-    /// Containers choose until none of them moves.
+    /// Lets containers choose until none of them moves.
     fn settle(&mut self, ground: Ground, turnover: Turnover) {
         if self.settled == Some(ground) && turnover == Turnover::default() {
             return;
@@ -268,8 +267,8 @@ impl Holmes {
         let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
         let beside = self.cores.whole(&hosting);
-        // Where a container that cannot be paused disturbs least: a sibling before a CPU that hosts a service, and a
-        // reserved CPU last of all.
+        // The cost of a CPU for a container that cannot be paused: a sibling comes before a CPU that hosts a service,
+        // and a reserved CPU comes last.
         let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
         let crowd = &self.crowd;
         let container =
@@ -302,7 +301,7 @@ impl Policy for Holmes {
         }
         let ground = self.ground(&self.hosting());
         self.settle(ground, turnover);
-        // Batch has a CPU that is given up from the next look on, when the services have left it.
+        // Batch gets a CPU that is given up at the next look, when the services have left it.
         if let Usage::Roomy(since) = usage {
             self.shrink_reserved(now, since);
         }

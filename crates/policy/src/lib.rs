@@ -1,8 +1,8 @@
 //! Sidelane's decisions.
 //!
-//! A policy is told what was seen and when, and answers with actions. It does no I/O, reads
-//! no clock and allocates nothing, so the same code runs in the agent, inside instrumented
-//! batch programs and in the simulator, and a test can drive it through any history.
+//! A policy gets an observation and its time, and answers with actions. It does no I/O, reads no clock and allocates
+//! nothing, so the same code runs in the agent, inside instrumented batch programs and in the simulator, and a test can
+//! drive it through any history.
 //!
 //! # Invariants
 //!
@@ -60,14 +60,14 @@ pub mod own_cpus;
 pub mod perfiso;
 pub mod unmanaged;
 
-/// Nanoseconds on a monotonic clock. Only differences mean anything.
+/// Nanoseconds on a monotonic clock. Only differences have a meaning.
 pub type Nanos = u64;
 
-/// Why a policy last did, or did not do, something: a closed list for each family of policies. Goes into the audit
-/// log as it is displayed.
+/// The reason why a policy last acted, or did not act: a closed list for each family of policies. The audit log has it
+/// as it is displayed.
 pub trait Reason: Copy + Eq + fmt::Debug + fmt::Display {}
 
-/// The actions of one observation, in order. Room for `MAX`, which is all that one observation can cause.
+/// The actions of one observation, in order. It has room for `MAX`, the most that one observation can cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Actions<A, const MAX: usize> {
     list: [Option<A>; MAX],
@@ -103,34 +103,31 @@ impl<A: Copy, const MAX: usize> Actions<A, MAX> {
         actions.into_iter().for_each(|action| self.push(action));
     }
 
-    /// The actions, first to last.
+    /// Returns the actions, first to last.
     pub fn iter(&self) -> impl Iterator<Item = A> + '_ {
         self.list[..self.len].iter().flatten().copied()
     }
 }
 
-/// A decision maker. What it is told, what it can do, and the reasons that it can have are its own; how it is
-/// driven is the same for all.
+/// A decision maker. Its observations, actions and reasons are its own; all policies are driven in the same way.
 ///
-/// The caller observes at least once at or after each [`Policy::next_wakeup`], and carries
-/// out every action, in order, before it observes again.
+/// The caller observes at least once at or after each [`Policy::next_wakeup`], and carries out every action, in order,
+/// before it observes again.
 pub trait Policy {
-    /// What it is told.
+    /// Its input.
     type Observation;
-    /// What it can ask for in answer to one observation: [`Actions`] of its family.
+    /// Its answer to one observation: [`Actions`] of its family.
     type Actions;
-    /// Why it did so.
+    /// The reason of an answer.
     type Reason: Reason;
 
-    /// Takes in what was seen at `now` and appends what is to be done to `out`.
-    /// `now` never goes back from one call to the next.
+    /// Takes in the observation of `now` and appends actions to `out`. `now` never goes back from one call to the next.
     fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Self::Actions);
 
-    /// When the policy wants to look again even if nothing changes; `None`: only on a change.
-    /// Always later than the last `now`. While a hold goes on, or batch is on a budget, looking again
-    /// early never puts it off.
+    /// Returns when the policy wants to look again even if nothing changes; `None`: only on a change. Always later than
+    /// the last `now`. While a hold goes on, or batch is on a budget, looking again early never postpones it.
     fn next_wakeup(&self) -> Option<Nanos>;
 
-    /// The reason of the present state.
+    /// Returns the reason of the present state.
     fn why(&self) -> Self::Reason;
 }

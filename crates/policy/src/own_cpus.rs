@@ -1,20 +1,20 @@
-//! The CPUs of the tool's own threads: none on which the services run that it looks at, where there are others.
+//! CPUs of the tool's own threads: none on which the observed services run, if there are others.
 
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// Where the tool's own threads run.
+/// The CPUs of the tool's own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// On these CPUs.
+    /// The CPUs.
     pub cpus: CpuMask,
-    /// Whether the services run elsewhere: the tool's threads delay none of theirs.
+    /// Whether the services run elsewhere, so that the tool's threads delay none of theirs.
     pub is_apart: bool,
 }
 
-/// Chooses CPUs among `own`, those that the tool may use. The services may run on `allowed`. Where that leaves nothing, it
-/// counts where they really ran lately, by `ran_ns`: a CPU with less than `busy_ns` is not theirs while they run on others.
-/// If they ran on all of them, the tool takes the CPU with least.
+/// Chooses CPUs among `own`, those that the tool may use. The services may run on `allowed`. If no CPU is left, the
+/// CPUs count on which they ran lately, by `ran_ns`: a CPU with less than `busy_ns` is not theirs while they run on
+/// others. If they ran on all of them, the tool takes the CPU with least.
 pub fn place(own: &CpuMask, allowed: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, busy_ns: Nanos) -> Placement {
     let outside = own.without(allowed);
     if !outside.is_empty() {

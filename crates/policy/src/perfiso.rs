@@ -3,14 +3,14 @@
 //! Problem. A service that gets a burst of requests wakes many threads within microseconds, sooner than any controller
 //! can act. So there have to be idle CPUs for them beforehand.
 //!
-//! Approach. That of the paper's "CPU blind isolation": the services ("primary") run where they like and are never
-//! touched; batch ("secondary") is one group on S CPUs. How many CPUs are idle, I, is looked at all the time, and
-//! compared with a buffer of B CPUs. I < B: S gets smaller, I > B: S gets larger. It is blind to who runs on the busy
-//! CPUs, and knows no siblings.
+//! Approach. That of the paper's "CPU blind isolation": the services ("primary") run on any CPU and are never changed;
+//! batch ("secondary") is one group on S CPUs. The number of idle CPUs, I, is compared all the time with a buffer of B
+//! CPUs. I < B: S gets smaller, I > B: S gets larger. It is blind to the threads on the busy CPUs, and knows no
+//! siblings.
 //!
-//! What is ours: a look is about a stretch of time, not a moment, so I is the sum of the CPUs' idle shares over
-//! [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
-//! the CPUs with the highest numbers, at first all but B, and [`PerfIsoConfig::floor`] of them whatever happens.
+//! Differences from the paper: a look covers a stretch of time, not a moment, so I is the sum of the CPUs' idle shares
+//! over [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
+//! the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of them.
 
 use crate::cpus::{Actions, Average, Begun, ContainerSeen, CpuMask, Given, Looks, Observation, Reason, or_refuge};
 use crate::{Nanos, Policy};
@@ -18,16 +18,16 @@ use crate::{Nanos, Policy};
 /// The tunables of [`PerfIso`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerfIsoConfig {
-    /// B: how many CPUs are kept idle.
+    /// B: number of CPUs that are kept idle.
     pub buffer: usize,
-    /// So many CPUs batch has in any case, so that it always progresses; 0: it may be paused.
+    /// Number of CPUs that batch always has, so that it always progresses; 0: it may be paused.
     pub floor: usize,
-    /// How long CPUs are watched before they are judged. The policy wants to look as often.
+    /// Time over which idle CPUs are counted. The policy wants to look once in it.
     pub window_ns: Nanos,
 }
 
 impl Default for PerfIsoConfig {
-    /// A buffer that suits a machine of some tens of CPUs, looked at a thousand times a second.
+    /// Returns a buffer that suits a machine of some tens of CPUs, looked at a thousand times a second.
     fn default() -> Self {
         Self { buffer: 4, floor: 1, window_ns: 1_000_000 }
     }
@@ -38,29 +38,29 @@ impl Default for PerfIsoConfig {
 pub struct PerfIso {
     config: PerfIsoConfig,
     looks: Looks,
-    /// S, once there was a look.
+    /// S, after the first look.
     size: Option<usize>,
     idle: Average,
-    /// The present window began anew once, because the CPUs changed.
+    /// Whether the present window began again once, because the CPUs changed.
     put_off: bool,
     given: Given,
 }
 
 impl PerfIso {
-    /// PerfIso, before it has looked.
+    /// Creates the policy, before it has looked.
     pub fn new(config: PerfIsoConfig) -> Self {
         let (looks, idle, given) = Default::default();
         Self { config, looks, size: None, idle, put_off: false, given }
     }
 
-    /// The CPUs that batch may use.
+    /// Returns the CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
         let online = self.looks.online();
         let others = online.len().saturating_sub(self.size.unwrap_or_default());
         online.iter().skip(others).collect()
     }
 
-    /// "CPU blind isolation": S after a window in which so many CPUs were idle.
+    /// Changes S after a window in which `idle` CPUs were idle ("CPU blind isolation").
     fn adjust(&mut self, idle: usize) {
         let size = self.size.unwrap_or_default();
         let (reason, size) = match idle.cmp(&self.config.buffer) {
@@ -74,13 +74,13 @@ impl PerfIso {
         }
     }
 
-    /// S has to be at least the floor, if there are so many CPUs.
+    /// Returns S raised to the floor, if there are enough CPUs.
     fn within(&self, size: usize) -> usize {
         size.max(self.config.floor).min(self.looks.online().len())
     }
 
-    /// Sets S at the first look, and fits it to the CPUs that are there now. A window begins anew when the CPUs change,
-    /// but only once: lanes that are evicted and restored change them more often than once a window.
+    /// Sets S at the first look, and fits it to the CPUs that are there now. A window begins again when the CPUs
+    /// change, but only once: lanes that are evicted and restored change them more often than once a window.
     fn note_cpus(&mut self, other_cpus: bool) {
         if other_cpus && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();
@@ -114,7 +114,7 @@ impl Policy for PerfIso {
         let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             self.put_off = false;
-            // To the nearest: a service's own clock does not cost batch a CPU.
+            // Rounded to the nearest: a service's own timers do not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }
         let (batch, online) = (self.batch(), self.looks.online());

@@ -1,10 +1,10 @@
-//! Unmanaged: batch is left alone, but for lanes that it was sent away from.
+//! Unmanaged: batch is left alone, except on lanes that it was sent away from.
 //!
-//! Problem. An agent that only lends lanes by a gate needs no policy of CPUs. But a keeper that sends batch
-//! away from its lane leaves the lane, and whatever may run there would run beside a busy service.
+//! Problem. An agent that only lends lanes by a gate needs no policy of CPUs. But a keeper that sends batch away from
+//! its lane leaves the lane, and any batch that may run there would run beside a busy service.
 //!
-//! Approach. A container that is sent away from none of its CPUs is left as it is. One that is has the others, or is
-//! paused. When it may come back it has all the CPUs again that it was found with.
+//! Approach. A container that is sent away from none of its CPUs is left as it is. Otherwise it has its remaining CPUs,
+//! or is paused. When it may come back it has all the CPUs again that it was found with.
 
 use crate::cpus::{Actions, ContainerSeen, CpuMask, Given, Looks, MAX_CONTAINERS, Observation, Reason};
 use crate::{Nanos, Policy};

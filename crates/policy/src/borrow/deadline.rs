@@ -1,10 +1,10 @@
-//! Deadline: beside whoever is young enough. The one rule that is not Elfen's.
+//! Deadline: batch beside young requests. The only rule that is not Elfen's.
 //!
-//! Problem. What an objective is about is how old a request is when it is answered. Elfen's rules ask
-//! something else: whether it had to wait, and how long batch has been there. So a request that waited
-//! for a millisecond, and is answered in three, is spared, or pays for a period that another began; and
-//! one that nobody was before is charged a whole budget, however many have come behind it meanwhile.
-//! Most of what could be lent is beside requests that waited a little.
+//! Problem. An objective limits the age of a request when it is answered. Elfen's rules ask something else: whether the
+//! request had to wait, and how long batch has been there. So a request that waited for 1 ms and is answered in 3 is
+//! spared, or pays for a period that another one began. And a request without a predecessor is charged a whole budget,
+//! even if many have queued behind it since. Most of the time that could be lent is beside requests that waited a
+//! little.
 //!
 //! Approach. Batch runs beside a request while
 //!
@@ -12,41 +12,42 @@
 //! its age since it arrived + what waits behind it < A
 //! ```
 //!
-//! whether it waited or not. A is the *age limit*, what the objective leaves of itself. Those behind it
-//! are late by whatever this one loses from now on, and by their own service besides, and the longer the
-//! queue the less is gained by going on: each counts as [`QUEUE_WEIGHT`] mean server times.
+//! whether it waited or not. A is the *age limit*: the part of the objective that is left for it. The requests behind
+//! it are late by all that it loses from now on, and by their own service. The longer the queue, the less batch gains
+//! by going on: each request in it counts as [`QUEUE_WEIGHT`] mean server times.
 //!
-//! Requests are served in the order in which they came, so whoever is in the queue is younger. It follows
-//! that batch never ran in a request's busy period when that request was A old, or older: its delay is at
-//! most the harm of the co-running in its busy period before (see [`super::delay`]). With A = 0 this is
-//! borrow idle, with an A without end batch is unmanaged.
+//! Requests are served in the order in which they came, so requests in the queue are younger. It follows that batch
+//! never ran in a request's busy period when that request was A old, or older: its delay is at most the harm of the
+//! co-running in its busy period before (see [`super::delay`]). With A = 0 this is borrow idle; with an unlimited A
+//! batch is unmanaged.
 //!
-//! Where several requests run on a core the oldest of them counts. What a service does on its lane that
-//! is no request counts as one that came when the lane became busy.
+//! If several requests run on a core, the oldest of them counts. Work of the service on its lane that is no request
+//! counts as a request that came when the lane became busy.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Observation, Requests};
 use crate::borrow::state::Reason;
 
-/// For how many mean server times each request counts that waits behind the one that runs. By simulation
-/// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its
-/// objective leaves. But with 2 that age is above the objective itself at each load, so that who simply
-/// gives the objective is on the safe side; with 0 it is below.
+/// Mean server times for which each request counts that waits behind the running one. In simulations
+/// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its objective
+/// leaves. But with 2 that age is above the objective at each load, so a user who gives the objective itself is on the
+/// safe side; with 0 it is below.
 pub const QUEUE_WEIGHT: f64 = 2.0;
-/// Requests of which the mean is, about; old ones fade.
+/// Approximate number of requests in the mean; old ones fade.
 const REQUESTS_OF_MEAN: f64 = 1000.0;
 
-/// While a queue may grow unseen, look again after this part of what one more in it would change.
+/// Part of the time that one more request in the queue would change, after which the keeper looks again: the queue may
+/// grow unseen.
 const LOOKS_PER_REQUEST: Nanos = 4;
 /// Such a look takes 5 to 30 µs of batch's lane, so up to 3 % of it while lent beside a busy lane.
 const LOOK_EVERY_NS_MIN: Nanos = 1_000_000;
 
-/// Lends by age.
+/// The rule that lends by age.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadline;
 
-/// Learns for how much age a request counts that waits.
+/// Learns the age for which a waiting request counts.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedCost {
     mean_times: f64,
@@ -55,7 +56,7 @@ pub struct QueuedCost {
 }
 
 impl QueuedCost {
-    /// For so many mean server times; where several lanes serve one queue, each takes its share of it.
+    /// Starts with a weight in mean server times; if several lanes serve one queue, each takes its share of it.
     pub fn new(weight: f64, lanes: usize) -> Self {
         Self { mean_times: weight / lanes.max(1) as f64, mean_ns: 0.0, requests: 0.0 }
     }
@@ -66,13 +67,13 @@ impl QueuedCost {
         self.mean_ns += (server_ns as f64 - self.mean_ns) / self.requests;
     }
 
-    /// As the policies are told it.
+    /// Returns the age in the form in which the policies get it.
     pub fn queued_ns(&self) -> Nanos {
         (self.mean_times * self.mean_ns) as Nanos
     }
 }
 
-/// When the oldest that runs will be too old, if nobody comes and nobody goes.
+/// Returns when the oldest running request will be too old, if none comes and none finishes.
 fn too_old_at(seen: &Observation, requests: &Requests) -> Nanos {
     let arrived = requests.running.map_or(seen.request_since, |running| running.arrived);
     let behind_ns = seen.terms.queued_ns.saturating_mul(requests.queue_len.into());
@@ -108,7 +109,7 @@ mod tests {
 
     extern crate std;
 
-    /// With an age limit of 50, and queues that count for nothing.
+    /// Plays `looks` with an age limit of 50, and a queue that counts for nothing.
     fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
         follow(&mut Deadline, 50, 0, looks)
     }

@@ -1,11 +1,11 @@
-//! How much later a request may be because of batch, at most.
+//! The most by which batch can delay a request.
 //!
-//! Problem. A budget says of a request what batch may cost it. An age limit does not: it says when
-//! batch is gone, and a request pays for what ran beside it and beside those before it.
+//! Problem. A budget limits what batch may cost a request. An age limit does not: it limits the age at which batch
+//! leaves, and a request pays for what ran beside it and beside those before it.
 //!
-//! Approach. Alone or beside batch, a queue does not begin to grow before its busy period begins. So
-//! a request is later by no more than what its core lost in its busy period until its end: the harm of
-//! the co-running there. That is known when it has finished, of each request, and it is counted.
+//! Approach. Alone or beside batch, a queue does not begin to grow before its busy period begins. So a request is later
+//! by at most what its core lost in its busy period until its end: the harm of the co-running there. This is known for
+//! each request when it has finished, and is counted.
 
 use crate::Nanos;
 use crate::borrow::seen::Harm;
@@ -17,7 +17,7 @@ pub struct DelayBound {
 }
 
 impl DelayBound {
-    /// A request has finished beside which batch ran for `co_run_ns`; one that did not wait began a busy
+    /// Takes in a request that has finished, beside which batch ran for `co_run_ns`; one that did not wait began a busy
     /// period. Returns by how much it can be later than alone.
     pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, harm: Harm) -> Nanos {
         let before_ns = if waited { self.co_run_ns } else { 0 };

@@ -3,19 +3,18 @@
 //! Problem. A budget of 47 ms is spent after 47 ms beside a request, though batch may have cost
 //! the request only a tenth of that.
 //!
-//! Approach. As the refresh budget, but what is spent is the delay. The figure stretches the
-//! budget by ref_IPC ÷ (ref_IPC − LC_IPC): a request that runs at 80 % of its speed alone loses a
-//! fifth of the time, so it may be co-run with for five budgets. Here that fraction,
-//! 1 − LC_IPC ÷ ref_IPC, is the *harm*, in parts of a million; where it comes from (counters, or
-//! the inflation of server times) is the caller's business, see [`super::harm`].
+//! Approach. As the refresh budget, but what is spent is the delay. The figure stretches the budget by ref_IPC ÷
+//! (ref_IPC − LC_IPC): a request that runs at 80 % of its speed alone loses a fifth of the time, so batch may run
+//! beside it for five budgets. Here that fraction, 1 − LC_IPC ÷ ref_IPC, is the *harm*, in parts of a million. Its
+//! source (counters, or the inflation of server times) is the caller's business, see [`super::harm`].
 //!
-//! To measure harm one has to know requests without batch beside them. So one idle moment in
-//! [`REFERENCE_EVERY`] does not begin a period of co-running: the request after it has the core
-//! for itself. The paper profiles once, before; a service whose requests change needs it always.
-//! While nothing is known, it is one in [`REFERENCE_EVERY_UNKNOWN`].
+//! Harm can only be measured with requests that have no batch beside them. So one idle moment in [`REFERENCE_EVERY`]
+//! does not begin a period of co-running: the request after it has the core for itself. The paper profiles once,
+//! before; a service whose requests change needs it always. While the harm is unknown, it is one in
+//! [`REFERENCE_EVERY_UNKNOWN`].
 //!
-//! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is
-//! a mean and one request may fare worse.
+//! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is a mean and one
+//! request may fare worse.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
@@ -23,15 +22,15 @@ use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::seen::{Harm, Observation};
 use crate::borrow::state::Reason;
 
-/// One new period in this many is kept for reference: a price of 3 % of the co-running. Requests
-/// that batch happened to miss are references, too.
+/// One new period in this many is kept for reference, which costs 3 % of the co-running. Requests without batch by
+/// chance are references, too.
 const REFERENCE_EVERY: u32 = 32;
-/// While the harm is not known the budget is not stretched, so knowing it soon is worth more.
+/// The same while the harm is unknown: the budget is not stretched then, so a fast estimate is worth more.
 const REFERENCE_EVERY_UNKNOWN: u32 = 4;
 /// The most that a budget is stretched.
 const STRETCH_MAX: u64 = 16;
 
-/// Elfen's dynamic refresh.
+/// Elfen's dynamic refresh, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicRefresh {
     refresh: RefreshBudget,
@@ -39,7 +38,7 @@ pub struct DynamicRefresh {
     periods: u32,
 }
 
-/// The figure's `budget * ratio`.
+/// Returns the figure's `budget * ratio`.
 fn real_budget_ns(budget_ns: Nanos, harm: Harm) -> Nanos {
     let stretch_max_ns = budget_ns.saturating_mul(STRETCH_MAX);
     match harm.ppm() {

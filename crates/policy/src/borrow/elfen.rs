@@ -1,27 +1,25 @@
 //! Elfen's budget rules as they are printed (§3.4, Fig. 9(b) to (d)), to compare with.
 //!
-//! Problem. Sidelane's budget rules are stricter than the paper's: batch leaves a request that had to
-//! wait (see [`super::fixed`]). So the paper's results do not follow from them, and what that strictness
-//! costs and buys could only be guessed.
+//! Problem. Sidelane's budget rules are stricter than the paper's: batch leaves a request that had to wait (see
+//! [`super::fixed`]). So the paper's results do not follow from them, and the cost and gain of that strictness are
+//! unknown.
 //!
-//! Approach. The figure, line by line; the numbers in the comments are its lines. In the figure batch
-//! polls, all the time; here whoever keeps the lane looks now and then. So two things stand for what a
-//! poll would have seen:
+//! Approach. The figure, line by line; the numbers in the comments are its lines. In the figure batch polls all the
+//! time; here the lane's keeper looks now and then. So two rules replace what a poll would have seen:
 //!
 //! - `rdtsc()`, in the check that first sees a change, is the time of that change.
-//! - A busy period that began since the last look is a new period even if nobody saw the idle moment
-//!   before it. (Line 8 wants an empty queue at that moment; one that was not empty is seen by a look, or
-//!   not at all.)
+//! - A busy period that began since the last look is a new period even if no look saw the idle moment before it. (Line
+//!   8 requires an empty queue at that moment; only a look can see a queue that was not empty.)
 //!
-//! Fig. 9(d) divides by ref_IPC, which the paper profiles before. Here the first [`PROFILE_PERIODS`] new
-//! periods are that profile: the request of each has the core for itself, and never again.
+//! Fig. 9(d) divides by ref_IPC, which the paper measures before. Here the first [`PROFILE_PERIODS`] new periods are
+//! that profile: the request of each has the core for itself. Later ones never have.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Harm, Observation, Requests};
 
-/// New periods without batch, before the first with it: twice what [`super::harm`] wants to know, and a
-/// few seconds of any service that is worth lending from.
+/// New periods without batch before the first with it: twice the number that [`super::harm`] needs, and a few seconds
+/// of any service with enough requests.
 const PROFILE_PERIODS: u32 = 64;
 
 /// `lane_status` of the figure.
@@ -30,13 +28,13 @@ pub(super) enum LaneStatus {
     /// The budget is spent, or nothing is known yet: batch naps beside requests. (Line 5.)
     #[default]
     Normal,
-    /// The lane was idle and nobody waited: the next request has its budget whole.
+    /// The lane was idle and no request waited: the next request has its whole budget.
     NewPeriod,
     /// Batch runs beside a request, on its budget.
     CoRunning,
 }
 
-/// Fig. 9(b): for one budget from the start of a busy period, whoever runs.
+/// Fig. 9(b): batch runs for one budget from the start of a busy period, beside any request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ElfenFixed {
     pub(super) status: LaneStatus,
@@ -46,7 +44,7 @@ pub struct ElfenFixed {
 }
 
 impl ElfenFixed {
-    /// Lines 8 and 9: notices a new period.
+    /// Notices a new period (lines 8 and 9).
     pub(super) fn notice_period(&mut self, seen: &Observation, requests: &Requests) {
         let nobody_waits = !seen.request_busy && requests.queue_len == 0;
         let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
@@ -58,7 +56,7 @@ impl ElfenFixed {
         }
     }
 
-    /// Lines 13 to 26, for a request lane that is busy (line 10).
+    /// Runs lines 13 to 26, for a request lane that is busy (line 10).
     pub(super) fn slow_path(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
         // Lines 18 to 20.
         if self.status == LaneStatus::NewPeriod {
@@ -74,12 +72,12 @@ impl ElfenFixed {
         (self.status == LaneStatus::CoRunning).then_some(until)
     }
 
-    /// Batch naps until the next new period.
+    /// Makes batch nap until the next new period.
     pub(super) fn stop(&mut self) {
         self.status = LaneStatus::Normal;
     }
 
-    /// A new period's first request is there.
+    /// Returns whether a new period's first request is there.
     pub(super) fn begins(&self, seen: &Observation) -> bool {
         seen.request_busy && self.status == LaneStatus::NewPeriod
     }
@@ -103,12 +101,12 @@ pub struct ElfenRefresh {
     pub(super) fixed: ElfenFixed,
     /// The number of the request the budget was given for.
     last_request: u64,
-    /// The last look, at which there was no reason yet for what there is reason for now.
+    /// The last look, at which the reason for the present change did not exist yet.
     looked: Nanos,
 }
 
 impl ElfenRefresh {
-    /// Lines 9 to 16.
+    /// Runs lines 9 to 16.
     pub(super) fn refresh(&mut self, now: Nanos, requests: &Requests) {
         let before = core::mem::replace(&mut self.looked, now);
         let Some(running) = requests.running else {
@@ -147,7 +145,7 @@ impl Rule for ElfenRefresh {
     }
 }
 
-/// Fig. 9(d): the budget is of delay.
+/// Fig. 9(d): the budget is a delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ElfenDynamic {
     refresh: ElfenRefresh,
@@ -203,7 +201,7 @@ mod tests {
         assert_eq!(fixed(&looks), [None, Some(150), Some(150), None]);
     }
 
-    /// Line 22 asks nobody who runs: the second request has waited and pays what is left.
+    /// Line 22 does not depend on the request: the second one has waited and pays the rest.
     #[test]
     fn a_request_that_waited_pays_too() {
         let second = request(2, 10).started(30).waited();
@@ -211,7 +209,7 @@ mod tests {
         assert_eq!(fixed(&looks), [None, Some(60), Some(60), None]);
     }
 
-    /// Line 8: an idle lane whose queue is not empty begins no new period; what went on goes on.
+    /// Line 8: an idle lane whose queue is not empty begins no new period; the old one goes on.
     #[test]
     fn no_new_period_while_someone_waits() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (40, idle(40).queued(1)), (41, request(2, 41).waited())];
@@ -232,7 +230,7 @@ mod tests {
         assert_eq!(refresh(&looks), [None, Some(60), Some(90), Some(90), None]);
     }
 
-    /// Line 14: with somebody behind it there is no new budget, until nobody is.
+    /// Line 14: while a request waits behind it there is no new budget.
     #[test]
     fn a_queue_keeps_the_old_budget_for_as_long_as_it_lasts() {
         let second = request(2, 10).started(40);

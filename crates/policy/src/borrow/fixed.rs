@@ -4,20 +4,18 @@
 //! 100 ms, batch may cost each of them 47 ms. Running beside a request for T costs it less
 //! than T. But which requests have that room? One that waited in the queue has spent some of it.
 //!
-//! Approach. The figure's three states. An idle request lane with an empty queue begins a
-//! *new period*: whoever comes next did not wait. When it has come, batch *co-runs* for the budget;
-//! then the lane is *normal*, held until the next new period. In one busy period batch costs at
-//! most one budget, so no request in it is later by more than that.
+//! Approach. The figure's three states. An idle request lane with an empty queue begins a *new period*: the next
+//! request did not wait. When it has come, batch *co-runs* for the budget; then the lane is *normal*, held until the
+//! next new period. In one busy period batch costs at most one budget, so no request in it is later by more than that.
 //!
-//! Two things are exacter than in the figure, which polls without pause:
+//! Two things are more exact than in the figure, which polls without pause:
 //! - The budget counts from the start of the busy period, not from the check that noticed it.
-//! - A busy period that began since the last look is a new period even if nobody saw the idle
-//!   moment before it.
+//! - A busy period that began since the last look is a new period even if no look saw the idle moment before it.
 //!
-//! And one is stricter than [`super::elfen`], which is the figure to the letter. The figure goes on
-//! co-running with the next request if it comes before the budget is spent; if that one has waited,
-//! it would pay for a second time. Here a request that waited ends the co-running, as the paper's
-//! text has it ("only co-executes with the first request that begins after an idle period").
+//! And one is stricter than [`super::elfen`], which is the figure to the letter. In the figure batch goes on beside the
+//! next request if it comes before the budget is spent. If that request has waited, it would pay for a second time.
+//! Here a request that waited ends the co-running, as in the paper's text ("only co-executes with the first request
+//! that begins after an idle period").
 
 use crate::Nanos;
 use crate::borrow::elfen::ElfenFixed;
@@ -53,7 +51,7 @@ impl Rule for FixedBudget {
     }
 }
 
-/// Why batch is not beside the request that runs, if that is because it waited.
+/// Returns the reason why batch is not beside the running request, if that request waited.
 pub(super) fn spares_waited(seen: &Observation) -> Option<Reason> {
     seen.requests.is_some_and(|requests| requests.waited()).then_some(Reason::RequestWaited)
 }
@@ -113,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_late_look_costs_no_extra_budget_and_misses_no_period() {
-        // The lane was idle between the two periods, but nobody looked.
+        // No look saw the idle moment between the two periods.
         let looks = [(0, idle(0)), (40, request(1, 10)), (200, request(9, 180))];
         assert_eq!(play(&looks), [None, Some(60), Some(230)]);
     }

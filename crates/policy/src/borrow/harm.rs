@@ -1,64 +1,65 @@
-//! How much a request loses to batch beside it (for Fig. 9(d)).
+//! The loss of a request by batch beside it (for Fig. 9(d)).
 //!
-//! Problem. The figure compares a request's IPC beside batch with its IPC alone. Many virtual
-//! machines have no counters. What they have is how long requests took, and that varies a
-//! hundredfold from request to request whoever runs beside them.
+//! Problem. The figure compares a request's IPC beside batch with its IPC alone. Many virtual machines have no
+//! counters. They have the server times of requests, which vary a hundredfold from request to request, with batch and
+//! without.
 //!
-//! Approach. Of the requests that did not wait, some ran alone (the reference periods of
-//! [`super::DynamicRefresh`]) and some beside batch. Where the requests carry counters, it is
-//! the figure's: harm = 1 − LC_IPC ÷ ref_IPC, of those beside batch for all of their time. Else,
-//! as it does not depend on the request whether it ran alone, on the mean the two kinds have the
-//! same work to do, and
+//! Approach. Only requests that did not wait count. Some of them ran alone (the reference periods of
+//! [`super::DynamicRefresh`]), some beside batch. If the requests carry counters, the estimate is the figure's: harm =
+//! 1 − LC_IPC ÷ ref_IPC, from those beside batch for all of their time. Otherwise it comes from server times. Whether a
+//! request ran alone does not depend on the request, so both kinds have the same mean work, and
 //!
 //! ```text
 //! harm = (mean server time beside − mean server time alone) ÷ mean time beside batch
 //! ```
 //!
-//! is what one moment beside batch costs, however long the budget let them run together.
+//! is the cost of one moment beside batch, however long the budget let them run together.
 //!
-//! A mean of few is worth little: the estimate is raised by twice its standard error, and it is
-//! the worst, [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so
-//! that it follows the load and the batch program.
+//! A mean of few samples is not reliable. So the estimate is raised by twice its standard error, and it is the worst,
+//! [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so the estimate follows the load and
+//! the batch program.
 
 use crate::Nanos;
 use crate::borrow::seen::Harm;
 
-/// Fewer of a kind say nothing.
+/// The fewest samples of a kind that count.
 const SAMPLES_MIN: f64 = 32.0;
-/// Batch beside a request for no more than one part in this many of its time has not run beside it: it
-/// was being stopped when the request started. Else a reference period would have no references.
+/// Batch beside a request for at most one part in this many of its time counts as none: it was being stopped when the
+/// request started. Otherwise a reference period would have no references.
 const PASSING: Nanos = 100;
-/// It is gone after this time, or so small a part of a short request. Of a request that is itself that short a
-/// reaction is more than `PASSING`: one that was counted as beside batch for it would be missing among those alone,
-/// which would then look longer than they are. The bound is low, since others than the holder take the batch lane,
-/// too: a short request beside them has seen little of batch, and is none of those alone.
+/// Batch also counts as none if it was there for at most this time, and at most this part of a short request. In a
+/// request that is about as short as a reaction, one reaction exceeds `PASSING`. Without this bound such requests would
+/// be missing among those alone, whose mean would become too long.
+///
+/// The bound is low, since other threads than the holder take the batch lane, too: a short request beside those has
+/// seen little of batch, but did not run alone.
 const STOPPING_NS: Nanos = 10_000;
 const STOPPING_PART: Nanos = 4;
-/// The weight that a kind keeps at each new sample of it: some 1000 samples count.
+/// Weight that a kind keeps at each new sample of it: about 1000 samples count.
 const FADE: f64 = 0.999;
 
 /// A request that has finished.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished {
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub server_ns: Nanos,
-    /// Of it, batch ran beside it.
+    /// The part of it in which batch ran beside it.
     pub co_run_ns: Nanos,
-    /// It had to wait for another.
+    /// Whether it had to wait for another.
     pub waited: bool,
-    /// What the processor counted for it, where it does.
+    /// The processor's counts for it, if there are any.
     pub counters: Option<Counters>,
 }
 
 impl Finished {
-    /// Batch was at most seen to leave.
+    /// Returns whether batch was there at most while it left.
     fn ran_alone(&self) -> bool {
         let stopping_ns = STOPPING_NS.min(self.server_ns / STOPPING_PART);
         self.co_run_ns <= stopping_ns.max(self.server_ns / PASSING)
     }
 }
 
-/// What a request lane counted from the start of a request to its end.
+/// Counts of a request lane from the start of a request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Instructions retired.
@@ -73,7 +74,7 @@ impl Counters {
     }
 }
 
-/// What a harm was worked out from.
+/// The source of an estimate of harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HarmSource {
     /// Nothing yet.
@@ -81,12 +82,12 @@ pub enum HarmSource {
     Nothing,
     /// The IPC of requests, as in the paper.
     Counters,
-    /// How much longer requests take beside batch.
+    /// The difference of server times beside batch and without.
     ServerTimes,
 }
 
 impl HarmSource {
-    /// As results name it.
+    /// Returns its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -119,7 +120,7 @@ impl Faded {
         self.sum / self.weight
     }
 
-    /// Of the mean, squared.
+    /// Returns the squared standard error of the mean.
     fn error_squared(&self) -> f64 {
         let variance = (self.squares / self.weight - self.mean() * self.mean()).max(0.0);
         variance / self.weight
@@ -157,12 +158,12 @@ impl HarmMeter {
         }
     }
 
-    /// What is known so far, on the safe side.
+    /// Returns the harm known so far, on the safe side.
     pub fn harm(&self) -> Harm {
         self.estimate().map_or(Harm::FULL, |estimate| Harm::from_ppm((estimate.surely() * 1e6) as u32))
     }
 
-    /// What is known so far, to either side; `None` as long as nothing is.
+    /// Returns the estimate so far with its error; `None` while there is none.
     pub fn estimate(&self) -> Option<HarmEstimate> {
         match self.source() {
             HarmSource::Nothing => None,
@@ -171,7 +172,7 @@ impl HarmMeter {
         }
     }
 
-    /// What [`HarmMeter::harm`] is worked out from.
+    /// Returns the source of [`HarmMeter::harm`].
     pub fn source(&self) -> HarmSource {
         if self.alone.ipc.suffices() && self.beside.ipc.suffices() {
             HarmSource::Counters
@@ -193,23 +194,23 @@ impl HarmMeter {
     }
 }
 
-/// A harm as it was measured, of 1.
+/// A measured harm, as a fraction of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HarmEstimate {
-    /// What requests lost for each moment beside batch, in the mean.
+    /// Mean loss of requests for each moment beside batch.
     pub mean: f64,
-    /// The standard error of that.
+    /// Its standard error.
     pub error: f64,
 }
 
 impl HarmEstimate {
-    /// A `loss` that is the difference of the means of `one` and `other`, as a part of `whole`.
+    /// Estimates from a `loss`, the difference of the means of `one` and `other`, as a part of `whole`.
     fn of(loss: f64, one: &Faded, other: &Faded, whole: f64) -> Self {
         let error = square_root(one.error_squared() + other.error_squared());
         Self { mean: loss / whole, error: error / whole }
     }
 
-    /// By how much it is raised to be on the safe side.
+    /// Returns how much it is raised to be on the safe side.
     pub fn margin(&self) -> f64 {
         2.0 * self.error
     }
@@ -241,8 +242,8 @@ mod tests {
         (*seed >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Works of 100 to 1900 µs beside batch that takes `harm` of the time, one in eight alone;
-    /// batch leaves after `budget_ns`.
+    /// Measures requests of 100 to 1900 µs beside batch that takes `harm` of the time, one in eight alone; batch leaves
+    /// after `budget_ns`.
     fn measure(harm: f64, budget_ns: f64, count: usize) -> Harm {
         let (mut meter, mut seed) = (HarmMeter::default(), 7);
         for index in 0..count {

@@ -1,31 +1,28 @@
-//! How much batch may cost a request, from an objective: `--slo p99=100ms` (Elfen §3.4).
+//! The budget of a request, from an objective: `--slo p99=100ms` (Elfen §3.4).
 //!
-//! Problem. The paper takes the objective, subtracts the percentile that the service has alone at
-//! its present load, and has a budget: 100 ms − 53 ms = 47 ms. But load changes, and with it what
-//! the service has alone; and a budget that is too large shows only when requests are late.
+//! Problem. The paper subtracts from the objective the percentile that the service has alone at its present load: 100
+//! ms − 53 ms = 47 ms of budget. But the load changes, and with it that percentile; and a budget that is too large
+//! shows only when requests are late.
 //!
-//! Approach. Look at the requests of the last second, ten times a second. A request is later by
-//! one budget at most ([`super::fixed`]), so as long as the percentile, batch included, is below the
-//! objective there is room:
+//! Approach. Look at the requests of the last second, ten times a second. A request is later by one budget at most
+//! ([`super::fixed`]), so while the percentile, batch included, is below the objective there is room:
 //!
-//! - *Grow slowly*: each look adds an eighth of the room that is left to the target, which lies a
-//!   tenth of the objective below it.
-//! - *Shrink at once*: beyond the target the budget halves; beyond the objective it is 0, and
-//!   stays so for a second.
+//! - *Grow slowly*: each look adds an eighth of the room that is left to the target. The target lies a tenth below the
+//!   objective.
+//! - *Shrink at once*: beyond the target the budget halves; beyond the objective it is 0 for a second.
 //!
-//! With few requests a percentile is unknown, and the slowest stands for it. With no budget and
-//! still beyond the objective, the service misses it without batch: that is not batch's to mend,
-//! and it is reported.
+//! With few requests the percentile is unknown, and the slowest request replaces it. If requests are beyond the
+//! objective without any budget, the service misses it without batch. Batch cannot change that, and it is reported.
 
 use crate::Nanos;
 
-/// Of the objective; the rest is for what a look comes too late for.
+/// Target as a percentage of the objective; the rest is for what happens between two looks.
 const TARGET_PERCENT: u64 = 90;
-/// A budget below this part of the objective is none: it would be spent on looking whether it is spent.
+/// A budget below this part of the objective counts as none: checking whether it is spent would cost all of it.
 const WORTH: Nanos = 1000;
-/// An age is not what a request loses, so it may be longer than the objective: so many times.
+/// The largest age, in objectives: an age is not what a request loses, so it may be longer.
 const AGE_MOST: Nanos = 2;
-/// A look adds this part of the room.
+/// The part of the room that a look adds.
 const GROWTH: u64 = 8;
 /// Looks without a budget after the objective was missed: one second of requests.
 const PENALTY_LOOKS: u32 = 10;
@@ -34,16 +31,16 @@ const MISSED_LOOKS: u32 = 20;
 /// The fewest requests that a look can be based on.
 const REQUESTS_MIN: u64 = 20;
 
-/// What the last second showed.
+/// Result of the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSecond {
     /// Requests that finished.
     pub requests: u64,
-    /// The objective's percentile of their latencies; of few requests, the largest.
+    /// The objective's percentile of their latencies; with few requests, the largest.
     pub latency_ns: Nanos,
 }
 
-/// Where a service stands with its objective.
+/// The relation of a service to its objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// Too few requests to tell.
@@ -51,17 +48,17 @@ pub enum Standing {
     Unknown,
     /// Within the objective.
     Met,
-    /// Beyond it, batch may have a part in it.
+    /// Beyond it; batch may be a cause.
     Late,
     /// Beyond it without batch beside any request.
     MissedAlone,
 }
 
-/// Works out the budget; to be asked ten times a second.
+/// Computes the budget; to be asked ten times a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Headroom {
     limit_ns: Nanos,
-    /// The most that there is to give.
+    /// The largest budget.
     most_ns: Nanos,
     budget_ns: Nanos,
     penalty: u32,
@@ -70,8 +67,8 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// For requests that may take `limit_ns` at the objective's percentile. What is worked out is a budget
-    /// or, for [`super::Deadline`], an age.
+    /// Starts for requests that may take `limit_ns` at the objective's percentile. The result is a budget or, for
+    /// [`super::Deadline`], an age.
     pub fn of(limit_ns: Nanos, age: bool) -> Self {
         let most_ns = if age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
         Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: Standing::Unknown }
@@ -81,16 +78,16 @@ impl Headroom {
         self.limit_ns / 100 * TARGET_PERCENT
     }
 
-    /// How the service stands after the last look.
+    /// Returns the relation to the objective after the last look.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// The budget, after what the last second showed.
+    /// Returns the budget after the last second's result.
     pub fn look(&mut self, seen: &LastSecond) -> Nanos {
         self.penalty = self.penalty.saturating_sub(1);
         if seen.requests < REQUESTS_MIN {
-            // Nothing says that a budget is safe; nothing says that one that was is not.
+            // Without data a budget is neither known to be safe nor known to be unsafe.
             self.standing = Standing::Unknown;
         } else if seen.latency_ns > self.limit_ns {
             self.shrink_to_nothing();
@@ -173,7 +170,7 @@ mod tests {
         assert_eq!(headroom.look(&second(95_000_000)), 0);
     }
 
-    /// An age may outgrow the objective: what counts is what becomes of the requests.
+    /// An age may outgrow the objective: only the latencies count.
     #[test]
     fn an_age_grows_as_long_as_requests_are_in_time() {
         let mut headroom = Headroom::of(LIMIT_NS, true);

@@ -1,17 +1,17 @@
 //! Borrow idle: batch runs only while the request lanes are idle (Elfen §3.4, Fig. 9(a)).
 //!
-//! Problem. Sharing a core costs the service latency however little batch does there. Someone
-//! who has no latency to give away needs the two to exclude each other.
+//! Problem. Sharing a core costs the service latency, however little batch does there. A user who has no latency to
+//! give away needs batch and service to exclude each other.
 //!
-//! Approach. In the figure a check finds the request lane occupied and naps. That is all:
-//! nothing is ever allowed beside a request. It needs no knowledge of requests, so it works for
+//! Approach. In the figure a check finds the request lane occupied and naps. That is all: batch never runs beside a
+//! request. It needs no knowledge of requests, so it works for every service.
 //! every service.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::Observation;
 
-/// Never beside a request.
+/// The rule that never lends beside a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Idle;
 

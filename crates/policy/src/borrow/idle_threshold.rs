@@ -1,28 +1,28 @@
 //! The idle threshold: the shortest idle time of the service after which batch gets a lane. It keeps the slowdown of
 //! requests below a bound.
 //!
-//! Problem. Each release of a lane costs the next request a wake-up and a reaction. What that is to a request depends
-//! on the request: 20 µs are nothing to a search of 5 ms, and a third of an answer of redis. `min_idle` bounds how
-//! often it is paid, and the right one depends on machine and service.
+//! Problem. Each release of a lane costs the next request a wake-up and a reaction. The effect depends on the request:
+//! 20 µs are nothing to a search of 5 ms, and a third of a Redis request. `min_idle` bounds how often it is paid, and
+//! the right value depends on machine and service.
 //!
-//! Approach. [`super::slowdown`] measures. Each time that the bound is found broken, an idle moment has to be
-//! [`STEP`] times as long before batch gets the lane: a service whose idle moments are all shorter pays for none.
-//! After [`LEVELS`] such steps batch is kept off altogether. A minute later one step is taken back, to see whether the
-//! service has changed; if not, the next attempt is after twice that time, up to an hour.
+//! Approach. [`super::slowdown`] measures. Each time that the bound is broken, an idle moment has to be [`STEP`] times
+//! as long before batch gets the lane: a service whose idle moments are all shorter pays for none. After [`LEVELS`]
+//! such steps batch is kept off altogether. A minute later one step is taken back, to find out whether the service has
+//! changed. If not, the next attempt comes after twice that time, up to an hour.
 
 use crate::Nanos;
 use crate::borrow::slowdown::Verdict;
 
-/// By how much an idle moment has to be longer, from one level to the next.
+/// Factor of the idle time from one level to the next.
 const STEP: u64 = 4;
 /// Levels at which batch gets the lane; from 8 µs up to 8 ms.
 const LEVELS: u32 = 6;
-/// How long after a step one is taken back.
+/// Time after a step before one is taken back.
 const EASE_AFTER_NS: Nanos = 60_000_000_000;
-/// How often that time doubles.
+/// The most times that this time doubles.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// When batch may have a lane.
+/// The condition under which batch may have a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleThreshold {
     /// When the service has been idle for this time.
@@ -32,7 +32,7 @@ pub enum IdleThreshold {
 }
 
 impl IdleThreshold {
-    /// The stricter one.
+    /// Returns the stricter one.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::AfterIdle(one_ns), Self::AfterIdle(other_ns)) => Self::AfterIdle(one_ns.max(other_ns)),
@@ -47,7 +47,7 @@ pub struct IdleThresholdFinder {
     min_idle_ns: Nanos,
     level: u32,
     since: Nanos,
-    /// The last step was one back.
+    /// Whether the last step was one back.
     eased: bool,
     doublings: u32,
 }
@@ -58,7 +58,7 @@ impl IdleThresholdFinder {
         Self { min_idle_ns: min_idle_ns.max(1), level: 0, since: 0, eased: false, doublings: 0 }
     }
 
-    /// When batch may have the lane now.
+    /// Returns the present threshold.
     pub fn present(&self) -> IdleThreshold {
         if self.level >= LEVELS {
             return IdleThreshold::Never;
@@ -66,8 +66,8 @@ impl IdleThresholdFinder {
         IdleThreshold::AfterIdle(self.min_idle_ns.saturating_mul(STEP.pow(self.level)))
     }
 
-    /// Takes in what was found at `now`, of what was measured since the last change. Returns whether [`present`]
-    /// has changed.
+    /// Takes in the verdict at `now` on what was measured since the last change. Returns whether [`present`] has
+    /// changed.
     ///
     /// [`present`]: Self::present
     pub fn judged(&mut self, now: Nanos, verdict: Verdict) -> bool {

@@ -28,7 +28,7 @@ pub enum PolicyKind {
     RefreshBudget = 2,
     /// Fig. 9(d), for requests that did not wait.
     DynamicRefresh = 3,
-    /// By age.
+    /// By the age of requests.
     Deadline = 4,
     /// Fig. 9(b) as printed.
     ElfenFixed = 5,
@@ -55,7 +55,7 @@ impl fmt::Display for UnknownPolicy {
 impl core::error::Error for UnknownPolicy {}
 
 impl PolicyKind {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 8] = [
         Self::BorrowIdle,
         Self::FixedBudget,
@@ -70,7 +70,7 @@ impl PolicyKind {
     pub const OURS: [Self; 5] =
         [Self::BorrowIdle, Self::FixedBudget, Self::RefreshBudget, Self::DynamicRefresh, Self::Deadline];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::BorrowIdle => "borrow-idle",
@@ -84,33 +84,33 @@ impl PolicyKind {
         }
     }
 
-    /// Whether it runs batch beside requests, and so has to know them.
+    /// Returns whether it runs batch beside requests, and so has to know them.
     pub fn needs_requests(self) -> bool {
         self != Self::BorrowIdle
     }
 
-    /// Whether it has to know what requests lose to batch beside them.
+    /// Returns whether it has to know what requests lose to batch beside them.
     pub fn needs_harm(self) -> bool {
         matches!(self, Self::DynamicRefresh | Self::ElfenDynamic)
     }
 
-    /// Whether a request that had to wait never shares its core with batch. Of the others a lane that is
-    /// lent stays lent when one starts.
+    /// Returns whether a request that had to wait never shares its core with batch. Under the other policies a lent
+    /// lane stays lent when such a request starts.
     pub fn spares_waited(self) -> bool {
         !self.is_by_age() && !self.is_printed()
     }
 
-    /// Whether it is a rule of the paper as printed, to compare with.
+    /// Returns whether it is a rule of the paper as printed, to compare with.
     pub fn is_printed(self) -> bool {
         matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
     }
 
-    /// Whether what batch may cost is an age, and no budget.
+    /// Returns whether the terms of batch are an age, and no budget.
     pub fn is_by_age(self) -> bool {
         self == Self::Deadline
     }
 
-    /// The policy for a lane on which batch may run now.
+    /// Creates the policy for a lane on which batch may run now.
     pub fn policy(self, config: BorrowConfig) -> Borrow<AnyRule> {
         Borrow::new(config, AnyRule::new(self))
     }
@@ -138,7 +138,7 @@ impl TryFrom<u32> for PolicyKind {
     }
 }
 
-/// Makes a rule of one of several at run time.
+/// Defines a rule that is one of several at run time.
 macro_rules! any_rule {
     ($($kind:ident: $rule:ident),* $(,)?) => {
         /// One of the rules.

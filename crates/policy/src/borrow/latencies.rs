@@ -4,13 +4,13 @@
 
 use crate::Nanos;
 
-/// Buckets of a power of two, as a power of two.
+/// Binary logarithm of the buckets in a power of two.
 const SUB_BITS: u32 = 5;
-/// Latencies of this many bits, 18 minutes, and longer ones are not told apart.
+/// Latencies of this many bits, 18 minutes, and longer ones share a bucket.
 const BITS: u32 = 40;
 const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// How many requests had which latency.
+/// The number of requests with each latency.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     pub(super) counts: [u32; BUCKETS],
@@ -18,15 +18,15 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Of no request.
+    /// A histogram without requests.
     pub const EMPTY: Self = Self { counts: [0; BUCKETS], requests: 0 };
 
-    /// A request has finished.
+    /// Counts a request that has finished.
     pub fn record(&mut self, latency_ns: Nanos) {
         self.add(bucket(latency_ns));
     }
 
-    /// Of how many requests.
+    /// Returns the number of requests.
     pub fn requests(&self) -> u64 {
         self.requests
     }
@@ -42,13 +42,13 @@ impl Latencies {
         self.requests = 0;
     }
 
-    /// Each of them counts half as much from now on.
+    /// Halves the weight of all requests so far.
     pub(super) fn halve(&mut self) {
         self.counts.iter_mut().for_each(|count| *count /= 2);
         self.requests = self.counts.iter().map(|count| u64::from(*count)).sum();
     }
 
-    /// Takes in those of `other`, too.
+    /// Adds the requests of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.requests += other.requests;
@@ -59,7 +59,7 @@ impl Latencies {
         self.requests -= other.requests;
     }
 
-    /// What `percentile` of 100 are below or at; 0 of none.
+    /// Returns the latency that `percentile` of 100 requests do not exceed; 0 without requests.
     pub fn percentile_ns(&self, percentile: f64) -> Nanos {
         let exact = self.requests as f64 * percentile / 100.0;
         let whole = exact as u64;
@@ -67,8 +67,8 @@ impl Latencies {
         self.bucket_of_rank(rank).map_or(0, |(at, _)| middle_ns(at))
     }
 
-    /// Between which latencies the percentile of the service lies, of which these requests are a sample: by their
-    /// ranks, at `deviations` of the binomial distribution. `None` with too few requests to tell.
+    /// Returns the interval in which the percentile of the service lies, of which these requests are a sample: by their
+    /// ranks, at `deviations` of the binomial distribution. `None` with too few requests.
     pub fn percentile_between_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
         let part = percentile / 100.0;
         let exact = self.requests as f64 * part;
@@ -78,14 +78,14 @@ impl Latencies {
         (exact >= margin && low >= 1 && high <= self.requests).then(|| (self.at_rank_ns(low), self.at_rank_ns(high)))
     }
 
-    /// The latency of the request of this rank, counted from 1; between the edges of its bucket by its place there.
+    /// Returns the latency of the request of this rank, counted from 1; interpolated between the edges of its bucket.
     fn at_rank_ns(&self, rank: u64) -> f64 {
         let Some((at, before)) = self.bucket_of_rank(rank) else { return 0.0 };
         let place = ((rank - before) as f64 - 0.5) / f64::from(self.counts[at]);
         low_ns(at) as f64 + place * width_ns(at) as f64
     }
 
-    /// Its bucket, and how many requests are in those before it.
+    /// Returns its bucket, and the number of requests in the buckets before it.
     fn bucket_of_rank(&self, rank: u64) -> Option<(usize, u64)> {
         let mut before = 0;
         for (at, count) in self.counts.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Latencies {
     }
 }
 
-/// To three digits after the point: `core` has it for whole numbers alone.
+/// Returns the root to three digits after the point: `core` has it only for whole numbers.
 fn square_root(value: f64) -> f64 {
     ((value * 1e6) as u64).isqrt() as f64 / 1e3
 }

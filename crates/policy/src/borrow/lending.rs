@@ -1,59 +1,59 @@
-//! How a lane is lent: by which policy, and what batch may cost.
+//! The settings by which a lane is lent: a policy, and the cost that batch may have.
 
 use crate::Nanos;
 use crate::borrow::kind::PolicyKind;
 use crate::borrow::lane::BorrowConfig;
 
-/// A service level objective: a percentile of latencies, and what it may be at most.
+/// A service level objective: a percentile of latencies, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
-    /// Of a hundred requests, so many have to be in time.
+    /// Percentage of the requests that have to be in time.
     pub percentile: f64,
-    /// What they may take, from arrival to finish.
+    /// The most time from arrival to finish.
     pub limit_ns: Nanos,
 }
 
-/// How much batch may cost a request; under [`super::Deadline`], until which age batch may stay beside it.
+/// The most by which batch may delay a request; under [`super::Deadline`], the age until which batch may stay beside
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Budget {
     /// Nothing: the policy is borrow idle.
     #[default]
     None,
-    /// So much.
+    /// A fixed amount.
     Given(Nanos),
-    /// What the objective leaves.
+    /// The part of the objective that the service alone does not need.
     Slo(Objective),
 }
 
-/// How the lanes of a service are lent.
+/// The settings by which the lanes of a service are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lending {
-    /// Who decides.
+    /// The policy that decides.
     pub policy: PolicyKind,
-    /// What all policies share.
+    /// Settings of all policies.
     pub config: BorrowConfig,
-    /// What batch may cost.
+    /// The cost that batch may have.
     pub budget: Budget,
 }
 
 /// A policy and a budget that do not go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// A budget for a policy that spends none.
+    /// A budget for a policy that uses none.
     BudgetWithoutUse,
-    /// A policy that spends a budget, and none.
+    /// No budget for a policy that needs one.
     NoBudget(PolicyKind),
 }
 
 impl Lending {
-    /// By `policy`; without one, by the one that makes most of the budget.
+    /// Creates it for `policy`; without one, for the policy that makes most of the budget.
     ///
-    /// # Errors
-    /// When policy and budget do not go together.
+    /// # Errors When policy and budget do not go together.
     pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, Unfit> {
         let policy = policy.unwrap_or(match budget {
             Budget::None => PolicyKind::BorrowIdle,
-            // What is given is a budget, unless the user says that it is an age.
+            // A given time is a budget, unless the user says that it is an age.
             Budget::Given(_) => PolicyKind::DynamicRefresh,
             Budget::Slo(_) => PolicyKind::Deadline,
         });
@@ -64,7 +64,7 @@ impl Lending {
         }
     }
 
-    /// The same, but no hold may last: batch is sent away at once.
+    /// Returns the same without holds: batch is sent away at once.
     pub fn evicting_at_once(self) -> Self {
         Self { config: BorrowConfig { evict_after_ns: 0, ..self.config }, ..self }
     }

@@ -1,18 +1,18 @@
 //! Borrowing: when batch may use a lane that it must give back (Elfen §3.4).
 //!
-//! [`Borrow`] keeps one batch lane: it holds, lends and releases it, with the hysteresis and the
-//! eviction that every policy needs. What the policies differ in is a [`Rule`]: whether batch may
-//! run beside the request that runs now, each in a file of its own. After the paper's four, stricter
-//! where a request had to wait: [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a)
-//! to (d)); the last three as they are printed, to compare with ([`elfen`]); and [`Deadline`], by age.
+//! [`Borrow`] keeps one batch lane: it holds, lends and releases it, with the hysteresis and the eviction that every
+//! policy needs. Policies differ in their [`Rule`]: whether batch may run beside the present request. Each rule has a
+//! file of its own. There are the paper's four, stricter for requests that had to wait: [`Idle`], [`FixedBudget`],
+//! [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)); the last three as they are printed, to compare with
+//! ([`elfen`]); and [`Deadline`], by age.
 //!
-//! A [`Lending`] says which of them, and what batch may cost. To each [`Observation`] a policy answers the [`LaneState`]
-//! that it wants and a [`Reason`]; [`Watched`] is what makes a keeper ask again.
+//! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`Observation`] with the
+//! [`LaneState`] that it wants and a [`Reason`]; a keeper asks again when its [`Watched`] changes.
 //!
-//! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
-//! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
-//! a request has lost at most. [`slowdown`] is what batch costs requests however it does, measured in
-//! [`windows`] of time; [`idle_threshold`] keeps it under a bound. [`promise`] judges the overlap that a run came to.
+//! [`harm`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it, and how much
+//! it may lose. [`terms`] combines them, ten times a second. [`delay`] is the most that a request has lost.
+//! [`slowdown`] is the total cost of batch to requests, measured in [`windows`] of time; [`idle_threshold`] keeps it
+//! under a bound. [`promise`] judges the overlap of a run.
 
 pub mod deadline;
 pub mod delay;

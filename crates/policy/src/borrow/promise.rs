@@ -14,7 +14,7 @@ pub const BOUND_PPM: u32 = 10_000;
 /// Overlap beyond the bound that a single accident explains: two timer ticks of the slowest kernels (100 Hz delays a
 /// switch by 10 ms at most), or one stall of the machine's host.
 pub const MARGIN_NS: Nanos = 10_000_000;
-/// The usual reaction that is promised (p50). Turns of which the bound leaves less break it by prompt reactions alone.
+/// The usual reaction that is promised (p50). If the bound allows less per turn, prompt reactions alone break it.
 const USUAL_REACTION_NS: Nanos = 5_000;
 /// The longest reaction that is promised (p99). A mean overlap per turn up to this is no more than prompt reactions.
 const LONG_REACTION_NS: Nanos = 20_000;

@@ -1,7 +1,7 @@
-//! What the policies promise, on random queues: one server, one batch lane, time in ticks.
+//! Promises of the policies, on random queues: one server, one batch lane, time in ticks.
 //!
-//! The keeper looks as it does on a real machine: when it is summoned, when the policy wants to,
-//! and all the time while it holds. Batch beside a request delays it by its harm.
+//! The keeper looks as on a real machine: when it is summoned, when the policy wants to, and all the time while it
+//! holds. Batch beside a request delays it by its harm.
 
 extern crate std;
 
@@ -24,7 +24,7 @@ struct Request {
     work: u64,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     latency: Nanos,
@@ -32,13 +32,13 @@ struct Fate {
     co_ran: Nanos,
     /// Its age when batch was last beside it.
     co_ran_at_age: Option<Nanos>,
-    /// How long batch ran in its busy period up to its end.
+    /// Time that batch ran in its busy period up to its end.
     co_ran_in_period: Nanos,
-    /// How long it ran.
+    /// Its service time.
     served: Nanos,
 }
 
-/// The keeper of the batch lane, or nobody.
+/// The keeper of the batch lane.
 struct Keeper {
     policy: Borrow<AnyRule>,
     spares_waited: bool,
@@ -140,7 +140,7 @@ fn kinds() -> impl Strategy<Value = PolicyKind> {
     prop::sample::select(PolicyKind::ALL.to_vec())
 }
 
-/// Those that promise one budget a request.
+/// Returns the kinds that promise one budget a request.
 fn sparing() -> impl Strategy<Value = PolicyKind> {
     kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
 }
@@ -150,13 +150,13 @@ fn terms(budget_ns: Nanos, harm: Harm) -> Terms {
 }
 
 proptest! {
-    /// However batch borrows, no request is later by more than one budget of delay (and the tick
-    /// in which the last of it is rounded up).
+    /// Under these policies, no request is later by more than one budget of delay (and the tick in which the last of it
+    /// is rounded up).
     #[test]
     fn no_request_pays_more_than_one_budget(
         requests in requests(), kind in sparing(), budget_ns in 0_u64..60, harm_ppm in 100_000_u32..=1_000_000,
     ) {
-        // The fixed and the refreshed budget are of time, whatever it costs.
+        // The fixed and the refreshed budget are time, whatever it costs.
         let terms = terms(budget_ns, Harm::from_ppm(harm_ppm));
         let alone = serve(&requests, None, terms);
         let beside = serve(&requests, Some(Keeper::new(kind)), terms);
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// Whoever decides: a request is later by no more than what its core lost in its busy period.
+    /// Under each policy, a request is later by at most what its core lost in its busy period.
     #[test]
     fn a_delay_is_the_harm_of_the_busy_period_at_most(
         requests in requests(), kind in kinds(), budget_ns in 0_u64..200, harm_ppm in 0_u32..=900_000,
@@ -191,7 +191,7 @@ proptest! {
         let beside = serve(&requests, Some(Keeper::new(kind)), terms);
         for (alone, beside) in alone.iter().zip(&beside) {
             let harm = (beside.co_ran_in_period * u64::from(harm_ppm)).div_ceil(PPM);
-            // What is left of a tick is nobody's, in each request of the period.
+            // In each request of the period a fraction of a tick may be lost to rounding.
             let ticks = requests.len() as u64;
             prop_assert!(beside.latency <= alone.latency + harm + ticks, "{kind}: {alone:?} {beside:?}");
         }
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// The budgets are worth something: on a lone request each policy co-runs as long as it may.
+/// The budgets are used: beside a single request each policy co-runs as long as it may.
 #[test]
 fn a_lone_request_is_co_run_with_for_the_whole_budget() {
     let requests = [Request { arrives: 100, work: 500 }];

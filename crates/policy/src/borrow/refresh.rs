@@ -1,14 +1,14 @@
 //! Refresh budget: each request that did not wait has a budget (Elfen §3.4, Fig. 9(c)).
 //!
-//! Problem. A fixed budget is the busy period's. But once the request for which it was spent has
-//! finished, and nobody waits, no one is left whom that spending could still make late.
+//! Problem. A fixed budget belongs to the busy period. But once the request for which it was spent has finished, and no
+//! request waits, the time that was spent can make no request late any more.
 //!
-//! Approach. As the fixed budget; and while batch co-runs, if another request runs than the one
-//! the budget was given for and the queue is empty, it gets a budget of its own.
+//! Approach. As the fixed budget. And while batch co-runs, if another request runs than the one the budget was given
+//! for and the queue is empty, that request gets a budget of its own.
 //!
-//! Exacter than the figure: the new budget counts from the start of that request. Stricter: a
-//! request that waited gets none (see [`super::fixed`]); the one before it may have been slowed
-//! by a whole budget, and it would pay for both.
+//! More exact than the figure: the new budget counts from the start of that request. Stricter: a request that waited
+//! gets none (see [`super::fixed`]). The one before it may have been slowed by a whole budget, and it would pay for
+//! both.
 
 use super::fixed::spares_waited;
 use crate::Nanos;
@@ -24,7 +24,7 @@ pub struct RefreshBudget {
 }
 
 impl RefreshBudget {
-    /// The whole check, with a budget that need not be the one agreed on.
+    /// Runs the whole check, with a budget that may differ from the agreed one.
     pub(super) fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(play(&looks), [None, Some(60), Some(90), Some(90)]);
     }
 
-    /// Line 14: with somebody behind it, it shares the budget of the one before.
+    /// Line 14: with a request behind it, it shares the budget of the one before.
     #[test]
     fn a_queue_keeps_the_old_budget() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).queued(1))];

@@ -1,32 +1,32 @@
-//! What batch costs requests: those that arrive while batch may have the lane, against those that arrive while batch
-//! is kept off it.
+//! The slowdown of requests by batch: requests that arrive while batch may have the lane, compared with requests that
+//! arrive while batch is kept off it.
 //!
 //! Problem. A request pays for batch in ways that no single one shows: it wakes a holder, it finds caches that batch
-//! has filled, batch is still there for some microseconds. A comparison with other hours, or with requests that
-//! happened to find the lane empty, compares different loads.
+//! has filled, batch is still there for some microseconds. A comparison with other hours, or with requests that found
+//! the lane empty by chance, compares different loads.
 //!
-//! Approach. [`super::windows`] keeps batch off now and then, for a moment, and the moment before that is the
-//! other side of the comparison. Latencies of both sides are collected. A percentile of each lies between two of
-//! its ranks (binomial, two deviations); the slowdown lies between the quotients of those.
+//! Approach. [`super::windows`] keeps batch off for short times, and the time just before each is the other side of the
+//! comparison. Latencies of both sides are collected. A percentile of each lies between two of its ranks (binomial, two
+//! deviations); the slowdown lies between the quotients of those.
 //!
-//! A neighbour's noise hits one side or the other. So the pairs of windows are dealt to two *halves*, and batch is
-//! found guilty only if both halves say so.
+//! Noise of a neighbour hits one side or the other. So the pairs of windows are divided into two *halves*, and batch is
+//! found guilty only if both halves agree.
 
 use crate::Nanos;
 use crate::borrow::latencies::Latencies;
 
 /// The percentiles that are compared.
 pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
-/// Of all pairs together.
+/// Deviations of the interval over all pairs.
 const DEVIATIONS: f64 = 2.0;
-/// Of each half: one in ten is beyond it by chance, of both one in a hundred.
+/// Deviations of a half's interval: one half in ten is beyond it by chance, both in one case of a hundred.
 const DEVIATIONS_OF_HALF: f64 = 1.3;
-/// Of a half. With more, those so far count half as much: what was long ago says little of today.
+/// Most requests of a half. With more, those so far count half as much, since old ones say little about now.
 const REQUESTS_MAX: u64 = 1 << 20;
-/// With fewer requests on a side nothing is said.
+/// The fewest requests on a side for a result.
 const REQUESTS_MIN: u64 = 30;
 
-/// Where batch was while a request arrived.
+/// State of batch when a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Batch had the lane as far as the policy gave it.
@@ -66,22 +66,22 @@ impl Sides {
 /// A latency beside batch, as a multiple of that without.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Of the interval in which it lies.
+    /// Lower end of its interval.
     pub low: f64,
-    /// What was measured.
+    /// The measured value.
     pub middle: f64,
-    /// Of the interval in which it lies.
+    /// Upper end of its interval.
     pub high: f64,
 }
 
 impl Ratio {
-    /// By how much the latency is longer, in percent: low, middle and high.
+    /// Returns by how much the latency is longer, in percent: low, middle and high.
     pub fn percent_longer(&self) -> [f64; 3] {
         [self.low, self.middle, self.high].map(|ratio| (ratio - 1.0) * 100.0)
     }
 }
 
-/// What a bound on the slowdown comes to.
+/// Result of the comparison with a bound on the slowdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Verdict {
     /// Too few requests to tell, or too close to the bound.
@@ -91,9 +91,9 @@ pub enum Verdict {
     Within,
     /// This percentile is slowed down by more than the bound.
     Beyond {
-        /// Which one.
+        /// The percentile.
         percentile: f64,
-        /// By how much.
+        /// Its slowdown.
         ratio: Ratio,
     },
 }
@@ -102,7 +102,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Slowdown {
     halves: [Sides; 2],
-    /// Requests of each side, whatever they count now.
+    /// Requests of each side, without regard to their present weight.
     seen: [u64; 2],
 }
 
@@ -113,12 +113,12 @@ impl Default for Slowdown {
 }
 
 impl Slowdown {
-    /// Of no request.
+    /// Creates it without requests.
     pub const fn new() -> Self {
         Self { halves: [Sides::EMPTY, Sides::EMPTY], seen: [0, 0] }
     }
 
-    /// A request has finished that arrived in the windows of number `pair`.
+    /// Counts a request that arrived in the windows of number `pair` and has finished.
     pub fn record(&mut self, pair: u64, side: Side, latency_ns: Nanos) {
         let half = &mut self.halves[(pair % 2) as usize];
         match side {
@@ -141,26 +141,26 @@ impl Slowdown {
         self.seen = [0, 0];
     }
 
-    /// Requests of a side.
+    /// Returns the number of requests of a side.
     pub fn requests(&self, side: Side) -> u64 {
         self.seen[side as usize]
     }
 
-    /// A percentile of a side; nothing of no request.
+    /// Returns a percentile of a side; `None` without requests.
     pub fn percentile_ns(&self, side: Side, percentile: f64) -> Option<Nanos> {
         let mut all = self.halves[0].of(side).clone();
         all.merge(self.halves[1].of(side));
         (all.requests() > 0).then(|| all.percentile_ns(percentile))
     }
 
-    /// How much longer a percentile is beside batch, with its interval; nothing of too few requests.
+    /// Returns how much longer a percentile is beside batch, with its interval; `None` with too few requests.
     pub fn ratio(&self, percentile: f64) -> Option<Ratio> {
         let mut all = self.halves[0].clone();
         all.merge(&self.halves[1]);
         all.ratio(percentile, DEVIATIONS)
     }
 
-    /// Whether requests are slowed down by more than `bound`, as 0.05 for 5 %.
+    /// Compares with a `bound` on the slowdown; 0.05 is 5 %.
     pub fn verdict(&self, bound: f64) -> Verdict {
         let most = 1.0 + bound;
         let guilty = |percentile: &f64| {
@@ -193,7 +193,8 @@ mod tests {
 
     const BOUND: f64 = 0.05;
 
-    /// `requests` a side in each of ten pairs: 100 µs apart with some spread, `beside` of the pair times as long beside.
+    /// Returns `requests` on each side of ten pairs: about 100 µs each, and `beside` of the pair times as long beside
+    /// batch.
     fn measured(requests: u64, beside: impl Fn(u64) -> f64) -> Box<Slowdown> {
         let mut slowdown = Box::new(Slowdown::new());
         for pair in 0..10 {

@@ -2,13 +2,14 @@
 //! effect, and the hold word in which keeper and kernel program agree on it.
 //!
 //! A keeper is a thread on the lane, batch's scheduler, batch itself, or a model of them. Whether a state needs a
-//! keeper on the lane depends on what the service does meanwhile, and so does when a keeper has to look again.
+//! keeper on the lane depends on what the service does in that state, and so does the time at which a keeper has to
+//! look again.
 
 use core::fmt;
 
 use crate::borrow::seen::Requests;
 
-/// How a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
+/// The state in which a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LaneState {
@@ -19,26 +20,27 @@ pub enum LaneState {
     Held = 2,
     /// Batch is on other lanes or frozen, and the lane is the kernel's.
     Evicted = 3,
-    /// Batch runs, and goes on when the service starts; where [`super::PolicyKind::spares_waited`], until a request
+    /// Batch runs, and goes on when the service starts; under [`super::PolicyKind::spares_waited`], until a request
     /// starts that had to wait.
     Lent = 4,
 }
 
 impl LaneState {
-    /// The state after batch could not be sent away: the lane is held. If the service was put on the batch lane itself, a
-    /// hold would make it wait.
+    /// Returns the state after batch could not be sent away: the lane is held. If the service was put on the batch lane
+    /// itself, a hold would make it wait, so the lane is released.
     pub fn after_failed_eviction(service_on_batch_lane: bool) -> Self {
         if service_on_batch_lane { Self::Released } else { Self::Held }
     }
 
-    /// Whether batch may run on the lane now.
+    /// Returns whether batch may run on the lane now.
     pub fn lets_batch_run(self) -> bool {
         matches!(self, Self::Released | Self::Lent)
     }
 
-    /// Whether a keeper has to keep batch off the lane: while the service is `busy` beside a released lane, while a
-    /// request runs that `must_be_spared` beside a lent one, and in both cases when the service was put on the
-    /// batch lane itself and these `visitors` are not dealt with. Calls only the conditions that matter.
+    /// Returns whether a keeper has to keep batch off the lane. It has to while the service is `busy` beside a released
+    /// lane, and while a request runs that `must_be_spared` beside a lent one. It also has to in both states while the
+    /// service was put on the batch lane itself and these `visitors` are not dealt with. Calls only the conditions that
+    /// matter.
     pub fn needs_keeper(
         self,
         busy: impl FnOnce() -> bool,
@@ -53,9 +55,9 @@ impl LaneState {
         }
     }
 
-    /// Whether a keeper that is not on its lane may sleep, because batch's scheduler has its orders. The scheduler
-    /// refuses a released lane to batch while the service is busy, without the keeper. It calls the keeper of a held
-    /// lane when the service stops, so that keeper may only sleep while the service is `busy`.
+    /// Returns whether a keeper that is not on its lane may sleep, because batch's scheduler has its orders. The
+    /// scheduler refuses a released lane to batch while the service is busy, without the keeper. It calls the keeper of
+    /// a held lane when the service stops, so that keeper may sleep only while the service is `busy`.
     pub fn may_be_left_to_orders(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Released | Self::Evicted => true,
@@ -64,9 +66,9 @@ impl LaneState {
         }
     }
 
-    /// Whether the next request may change what is right without a summons, so that a sleeping keeper has to look by
-    /// its timer. Beside a lent lane that is a request to be spared, if the kernel program does not see requests start
-    /// (`unheard`). Beside a held lane it is a request that batch may run beside.
+    /// Returns whether the next request may change the right state without a summons, so that a sleeping keeper has to
+    /// look by its timer. Beside a lent lane that is a request to be spared, if the kernel program does not see
+    /// requests start (`unheard`). Beside a held lane it is a request that batch may run beside.
     pub fn misses_requests(self, spares_waited: bool, unheard: bool) -> bool {
         match self {
             Self::Lent => spares_waited && unheard,
@@ -81,19 +83,19 @@ impl LaneState {
 pub struct Decision {
     /// The state that it wants from now on.
     pub state: LaneState,
-    /// Why.
+    /// The reason for it.
     pub why: Reason,
 }
 
 impl Decision {
-    /// Whether a hold begins in a lane that was kept as `before`. One that is too long from its
-    /// start is an eviction at once.
+    /// Returns whether it begins a hold of a lane that was kept as `before`. A hold that is too long from its start is
+    /// an eviction at once.
     pub fn begins_hold(&self, before: LaneState) -> bool {
         before.lets_batch_run() && (self.state == LaneState::Held || self.why == Reason::HeldTooLong)
     }
 }
 
-/// Why a lane is kept as it is. The audit log displays it.
+/// The reason for the state of a lane. The audit log displays it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reason {
     /// Nothing has been seen yet.
@@ -101,11 +103,11 @@ pub enum Reason {
     Start,
     /// The service runs on a request lane.
     RequestBusy,
-    /// The request lanes are idle, but not yet for as long as a release is worth.
+    /// The request lanes are idle, but for too short a time for a release.
     IdleTooShort,
     /// The request lanes have been idle for `min_idle_ns`.
     RequestIdle,
-    /// The lane was held so long that the kernel would soon give time to batch by itself.
+    /// The lane was held nearly as long as the kernel permits before it gives time to batch.
     HeldTooLong,
     /// The service has threads on the batch lane.
     ServiceOnBatchLane,
@@ -124,7 +126,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, each at its number.
+    /// All reasons, each at the index of its number.
     pub const ALL: [Self; 12] = [
         Self::Start,
         Self::RequestBusy,
@@ -160,7 +162,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a keeper watches while it naps on its lane: when that changes, it looks again.
+/// State that a keeper watches while it naps on its lane: when it changes, the keeper looks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     busy: bool,
@@ -169,9 +171,9 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Whether the service is busy and, where requests that waited are spared ([`super::PolicyKind::spares_waited`]),
-    /// whether one of them runs. Where they are not, batch may be allowed again beside each next request, so which
-    /// one runs.
+    /// Creates it: whether the service is busy and, if requests that waited are spared
+    /// ([`super::PolicyKind::spares_waited`]), whether one of them runs. If they are not spared, batch may be allowed
+    /// again beside each next request, so the running request counts.
     pub fn of(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
         let running = requests.and_then(|requests| requests.running);
         Self {

@@ -1,7 +1,6 @@
-//! On what terms a lane is lent: worked out from the requests that have finished, ten times a second.
+//! The terms on which a lane is lent, computed from the requests that have finished, ten times a second.
 //!
-//! Ten times a second is often enough: a budget that comes too late has cost what it was meant to cost for one
-//! more tenth of a second.
+//! That is often enough: a budget that comes too late costs the intended amount for one more tenth of a second.
 
 use core::ops::DerefMut;
 
@@ -13,10 +12,10 @@ use crate::borrow::lending::{Budget, Objective};
 use crate::borrow::seen::{Harm, Terms};
 use crate::borrow::window::LatencyWindow;
 
-/// How often terms are agreed.
+/// Interval at which terms are agreed.
 pub const EVERY_NS: Nanos = 100_000_000;
 
-/// Works out the terms. `W` is how its owner keeps the window of latencies, which is large: in a box.
+/// Computes the terms. `W` is the type in which its owner keeps the window of latencies, which is large: a box.
 #[derive(Clone, Debug)]
 pub struct TermsMeter<W> {
     terms: Terms,
@@ -25,7 +24,7 @@ pub struct TermsMeter<W> {
     aim: Option<Aim<W>>,
 }
 
-/// What was learned from requests. Another meter for the same service and batch goes on from there.
+/// Knowledge from past requests. Another meter for the same service and batch continues with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Learned {
     harm: HarmMeter,
@@ -34,13 +33,13 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// What a request loses to batch beside it, with its error; nothing as long as that is not known.
+    /// Returns the loss of a request to batch beside it, with its error; `None` while it is unknown.
     pub fn harm(&self) -> Option<HarmEstimate> {
         self.harm.estimate()
     }
 }
 
-/// What a budget that is not given is worked out from.
+/// Data from which a budget is computed that is not given.
 #[derive(Clone, Debug)]
 struct Aim<W> {
     objective: Objective,
@@ -49,8 +48,8 @@ struct Aim<W> {
 }
 
 impl<W: DerefMut<Target = LatencyWindow>> TermsMeter<W> {
-    /// Knows only the budget, if that is given; of an objective there is none to begin with. `by_age`: what is
-    /// worked out is an age, see [`super::PolicyKind::is_by_age`]. A `window` is made only for an objective.
+    /// Creates a meter that knows only the budget, if that is given; for an objective it begins with none. `by_age`:
+    /// the result is an age, see [`super::PolicyKind::is_by_age`]. A `window` is made only for an objective.
     pub fn new(budget: Budget, by_age: bool, queued: QueuedCost, window: impl FnOnce() -> W) -> Self {
         let budget_ns = if let Budget::Given(ns) = budget { ns } else { 0 };
         let aim = if let Budget::Slo(objective) = budget {
@@ -61,13 +60,13 @@ impl<W: DerefMut<Target = LatencyWindow>> TermsMeter<W> {
         Self { terms: Terms { budget_ns, ..Terms::default() }, harm: HarmMeter::default(), queued, aim }
     }
 
-    /// A request has finished.
+    /// Takes in a request that has finished.
     pub fn finished(&mut self, latency_ns: Nanos, request: &Finished) {
         self.harm.add(request);
         self.finished_unseen(latency_ns, request.server_ns);
     }
 
-    /// A request has finished, and what ran beside it is not known: it says nothing of harm.
+    /// Takes in a request that has finished, if it is unknown what ran beside it: it does not count for harm.
     pub fn finished_unseen(&mut self, latency_ns: Nanos, server_ns: Nanos) {
         self.queued.add(server_ns);
         if let Some(aim) = &mut self.aim {
@@ -86,12 +85,12 @@ impl<W: DerefMut<Target = LatencyWindow>> TermsMeter<W> {
         self.terms
     }
 
-    /// What was learned so far.
+    /// Returns the knowledge so far.
     pub fn learned(&self) -> Learned {
         Learned { harm: self.harm, queued: self.queued, headroom: self.aim.as_ref().map(|aim| aim.headroom) }
     }
 
-    /// Goes on from what another meter has learned. A budget that is worked out is so from the next look on.
+    /// Continues with the knowledge of another meter. A computed budget changes at the next look.
     pub fn take_over(&mut self, learned: &Learned) {
         (self.harm, self.queued) = (learned.harm, learned.queued);
         if let Some((aim, headroom)) = self.aim.as_mut().zip(learned.headroom) {
@@ -100,22 +99,22 @@ impl<W: DerefMut<Target = LatencyWindow>> TermsMeter<W> {
         (self.terms.harm, self.terms.queued_ns) = (self.harm.harm(), self.queued.queued_ns());
     }
 
-    /// The terms that are agreed now.
+    /// Returns the terms that are agreed now.
     pub fn present(&self) -> Terms {
         self.terms
     }
 
-    /// How the service stood with its objective when they were.
+    /// Returns the service's relation to its objective when they were agreed.
     pub fn standing(&self) -> Standing {
         self.aim.as_ref().map_or(Standing::Unknown, |aim| aim.headroom.standing())
     }
 
-    /// The harm by all that is known; the terms have it from the next time that they are agreed.
+    /// Returns the harm by all that is known; the terms get it when they are next agreed.
     pub fn harm(&self) -> Harm {
         self.harm.harm()
     }
 
-    /// What that is worked out from.
+    /// Returns its source.
     pub fn harm_source(&self) -> HarmSource {
         self.harm.source()
     }
@@ -134,7 +133,7 @@ mod tests {
         TermsMeter::new(budget, false, QueuedCost::new(QUEUE_WEIGHT, 1), Box::default)
     }
 
-    /// Requests of 1 ms alone, and of 1.2 ms beside batch, that take `latency_ns`.
+    /// Takes in requests with server times of 1 ms alone and 1.2 ms beside batch, and a latency of `latency_ns`.
     fn serve(meter: &mut TermsMeter<Box<LatencyWindow>>, requests: u64, latency_ns: Nanos) {
         for number in 0..requests {
             let (server_ns, co_run_ns) = if number % 2 == 0 { (MS, 0) } else { (1_200_000, 1_200_000) };

@@ -8,7 +8,7 @@ use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
 
-/// What is seen at one look.
+/// The observation of one look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     busy: bool,
@@ -17,15 +17,15 @@ pub(crate) struct Scene {
     running: Option<Running>,
 }
 
-/// When, and what.
+/// A time, and the observation.
 pub(crate) type Look = (Nanos, Scene);
 
-/// The request lane has been idle since `since`.
+/// Returns a request lane that has been idle since `since`.
 pub(crate) fn idle(since: Nanos) -> Scene {
     Scene { busy: false, since, queue_len: 0, running: None }
 }
 
-/// The lane has been busy since `since`, which is also when request `number` started.
+/// Returns a lane that has been busy since `since`, when request `number` started.
 pub(crate) fn request(number: u64, since: Nanos) -> Scene {
     Scene {
         busy: true,
@@ -67,7 +67,7 @@ impl Scene {
     }
 }
 
-/// What `rule` says at each look.
+/// Returns the answer of `rule` at each look.
 pub(crate) fn follow(rule: &mut impl Rule, budget_ns: Nanos, harm_ppm: u32, looks: &[Look]) -> Vec<Option<Nanos>> {
     looks.iter().map(|(now, scene)| rule.check(*now, &scene.seen(budget_ns, harm_ppm))).collect()
 }

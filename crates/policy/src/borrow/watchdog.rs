@@ -1,8 +1,8 @@
 //! The watchdog of batch lanes: what to do when batch does not leave a lane beside a busy service.
 //!
-//! A summons works because the holder outranks batch, runs at once, and evicted batch is gone. Batch in a real-time
-//! class, a holder that is throttled or blocked, and a freeze that has no effect yet break that. The watchdog does not
-//! ask which of them it is: it sees that batch stays, and takes the next stronger means.
+//! A summons works because the holder outranks batch, runs at once, and evicted batch is gone. Three things break that:
+//! batch in a real-time class, a holder that is throttled or blocked, and a freeze without effect so far. The watchdog
+//! does not find out which of them it is: it sees that batch stays, and takes the next stronger measure.
 //!
 //! 1. A thread that outranks the holder is demoted, whether or not the service is busy.
 //! 2. Batch that stays beside the service is put back: into its groups, onto the lanes that it may use.
@@ -12,9 +12,9 @@
 
 use crate::Nanos;
 
-/// How long batch may stay before it is put back, and after that before it is stopped.
+/// Time for which batch may stay before it is put back, and after that before it is stopped.
 pub const PATIENCE_NS: Nanos = 2_000_000;
-/// Demotions without a stop. Batch that promotes itself again after these does so on purpose.
+/// Demotions without a stop. Batch that promotes itself again after these does so intentionally.
 pub const DEMOTIONS_MAX: u32 = 3;
 /// The first stop.
 pub const FIRST_STOP_NS: Nanos = 100_000_000;
@@ -23,16 +23,16 @@ pub const LONGEST_STOP_NS: Nanos = 60_000_000_000;
 /// Time without any step after which earlier ones are forgotten.
 pub const FORGIVEN_AFTER_NS: Nanos = 120_000_000_000;
 
-/// What is seen of batch on all lanes of a session.
+/// Observation of batch on all lanes of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
-    /// A batch thread that is able to run has a class that the holder cannot preempt.
+    /// Whether a batch thread that is able to run has a class that the holder cannot preempt.
     pub outranks: bool,
-    /// For how long batch has stayed on a lane that it has to leave beside a busy service; the longest of all lanes.
+    /// Time for which batch has stayed on a lane that it has to leave beside a busy service; the longest of all lanes.
     pub stayed_ns: Option<Nanos>,
 }
 
-/// What the watchdog does.
+/// A measure of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Nothing.
@@ -41,7 +41,7 @@ pub enum Step {
     Demote,
     /// Batch goes back into its groups and onto the lanes that it may use.
     PutBack,
-    /// All batch stands still; threads that outrank the holder are demoted meanwhile.
+    /// All batch stands still; threads that outrank the holder are demoted, too.
     Stop,
     /// Batch goes on as the keepers of its lanes want it.
     GoOn,
@@ -58,7 +58,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// The step after a look at `now`.
+    /// Returns the step after a look at `now`.
     pub fn look(&mut self, now: Nanos, seen: Situation) -> Step {
         if now.saturating_sub(self.last_step) >= FORGIVEN_AFTER_NS && self.stopped_until.is_none() {
             *self = Self::default();
@@ -108,7 +108,7 @@ impl Watchdog {
         Step::Stop
     }
 
-    /// When to look again although no alarm comes; `None`: only after an alarm.
+    /// Returns when to look again without an alarm; `None`: only after an alarm.
     pub fn next_look(&self, now: Nanos, seen: Situation) -> Option<Nanos> {
         match self.stopped_until {
             Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + PATIENCE_NS))),
@@ -116,7 +116,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether all batch stands still now.
+    /// Returns whether all batch stands still now.
     pub fn is_stopped(&self) -> bool {
         self.stopped_until.is_some()
     }

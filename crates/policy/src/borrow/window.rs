@@ -1,26 +1,26 @@
-//! The latencies of the last second, or of longer where there are too few for a percentile.
+//! The latencies of the last second, or of a longer time if the second has too few for a percentile.
 //!
-//! Problem. A percentile of latencies is wanted ten times a second, of the last second or, where the service is
-//! asked seldom, of as many looks (up to ten seconds) as it takes to have a hundred requests. How many come in that
-//! time is unknown, and nothing here may grow with it.
+//! Problem. A percentile of latencies is wanted ten times a second. It is that of the last second. If the service has
+//! few requests, it is that of as many looks (up to ten seconds) as a hundred requests need. The number of requests in
+//! that time is unbounded, and the memory here may not grow with it.
 //!
-//! Approach. A histogram of all that count, from which the oldest looks are taken off as newer ones fill up; once
-//! taken off, a look never counts again. To take a look off, what it had must be known. So the looks of the last
-//! second have a histogram each. An older look only counts while all that are newer have less than a hundred
-//! requests; so of all older ones but the oldest a short list is enough, and the oldest, if it is too large for
-//! the list, is what is left of the sum without all others.
+//! Approach. One histogram of all looks that count. The oldest looks are subtracted as newer ones fill up; a subtracted
+//! look never counts again. To subtract a look, its requests must be known. So each look of the last second has a
+//! histogram of its own. An older look only counts while all newer looks have less than a hundred requests. So a short
+//! list is enough for all older looks but the oldest. The oldest, if it is too large for the list, is the sum minus all
+//! others.
 
 use crate::Nanos;
 use crate::borrow::headroom::LastSecond;
 use crate::borrow::latencies::{Latencies, bucket};
 
-/// The looks of the last second count...
+/// The looks of the last second: they always count.
 const LOOKS_MIN: usize = 10;
-/// ...or more, up to ten seconds, until there are enough requests for a percentile.
+/// The most looks that count, ten seconds, if fewer have too few requests for a percentile.
 const LOOKS_MAX: u64 = 100;
 const REQUESTS_WANTED: u64 = 100;
 
-/// The most requests in the list of older looks: less than are wanted, and the oldest look, which has less, too.
+/// Most requests in the list of older looks: fewer than wanted, plus the oldest look, which has fewer, too.
 const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
 
 /// A request of an older look.
@@ -30,17 +30,17 @@ struct Listed {
     bucket: u16,
 }
 
-/// A look, and how many requests finished in it.
+/// A look, and the number of requests that finished in it.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     look: u64,
     requests: u64,
 }
 
-/// Latencies of the last looks, from which a percentile is read. 54 kB, whatever it is told.
+/// Latencies of the last looks, from which a percentile is read. Always 54 kB.
 #[derive(Clone, Debug)]
 pub struct LatencyWindow {
-    /// Of all looks that count.
+    /// All looks that count.
     sum: Latencies,
     /// The last of them, each at its number modulo their count.
     latest: [Latencies; LOOKS_MIN],
@@ -60,7 +60,7 @@ impl Default for LatencyWindow {
 }
 
 impl LatencyWindow {
-    /// Nothing has finished yet.
+    /// Creates it without requests.
     pub const fn new() -> Self {
         Self {
             sum: Latencies::EMPTY,
@@ -72,20 +72,20 @@ impl LatencyWindow {
         }
     }
 
-    /// A request has finished.
+    /// Takes in a request that has finished.
     pub fn record(&mut self, latency_ns: Nanos) {
         let bucket = bucket(latency_ns);
         self.sum.add(bucket);
         self.latest[self.present as usize % LOOKS_MIN].add(bucket);
     }
 
-    /// What `percentile` of 100 are below or at, of those that count now.
+    /// Returns the latency that `percentile` of 100 do not exceed, of the requests that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
         self.forget_old();
         LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
-    /// What finishes from now on belongs to the next look.
+    /// Begins the next look, for requests that finish from now on.
     pub fn next_look(&mut self) {
         self.forget_old();
         self.present += 1;
@@ -114,7 +114,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Takes off the older looks that do not count any more.
+    /// Subtracts the older looks that no longer count.
     fn forget_old(&mut self) {
         while let Some(oldest) = self.oldest() {
             let enough_without = self.sum.requests - oldest.requests >= REQUESTS_WANTED;
@@ -128,7 +128,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Of those older than the latest.
+    /// Returns the oldest of those before the latest.
     fn oldest(&self) -> Option<Size> {
         self.crowd.or_else(|| {
             let listed = &self.listed[..self.listed_len];
@@ -147,7 +147,7 @@ impl LatencyWindow {
         self.listed_len -= count;
     }
 
-    /// Works the sum out anew.
+    /// Computes the sum again.
     fn sum_up(&mut self) {
         self.sum.clear();
         self.latest.iter().for_each(|look| self.sum.merge(look));
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Word for word what is promised, with all looks kept.
+    /// Returns the promised result from its definition, with all looks kept.
     fn by_the_book(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
         let mut seen: Vec<usize> = Vec::new();
         for (age, look) in looks.iter().rev().take(LOOKS_MAX as usize).enumerate() {
@@ -246,7 +246,7 @@ mod tests {
             let mut window = window();
             for (number, look) in looks.iter().enumerate() {
                 look.iter().for_each(|ns| window.record(*ns));
-                // A look that nobody reads counts all the same.
+                // A look without a reader counts all the same.
                 if number % 7 != 3 {
                     prop_assert_eq!(window.last_second(percentile), by_the_book(&looks[..=number], percentile));
                 }

@@ -1,29 +1,29 @@
-//! When requests are compared: windows of time in which batch may have the lane, and in which it is kept off.
+//! Times at which requests are compared: windows in which batch may have the lane, and windows in which it is kept off.
 //!
-//! A pair of windows is one after the other, so that both see the same load; the rest of the time nobody looks, and
-//! nobody pays for looking. At first pairs follow each other soon, for whoever costs too much should be known of at
-//! once; later they take 3 % of batch's time.
+//! The two windows of a pair follow each other, so that both see the same load. The rest of the time requests are not
+//! observed, which costs nothing. At first pairs follow each other closely, so that batch that costs too much is found
+//! soon; later they take 3 % of batch's time.
 
 use crate::Nanos;
 use crate::borrow::slowdown::Side;
 
 /// The shortest window, and the one to begin with.
 const LENGTH_MIN_NS: Nanos = 30_000_000;
-/// The longest.
+/// The longest window.
 const LENGTH_MAX_NS: Nanos = 500_000_000;
-/// How many typical requests find room one after the other in a window, so that few cross its end.
+/// Typical requests that fit one after the other into a window, so that few cross its end.
 const REQUESTS_A_WINDOW: Nanos = 20;
 /// The time between two pairs, in windows: at first, and later.
 const REST_AT_FIRST: u64 = 4;
 const REST_LATER: u64 = 30;
-/// How long pairs follow each other soon, after a change.
+/// Time for which pairs follow each other closely, after a change.
 const AT_FIRST_NS: Nanos = 10_000_000_000;
 /// Requests that arrive in this part of a window, at its beginning, do not count: batch is on its way.
 const BEGINNING: Nanos = 8;
-/// Pairs whose requests may still come to be known.
+/// Pairs whose requests may still finish.
 const PAIRS_KEPT: usize = 8;
 
-/// What is to be done now.
+/// The present task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Requests need not be seen.
@@ -35,7 +35,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     number: u64,
-    /// What does not count at the beginning of each window.
+    /// Part at the beginning of each window that does not count.
     beginning_ns: Nanos,
     beside_from: Nanos,
     apart_from: Nanos,
@@ -64,7 +64,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The first pair begins after a rest.
+    /// Begins with a rest before the first pair.
     pub fn new(now: Nanos) -> Self {
         Self {
             phase: Phase::Rest,
@@ -76,27 +76,27 @@ impl Windows {
         }
     }
 
-    /// What is to be done now.
+    /// Returns the present phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Something has changed: pairs follow each other soon again.
+    /// Makes pairs follow each other closely again, since something has changed.
     pub fn look_closely(&mut self, now: Nanos) {
         self.soon_until = now.saturating_add(AT_FIRST_NS);
     }
 
-    /// Another session has looked before: pairs follow each other soon for as long as they would have there.
+    /// Continues after another session: pairs follow each other closely for as long as they would have there.
     pub fn go_on_from(&mut self, earlier: &Self) {
         self.soon_until = earlier.soon_until;
     }
 
-    /// Requests take so long: windows are to have room for some.
+    /// Fits the length of windows to requests of this latency.
     pub fn fit(&mut self, latency_ns: Nanos) {
         self.length_ns = latency_ns.saturating_mul(REQUESTS_A_WINDOW).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
     }
 
-    /// When the present phase ends.
+    /// Returns when the present phase ends.
     pub fn due(&self) -> Nanos {
         let windows = match self.phase {
             Phase::Seen(_) => 1,
@@ -133,14 +133,14 @@ impl Windows {
         true
     }
 
-    /// Nobody asked the service anything, so there is nothing to compare: batch may stay, and the pair does not count.
+    /// Discards the pair, since the service had no requests to compare: batch may stay.
     pub fn skip(&mut self, now: Nanos) {
         self.pairs[self.number as usize % PAIRS_KEPT].until = 0;
         self.number += 1;
         (self.phase, self.since) = (Phase::Rest, now);
     }
 
-    /// The pair in which a request arrived, and its side, if it counts.
+    /// Returns the pair in which a request arrived, and its side, if it counts.
     pub fn pair_of(&self, arrived: Nanos) -> Option<(u64, Side)> {
         let begun = self.pairs.iter().filter(|pair| pair.until > 0);
         begun.into_iter().find_map(|pair| Some((pair.number, pair.side_of(arrived)?)))

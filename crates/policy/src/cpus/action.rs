@@ -1,4 +1,4 @@
-//! What a policy of CPUs answers, and why.
+//! Actions of a policy of CPUs, and their reasons.
 
 use core::fmt;
 
@@ -8,35 +8,35 @@ use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 /// All that one observation can cause: each container and each service once.
 pub const MAX_ACTIONS: usize = MAX_CONTAINERS + MAX_SERVICES;
 
-/// The actions of one observation. Those that take CPUs from containers come first, then services are placed, then
-/// come those that only give.
+/// The actions of one observation. Those that take CPUs from containers come first. Then services are placed. Actions
+/// that only give CPUs come last.
 pub type Actions = crate::Actions<Action, MAX_ACTIONS>;
 
-/// One thing to do.
+/// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The container at this place runs on these CPUs from now on, of which there is at least one.
+    /// Let the container in this slot run on these CPUs from now on; there is at least one.
     Confine {
-        /// Its place.
+        /// Its slot.
         container: usize,
         /// Its CPUs.
         cpus: CpuMask,
     },
-    /// The container at this place does not run from now on; `Confine` lets it go on.
+    /// Stop the container in this slot; `Confine` lets it run again.
     Pause {
-        /// Its place.
+        /// Its slot.
         container: usize,
     },
-    /// The service at this place, which may be placed, runs on these CPUs from now on.
+    /// Let the service in this slot run on these CPUs from now on. Its owner permits that.
     Place {
-        /// Its place.
+        /// Its slot.
         service: usize,
         /// Its CPUs.
         cpus: CpuMask,
     },
 }
 
-/// Why a policy last did, or did not do, something: the first of this list that applies. Goes into the audit log.
+/// The reason why a policy last acted, or did not act: the first of this list that applies. The audit log has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Interference on a service's CPU reached the threshold.

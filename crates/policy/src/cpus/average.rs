@@ -2,8 +2,8 @@
 
 use crate::Nanos;
 
-/// The mean of a share over windows of a fixed length. Looks come when something happens, too, and one look may be
-/// about a few microseconds, so no look is judged by itself.
+/// The mean of a share over windows of a fixed length. Looks also come when something happens, and a look may cover a
+/// few microseconds, so no single look is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Average {
     covered_ns: Nanos,
@@ -12,8 +12,8 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// Adds what was seen over the last `for_ns`. The mean, if a window of `window_ns` is complete; then the next one
-    /// begins.
+    /// Adds the share of the last `for_ns`. Returns the mean if that completes a window of `window_ns`; then the next
+    /// one begins.
     pub(crate) fn add(&mut self, share: f64, for_ns: Nanos, window_ns: Nanos) -> Option<f64> {
         self.covered_ns += for_ns;
         self.sum += share * for_ns as f64;

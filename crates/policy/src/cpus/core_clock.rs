@@ -1,13 +1,13 @@
-//! How long batch stays away from a core: fast down, slow up.
+//! Time for which batch stays away from a core: down fast, up slowly.
 //!
 //! Problem. Holmes takes a core's CPUs from batch at once when interference is seen, and gives them back after it has
-//! been below the threshold for S. But batch was its cause: without batch there is calm, so under steady load batch
-//! would come back every S and disturb the service anew each time.
+//! been below the threshold for S. But batch was its cause: without batch there is calm. So under steady load batch
+//! would come back every S and disturb the service again each time.
 //!
 //! Approach. If interference follows soon after batch came back, the core waits twice as long the next time, up to
-//! [`WAIT_MAX`] times S. And there are two kinds of calm: a service that works and is not disturbed, which has to last
-//! for the wait; and no traffic at all (§4.3, "traffic of the latency-critical service is over"), for which S is
-//! enough, since there is no request to disturb.
+//! [`WAIT_MAX`] times S. There are two kinds of calm. A service that works without being disturbed has to do so for the
+//! whole wait. Without any traffic (§4.3, "traffic of the latency-critical service is over") S is enough, since there
+//! is no request to disturb.
 
 use crate::Nanos;
 
@@ -16,15 +16,16 @@ use super::mask::{CpuMask, MAX_CPUS};
 
 /// The longest wait, in calm times.
 const WAIT_MAX: u32 = 32;
-/// Interference within so many waits after batch came back was caused by batch.
+/// Interference within this number of waits after batch came back was caused by batch.
 const SOON: u64 = 2;
-/// A core with less of its time spent on services has no traffic: a service's own clock is below that.
+/// A core that spends a smaller share of its time on services has no traffic: a service's own timers take less than
+/// that.
 const TRAFFIC_LEAST: f64 = 0.02;
 
 /// The cores of a machine, by number.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreClocks {
-    /// S.
+    /// S of the paper: the calm time.
     calm_ns: Nanos,
     clocks: [CoreClock; MAX_CPUS],
     taken: CpuMask,
@@ -35,12 +36,12 @@ impl CoreClocks {
         Self { calm_ns, clocks: [CoreClock::default(); MAX_CPUS], taken: CpuMask::EMPTY }
     }
 
-    /// The cores from which batch stays away.
+    /// Returns the cores from which batch stays away.
     pub(crate) fn taken(&self) -> CpuMask {
         self.taken
     }
 
-    /// There is interference on the core. Whether batch has to leave for it.
+    /// Notes interference on the core. Returns whether batch has to leave for it.
     pub(crate) fn onset(&mut self, core: usize, now: Nanos) -> bool {
         let has_to_leave = !self.taken.contains(core);
         self.clocks[core].onset(now, self.calm_ns);
@@ -48,8 +49,8 @@ impl CoreClocks {
         has_to_leave
     }
 
-    /// There is no interference on a core that was taken; for the last `for_ns` services had the share `serving` of
-    /// it. Whether batch may come back.
+    /// Notes that there is no interference on a core that was taken; for the last `for_ns` services had the share
+    /// `serving` of it. Returns whether batch may come back.
     pub(crate) fn calm(&mut self, core: usize, now: Nanos, serving: f64, for_ns: Nanos) -> bool {
         let is_over = self.clocks[core].calm(now, self.calm_ns, serving, for_ns);
         if is_over {
@@ -58,26 +59,26 @@ impl CoreClocks {
         is_over
     }
 
-    /// Batch may come back to all cores but these.
+    /// Lets batch come back to all cores but these.
     pub(crate) fn forget_all_but(&mut self, cores: &CpuMask) {
         self.taken.without(cores).iter().for_each(|core| self.clocks[core] = CoreClock::default());
         self.taken = self.taken.and(cores);
     }
 
-    /// When batch may come back to the first core if all stays calm.
+    /// Returns when batch may come back to the first core if all stays calm.
     pub(crate) fn until(&self) -> Option<Nanos> {
         self.taken.iter().map(|core| self.clocks[core].until(self.calm_ns)).min()
     }
 }
 
-/// What is known of one core.
+/// State of one core.
 #[derive(Clone, Copy, Debug, Default)]
 struct CoreClock {
-    /// Since the last interference, if batch stays away.
+    /// Time of the last interference, if batch stays away.
     calm_since: Nanos,
-    /// Since batch came back, if it is there and was not.
+    /// Time at which batch came back, if it did.
     back_since: Option<Nanos>,
-    /// How long the calm has to last, in calm times.
+    /// Length of the calm that is required, in calm times.
     wait: u32,
     traffic: Average,
 }
@@ -119,7 +120,7 @@ mod tests {
 
     const CORE: usize = 3;
 
-    /// Looks every 10 ns from one onset on, with a working service, until batch is back.
+    /// Makes looks every 10 ns after one onset, with a working service, until batch is back.
     fn back_after(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
         clocks.onset(CORE, onset);
         let mut looks = (1..).map(|look| onset + 10 * look);

@@ -1,9 +1,9 @@
-//! Who shares a core with whom.
+//! Cores of a machine, and the CPUs that share them.
 
 use super::mask::{CpuMask, MAX_CPUS};
 
-/// The cores of a machine: CPUs of one core are siblings. What is not said to be a core of several CPUs is one of its
-/// own, so the default is a machine without SMT.
+/// The cores of a machine: CPUs of one core are siblings. A CPU that is in no given core is a core of its own, so the
+/// default is a machine without SMT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// By CPU number: the lowest CPU of its core, which is the core's number.
@@ -20,7 +20,7 @@ impl Default for Cores {
 }
 
 impl Cores {
-    /// A machine of these cores.
+    /// Creates a machine of these cores.
     pub fn of(cores: impl IntoIterator<Item = CpuMask>) -> Self {
         let mut machine = Self::default();
         for core in cores {
@@ -33,33 +33,33 @@ impl Cores {
         machine
     }
 
-    /// The number of the core that the CPU belongs to.
+    /// Returns the number of the core that the CPU belongs to.
     pub fn core(&self, cpu: usize) -> usize {
         usize::from(self.core_of[cpu])
     }
 
-    /// The numbers of the cores that have any of these CPUs.
+    /// Returns the numbers of the cores that have any of these CPUs.
     pub fn numbers(&self, cpus: &CpuMask) -> CpuMask {
         cpus.iter().map(|cpu| self.core(cpu)).collect()
     }
 
-    /// The CPUs of the cores with these numbers.
+    /// Returns the CPUs of the cores with these numbers.
     pub fn cpus(&self, numbers: &CpuMask) -> CpuMask {
         numbers.iter().flat_map(|core| self.cpus_of(core)).collect()
     }
 
-    /// The CPUs of the core with this number.
+    /// Returns the CPUs of the core with this number.
     pub fn cpus_of(&self, core: usize) -> impl Iterator<Item = usize> + '_ {
         let next = move |cpu: &usize| Some(usize::from(self.next[*cpu])).filter(|next| *next != core);
         core::iter::successors(Some(core), next)
     }
 
-    /// These CPUs and their siblings.
+    /// Returns these CPUs and their siblings.
     pub fn whole(&self, cpus: &CpuMask) -> CpuMask {
         self.cpus(&self.numbers(cpus))
     }
 
-    /// As many CPUs of `among`, on as many cores: services on siblings would disturb each other.
+    /// Returns `count` CPUs of `among`, on different cores if possible: services on siblings would disturb each other.
     pub fn spread(&self, count: usize, among: &CpuMask) -> CpuMask {
         let (mut chosen, mut left) = (CpuMask::EMPTY, *among);
         while chosen.len() < count && !left.is_empty() {
@@ -70,7 +70,7 @@ impl Cores {
         chosen
     }
 
-    /// The lowest of these CPUs on each core.
+    /// Returns the lowest of these CPUs on each core.
     fn one_of_each(&self, cpus: &CpuMask) -> CpuMask {
         let (mut chosen, mut cores) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in cpus.iter() {

@@ -1,15 +1,17 @@
-//! Which containers run on which CPUs.
+//! Assignment of containers to CPUs.
 //!
-//! Problem. Containers ask for CPUs, together often for more than there are, and some may use only some CPUs. The
-//! paper says that a job's configuration names their number, and no more.
+//! Problem. Containers ask for CPUs, together often for more than there are, and some may use only some CPUs. The paper
+//! says that a job's configuration gives their number, and no more.
 //!
-//! Approach. A container has as many CPUs as it asks for, if there are so many. Containers of one priority may share a
-//! CPU, and the kernel divides it between them; what is fair is that no CPU has many while another one has few. So a
+//! Approach. A container has as many CPUs as it asks for, if there are enough. Containers of one priority may share a
+//! CPU, and the kernel divides it between them. That is fair if no CPU has many containers while another has few. So a
 //! container prefers the CPU with the fewest others, then the one where it disturbs services least, and moves when
-//! there is a better one. A CPU with a container of a higher priority is not for one of a lower, unless that had none
-//! at all. Each container chooses for itself; every move takes it to a CPU that is better for it and, as all of one
-//! priority count the same, makes the sum smaller that says how crowded and how near to services they are. So the
-//! moves end (a congestion game).
+//! there is a better one. A container does not get a CPU with a container of a higher priority, unless it had none at
+//! all.
+//!
+//! Each container chooses by itself, and every move takes it to a CPU that is better for it. All containers of one
+//! priority count the same. So each move makes a sum smaller, which says how crowded and how near to services they are,
+//! and the moves end (a congestion game).
 
 use super::cores::Cores;
 use super::ground::Ground;
@@ -36,7 +38,7 @@ impl Default for Crowd {
     }
 }
 
-/// Which containers came and went, or were changed by their owners.
+/// Containers that came and went, or were changed by their owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turnover {
     pub(crate) came: bool,
@@ -45,7 +47,7 @@ pub(crate) struct Turnover {
 }
 
 impl Crowd {
-    /// Takes in which containers there are.
+    /// Takes in the present containers.
     pub(crate) fn note(&mut self, seen: &Observation) -> Turnover {
         let mut turnover = Turnover::default();
         for (mine, seen) in self.containers.iter_mut().zip(&seen.containers) {
@@ -68,24 +70,24 @@ impl Crowd {
         turnover
     }
 
-    /// Takes from all containers the CPUs that they may not have.
+    /// Takes CPUs from all containers that may not have them.
     pub(crate) fn deallocate(&mut self, ground: &Ground) {
         for container in self.containers.iter_mut().flatten() {
             container.cpus = container.cpus.and(&ground.all).and(&container.seen.allowed);
         }
     }
 
-    /// The CPUs of the container at this place.
+    /// Returns the CPUs of the container in this slot.
     pub(crate) fn cpus(&self, place: usize) -> Option<CpuMask> {
         self.containers[place].map(|container| container.cpus)
     }
 
-    /// The CPUs that any container has.
+    /// Returns the CPUs that any container has.
     pub(crate) fn used(&self) -> CpuMask {
         self.containers.iter().flatten().fold(CpuMask::EMPTY, |used, container| used.or(&container.cpus))
     }
 
-    /// The places of all containers in the order in which they choose: priority, then who has the fewest CPUs.
+    /// Returns the slots of all containers in the order in which they choose: by priority, then by fewest CPUs.
     pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let (mut places, mut count) = ([0_u16; MAX_CONTAINERS], 0);
         for (place, _) in self.containers.iter().enumerate().filter(|(_, container)| container.is_some()) {
@@ -100,7 +102,7 @@ impl Crowd {
         places.into_iter().take(count).map(usize::from)
     }
 
-    /// The container at this place chooses next; those of its priority are counted from the first of them on.
+    /// Begins the turn of the container in this slot; those of its priority are counted from the first of them on.
     pub(crate) fn turn(&self, place: usize, pass: &mut Pass) {
         let priority = self.containers[place].map(|own| own.seen.priority);
         if pass.priority == priority {
@@ -112,7 +114,7 @@ impl Crowd {
         pass.priority = priority;
     }
 
-    /// Gives the container at this place CPUs until it has as many as it asks for.
+    /// Gives the container in this slot CPUs until it has as many as it asks for.
     pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
         let Some(own) = &mut self.containers[place] else { return };
         let wanted = own.seen.wanted.max(1) as usize;
@@ -133,7 +135,7 @@ impl Crowd {
         own.is_new = false;
     }
 
-    /// Moves the container at this place to better CPUs, one for one.
+    /// Moves the container in this slot to better CPUs, one for one.
     pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
         let Some(own) = &mut self.containers[place] else { return };
         while let Some(to) = pass.best(&own.may_have(pass).without(&pass.higher))
@@ -147,19 +149,19 @@ impl Crowd {
 }
 
 impl Container {
-    /// The CPUs that it does not have and may be given now.
+    /// Returns the CPUs that it does not have and may be given now.
     fn may_have(&self, pass: &Pass) -> CpuMask {
         pass.ground.open(self.is_new).and(&self.seen.allowed).without(&self.cpus)
     }
 
-    /// Gives up the CPUs with containers of a higher priority, and tells which these are.
+    /// Gives up the CPUs with containers of a higher priority, and returns them.
     fn leave_to_others(&mut self, pass: &mut Pass) -> CpuMask {
         let shared = self.cpus.and(&pass.higher);
         shared.iter().for_each(|cpu| self.remove(cpu, pass));
         shared
     }
 
-    /// One CPU with a container of a higher priority, at best one of these, which it had.
+    /// Takes one CPU with a container of a higher priority, preferably one of these, which it had.
     fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &Cores) {
         if let Some(cpu) = pass.best(had) {
             self.add(cpu, pass);
@@ -168,7 +170,7 @@ impl Container {
         }
     }
 
-    /// Takes a CPU that is on offer.
+    /// Takes a CPU that is offered.
     fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &Cores) {
         self.add(cpu, pass);
         pass.ground.taken(cpu, cores);
@@ -189,7 +191,7 @@ impl Container {
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     ground: Ground,
-    /// Of whom it is the turn.
+    /// Priority of the container that chooses.
     priority: Option<i32>,
     /// By CPU: containers of that priority and of higher ones.
     count: [u16; MAX_CPUS],
@@ -202,7 +204,7 @@ impl Pass {
         Self { ground, priority: None, count: [0; MAX_CPUS], higher: CpuMask::EMPTY }
     }
 
-    /// What the CPU costs a container that has it already, or has not.
+    /// Returns what the CPU costs a container, which may have it already.
     fn cost(&self, cpu: usize, has_it: bool) -> (u16, u8) {
         (self.count[cpu] - u16::from(has_it), self.ground.rank(cpu))
     }

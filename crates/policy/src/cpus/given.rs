@@ -1,11 +1,11 @@
-//! What containers and services were told last, and what there is to be told now.
+//! CPUs that containers and services were last given, and the actions that change them.
 
 use super::action::{Action, Actions};
 use super::mask::CpuMask;
 use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 
-/// The CPUs of each container and of each service that is placed, by place. `None`: not there, or left as it is. No
-/// CPU at all: a container is paused.
+/// The CPUs of each container and of each placed service, by slot. `None`: not there, or left as it is. An empty set:
+/// the container is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) containers: [Option<CpuMask>; MAX_CONTAINERS],
@@ -19,8 +19,9 @@ impl Default for Given {
 }
 
 impl Given {
-    /// Appends what gives the containers and services these CPUs, by place: first what takes CPUs from containers, then
-    /// the services, so that these find their CPUs empty, then what only gives. Nothing is said to those that are gone.
+    /// Appends the actions that give the containers and services these CPUs, by slot. First come those that take CPUs
+    /// from containers, then the services, so that they find their CPUs empty, then those that only give. Containers
+    /// that are gone get none.
     pub(crate) fn change(
         &mut self,
         containers: impl Fn(usize) -> Option<CpuMask>,
@@ -53,7 +54,7 @@ impl Given {
     }
 }
 
-/// What a change does to a container.
+/// The effect of a change on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Takes,
@@ -61,7 +62,7 @@ enum Change {
 }
 
 impl Change {
-    /// A container that was told nothing yet may run anywhere, so the first word takes.
+    /// Compares two sets. A container without a set so far may run anywhere, so its first one takes CPUs.
     fn of(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
         let only_gives = before.zip(after).is_some_and(|(before, after)| before.is_subset(after));
         if only_gives { Self::Gives } else { Self::Takes }

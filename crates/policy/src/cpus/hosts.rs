@@ -1,12 +1,12 @@
-//! Which CPUs host services (Holmes, Table 2: "LC CPUs").
+//! CPUs that host services (Holmes, Table 2: "LC CPUs").
 
 use crate::Nanos;
 
 use super::mask::{CpuMask, MAX_CPUS};
 use super::seen::{MAX_SERVICES, Observation};
 
-/// The CPUs that each service runs on. A CPU goes on hosting for a while after a service last ran there, so that
-/// containers are not moved at each pause between two requests.
+/// The CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that
+/// containers are not moved in each pause between two requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     /// By the service's place.
@@ -20,17 +20,17 @@ impl Default for Hosts {
     }
 }
 
-/// What changed at one look.
+/// Changes at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// A service came.
+    /// Whether a service came.
     pub(crate) came: bool,
-    /// A service ended.
+    /// Whether a service ended.
     pub(crate) ended: bool,
 }
 
 impl Hosts {
-    /// Takes in where services ran; a CPU is forgotten after `for_ns`.
+    /// Takes in the CPUs on which services ran; a CPU is forgotten after `for_ns`.
     pub(crate) fn note(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos) -> Changes {
         let mut changes = Changes::default();
         for (service, hosts) in seen.services.iter().zip(&mut self.of) {
@@ -56,12 +56,12 @@ impl Hosts {
         self.of.iter_mut().flatten().for_each(|hosts| *hosts = hosts.without(&old));
     }
 
-    /// The CPUs of all services.
+    /// Returns the CPUs of all services.
     pub(crate) fn cpus(&self) -> CpuMask {
         self.of.iter().flatten().fold(CpuMask::EMPTY, |all, hosts| all.or(hosts))
     }
 
-    /// Whether there is a service.
+    /// Returns whether there is a service.
     pub(crate) fn any(&self) -> bool {
         self.of.iter().any(Option::is_some)
     }

@@ -1,29 +1,31 @@
-//! How much longer a service takes beside batch than alone: what stands in for counters on a machine without any.
+//! Inflation of a service's server times by batch: the measure of interference on a machine without counters.
 //!
-//! The requests of each look are counted as *beside* batch or *alone*, by whether batch had the siblings for most of
-//! that time, or hardly any of it nor of the service's own CPUs. What is between says nothing, and neither does a look in
-//! which the service ran on no CPU with a sibling ([`BatchShares`]). The mean server time alone is remembered over many
-//! looks, since load changes slowly; that beside batch only until there are enough to compare, since batch that
-//! disturbs has to be seen soon.
+//! The requests of each look are counted as *beside* batch or *alone*. They are beside batch if batch had the siblings
+//! for most of the time. They are alone if batch had hardly any time of the siblings and of the service's own CPUs.
+//! Other looks do not count, and neither does a look in which the service ran on no CPU with a sibling
+//! ([`BatchShares`]).
+//!
+//! The mean server time alone is remembered over many looks, since load changes slowly. That beside batch is remembered
+//! only until there are enough requests to compare, since batch that disturbs has to be seen soon.
 
 use super::cores::Cores;
 use super::mask::CpuMask;
 use crate::Nanos;
 
-/// Batch had so little of the siblings' time that the service was alone.
+/// Batch's share of the siblings' time up to which the service is alone.
 const ALONE_MOST: f64 = 0.05;
-/// Batch had so much of it that the service was beside batch.
+/// Batch's share of it from which the service is beside batch.
 const BESIDE_LEAST: f64 = 0.5;
-/// A mean of fewer requests than this is chance.
+/// The fewest requests for a mean.
 const REQUESTS_MIN: u64 = 30;
-/// Requests alone that are remembered; later ones push earlier ones out.
+/// Requests alone that are remembered; later ones replace earlier ones.
 const REMEMBERED: u64 = 10_000;
 
-/// This many requests in a row of which nothing could be said are a reason to tell why.
+/// Requests in a row without a result after which the reason is reported.
 const SILENT_MOST: u64 = 1_000;
 
-/// What batch had of the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service ran
-/// there, so a moment on the sibling makes that no CPU of the service's own.
+/// Batch's shares of the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service
+/// ran there, so a short time on the sibling does not make that a CPU of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchShares {
     /// Batch's share of the time of the siblings. `None`: the service ran on no CPU that has one.
@@ -33,7 +35,8 @@ pub struct BatchShares {
 }
 
 impl BatchShares {
-    /// The shares around a service that ran on the CPUs `ran_on`, for so long on each, on a machine with these cores.
+    /// Computes the shares around a service on a machine with these cores. It ran on the CPUs `ran_on`, on each for
+    /// `ran_ns`.
     pub fn of(cores: &Cores, ran_on: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, batch: impl Fn(usize) -> f64) -> Self {
         let mut own = Weighted::default();
         let mut siblings = Weighted::default();
@@ -67,23 +70,23 @@ impl Weighted {
     }
 }
 
-/// Why nothing is said of a service's requests.
+/// The reason why a service's requests give no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// None of the CPUs on which it runs has a sibling.
     NoSiblings,
     /// Batch was beside all of its requests, so there is nothing to compare them with.
     NoBaseline,
-    /// Batch has had too much of the siblings' time for the service to be alone, and too little for it to be beside batch.
+    /// Batch had too much of the siblings' time for the service to be alone, and too little for it to be beside batch.
     Between,
 }
 
 /// Requests of one kind: their server times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Served {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Together.
+    /// Sum of their server times.
     pub sum_ns: Nanos,
 }
 
@@ -98,13 +101,13 @@ impl Served {
     }
 }
 
-/// What was learned of one service.
+/// Measurements of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inflation {
     alone: Served,
     beside: Served,
     value: Option<f64>,
-    /// Why nothing was said of the last requests, and of how many.
+    /// The reason why the last requests gave no result, and their number.
     silent: Option<(Silence, u64)>,
 }
 
@@ -127,7 +130,7 @@ impl Inflation {
         self.silent = silence.map(|silence| (silence, before + served.count));
     }
 
-    /// Why nothing is said of the requests, if that has been so for many of them.
+    /// Returns the reason if many requests have given no result.
     pub fn silence(&self) -> Option<Silence> {
         self.silent.filter(|(_, count)| *count >= SILENT_MOST).map(|(silence, _)| silence)
     }
@@ -140,7 +143,7 @@ impl Inflation {
         self.rest();
     }
 
-    /// The service did not run, or was alone: nothing disturbs it now.
+    /// Notes that the service did not run, or was alone: nothing disturbs it now.
     pub fn rest(&mut self) {
         (self.beside, self.value) = (Served::default(), None);
     }
@@ -154,7 +157,7 @@ impl Inflation {
         }
     }
 
-    /// By how much a request takes longer than alone: 0.5 is half as long again. `None` before the first
+    /// Returns how much longer a request takes than alone: 0.5 is half as long again. `None` before the first
     /// measurement, and while batch is away.
     pub fn value(&self) -> Option<f64> {
         self.value
@@ -165,7 +168,7 @@ impl Inflation {
 mod tests {
     use super::*;
 
-    /// Batch has this share of the siblings' time and none of the service's own CPUs.
+    /// Returns batch with this share of the siblings' time and none of the service's own CPUs.
     fn beside(share: f64) -> BatchShares {
         BatchShares { siblings: Some(share), own: 0.0 }
     }

@@ -1,4 +1,4 @@
-//! What each policy of CPUs keeps from one look to the next: the time, the CPUs, and why it decided.
+//! State that each policy of CPUs keeps from one look to the next: the time, the CPUs, and the reason of its decision.
 
 use crate::Nanos;
 
@@ -14,17 +14,17 @@ pub(crate) struct Looks {
     why: Reason,
 }
 
-/// How a look begins.
+/// The begin of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
-    /// The time since the last look, of which it tells.
+    /// Time since the last look, which this one covers.
     pub(crate) for_ns: Nanos,
-    /// CPUs went or came since, or it is the first look.
+    /// Whether CPUs went or came since, or it is the first look.
     pub(crate) other_cpus: bool,
 }
 
 impl Looks {
-    /// A look begins: nothing is decided yet.
+    /// Begins a look: nothing is decided yet.
     pub(crate) fn begin(&mut self, now: Nanos, seen: &Observation) -> Begun {
         let for_ns = now - self.last.replace(now).unwrap_or(now);
         self.why = Reason::Steady;
@@ -36,22 +36,22 @@ impl Looks {
         Begun { for_ns, other_cpus }
     }
 
-    /// The CPUs that could run threads at the last look.
+    /// Returns the CPUs that could run threads at the last look.
     pub(crate) fn online(&self) -> CpuMask {
         self.online
     }
 
-    /// Of several reasons the first of the list is told.
+    /// Notes a reason; of several, the first of the list is kept.
     pub(crate) fn because(&mut self, reason: Reason) {
         self.why = self.why.min(reason);
     }
 
-    /// Why the last look ended as it did.
+    /// Returns the reason of the last look's result.
     pub(crate) fn why(&self) -> Reason {
         self.why
     }
 
-    /// When the window ends that began at the last look.
+    /// Returns when the window ends that began at the last look.
     pub(crate) fn after(&self, window_ns: Nanos) -> Option<Nanos> {
         self.last.map(|last| last + window_ns.max(1))
     }

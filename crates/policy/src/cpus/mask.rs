@@ -1,8 +1,8 @@
-//! A set of CPUs without memory of its own elsewhere.
+//! A set of CPUs of fixed size, without allocation.
 
 use core::fmt;
 
-/// CPUs are numbered from 0 to this, without it.
+/// The number of CPUs: the highest is one less.
 pub const MAX_CPUS: usize = 512;
 
 const WORD_BITS: usize = 64;
@@ -12,10 +12,10 @@ const WORD_BITS: usize = 64;
 pub struct CpuMask([u64; MAX_CPUS / WORD_BITS]);
 
 impl CpuMask {
-    /// No CPU.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; MAX_CPUS / WORD_BITS]);
 
-    /// Whether the CPU is in the set.
+    /// Returns whether the CPU is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         cpu < MAX_CPUS && self.0[cpu / WORD_BITS] >> (cpu % WORD_BITS) & 1 == 1
     }
@@ -28,49 +28,49 @@ impl CpuMask {
         self.0[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     pub fn remove(&mut self, cpu: usize) {
         if cpu < MAX_CPUS {
             self.0[cpu / WORD_BITS] &= !(1 << (cpu % WORD_BITS));
         }
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// Those that are in both.
+    /// Returns the CPUs that are in both sets.
     pub fn and(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a & b)
     }
 
-    /// Those that are in one or both.
+    /// Returns the CPUs that are in one set or both.
     pub fn or(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a | b)
     }
 
-    /// Those that are not in the other.
+    /// Returns the CPUs that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a & !b)
     }
 
-    /// Whether all are in the other.
+    /// Returns whether all CPUs are in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.without(other).is_empty()
     }
 
-    /// The lowest.
+    /// Returns the lowest CPU.
     pub fn first(&self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// From the lowest to the highest.
+    /// Returns the CPUs from the lowest to the highest.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let bits = |word: u64| {
             core::iter::successors((word != 0).then_some(word), |rest| {
@@ -103,7 +103,7 @@ impl Extend<usize> for CpuMask {
     }
 }
 
-/// A kernel's list: `0-3,8`.
+/// Displays it as a kernel's list: `0-3,8`.
 impl fmt::Display for CpuMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut cpus, mut separator) = (self.iter().peekable(), "");

@@ -1,9 +1,8 @@
 //! CPUs: which of a machine's CPUs batch containers may use beside services (Holmes §4.3, PerfIso).
 //!
-//! A policy of this family is told, every few milliseconds and as soon as interference crosses its threshold, what
-//! each CPU, service and container did ([`Observation`]). It answers with the CPUs that each container, and each
-//! service whose owner allows it, may use from now on ([`Action`]). Who carries that out, and by what means, is not
-//! known here.
+//! Every few milliseconds, and as soon as interference crosses its threshold, a policy of this family gets the state of
+//! each CPU, service and container ([`Observation`]). It answers with the CPUs that each container, and each service
+//! whose owner allows it, may use from now on ([`Action`]). How that is carried out is not known here.
 
 mod action;
 mod average;

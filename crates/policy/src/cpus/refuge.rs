@@ -1,13 +1,14 @@
-//! Where a container runs that has no CPU and cannot be paused.
+//! The CPU of a container that has none and cannot be paused.
 
 use core::cmp::Reverse;
 
 use super::mask::CpuMask;
 use super::seen::ContainerSeen;
 
-/// The CPUs of a container that a policy gives `cpus`. A container without any is paused. One that cannot be paused gets
-/// the online CPU that costs the services least, of those that it may use, and of equal ones the highest. One CPU: several
-/// would disturb more, and all such containers share it. No CPU at all if it may use none that is online.
+/// Returns the CPUs of a container that a policy gives `cpus`. A container without any is paused. If it cannot be
+/// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal
+/// ones. Several CPUs would disturb more, and all such containers share this one. The result is empty if it may use no
+/// CPU that is online.
 pub(crate) fn or_refuge<Cost: Ord>(
     cpus: CpuMask,
     container: &ContainerSeen,

@@ -1,4 +1,4 @@
-//! The CPUs that batch never runs on (Holmes, Table 2: "reserved CPUs").
+//! CPUs on which batch never runs (Holmes, Table 2: "reserved CPUs").
 
 use crate::Nanos;
 
@@ -6,11 +6,11 @@ use super::average::Average;
 use super::mask::CpuMask;
 use super::seen::Observation;
 
-/// How much of what the reserved CPUs may be busy they would be with one CPU fewer, for that one to be given up. Far
-/// enough below 1 that it is not missed at once.
+/// Part of the permitted load of the reserved CPUs: if they would stay below it with one CPU fewer, that one is given
+/// up. It is so far below 1 that the CPU is not needed again at once.
 const ROOMY: f64 = 0.75;
 
-/// The reserved CPUs, and how busy they are.
+/// The reserved CPUs, and their load.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserve {
     /// Those of the configuration.
@@ -18,16 +18,16 @@ pub(crate) struct Reserve {
     /// Those that were added since.
     added: CpuMask,
     usage: Average,
-    /// Since when one CPU fewer would do.
+    /// Time from which one CPU fewer would suffice.
     roomy_since: Option<Nanos>,
 }
 
-/// How busy the reserved CPUs were over one window.
+/// Load of the reserved CPUs over one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Usage {
-    /// Busier than they may be.
+    /// Above the permitted share.
     TooBusy,
-    /// One fewer would do, since then.
+    /// One CPU fewer would suffice, since this time.
     Roomy(Nanos),
     /// Neither.
     Right,
@@ -38,12 +38,12 @@ impl Reserve {
         Self { base, added: CpuMask::EMPTY, usage: Average::default(), roomy_since: None }
     }
 
-    /// All reserved CPUs.
+    /// Returns all reserved CPUs.
     pub(crate) fn cpus(&self) -> CpuMask {
         self.base.or(&self.added)
     }
 
-    /// Those that were added.
+    /// Returns the CPUs that were added.
     pub(crate) fn added(&self) -> CpuMask {
         self.added
     }
@@ -65,14 +65,14 @@ impl Reserve {
         self.added = self.added.and(cpus);
     }
 
-    /// What was seen so far says nothing about what is to come.
+    /// Forgets the load so far, which does not apply to the future.
     pub(crate) fn start_again(&mut self) {
         self.usage = Average::default();
         self.roomy_since = None;
     }
 
-    /// Takes in how busy the CPUs were for the last `for_ns`; an answer once a window of `window_ns`. `busy_most` is
-    /// the share that they may be busy.
+    /// Takes in the load of the CPUs for the last `for_ns`. Returns a result once a window of `window_ns`. `busy_most`
+    /// is the permitted share.
     pub(crate) fn used(
         &mut self,
         now: Nanos,
@@ -84,7 +84,7 @@ impl Reserve {
         let reserved = self.cpus();
         let usable = reserved.iter().filter(|cpu| seen.cpus[*cpu].online);
         let (count, busy) = usable.fold((0_u32, 0.0), |(count, busy), cpu| (count + 1, busy + seen.cpus[cpu].busy));
-        // Without a CPU that is online there is nowhere to run.
+        // Without an online CPU the services cannot run at all.
         let share = if count == 0 { 1.0 } else { busy / f64::from(count) };
         let usage = self.usage.add(share, for_ns, window_ns)?;
         let is_roomy = count > 1 && usage * f64::from(count) <= ROOMY * busy_most * f64::from(count - 1);

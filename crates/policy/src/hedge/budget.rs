@@ -1,13 +1,13 @@
-//! How many hedges there may be: successes pay for them.
+//! The budget of hedges: answered requests pay for it.
 //!
-//! Problem. When both servers are slow because there is too much work, hedges make more of it, and both get slower.
+//! Problem. When both servers are slow because there is too much work, hedges add work, and both get slower.
 //!
 //! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
-//! So the extra load stays below that part of what is answered. An empty budget stops new hedges and nothing else:
-//! first attempts never ask, and neither does a request whose server was lost before it was hedged. A hedge of which no
-//! byte was sent is given back.
+//! So the extra load stays below that part of the answered requests. An empty budget stops new hedges only. First
+//! attempts do not use the budget, and neither does a request whose server was lost before it was hedged. A hedge of
+//! which no byte was sent is given back.
 
-/// One hedge.
+/// One hedge, in thousandths.
 const ONE_MILLI: u64 = 1000;
 
 /// The tunables of [`Budget`].
@@ -15,18 +15,18 @@ const ONE_MILLI: u64 = 1000;
 pub struct BudgetConfig {
     /// Thousandths of a hedge that each answered request adds: the extra load in the long run.
     pub per_success_milli: u64,
-    /// The most hedges that can be saved up, which is also what there is at first.
+    /// The most hedges that can be saved up, and the number at first.
     pub burst: u64,
 }
 
 impl Default for BudgetConfig {
-    /// A tenth of the load, and a hundred requests at once.
+    /// Returns a budget of a tenth of the load, and a hundred hedges at once.
     fn default() -> Self {
         Self { per_success_milli: 100, burst: 100 }
     }
 }
 
-/// What is left.
+/// The hedges that are left.
 #[derive(Clone, Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -34,18 +34,18 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A full budget.
+    /// Creates a full budget.
     pub fn new(config: BudgetConfig) -> Self {
         Self { config, left_milli: config.burst.saturating_mul(ONE_MILLI) }
     }
 
-    /// A request was answered.
+    /// Adds for a request that was answered.
     pub fn success(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(self.config.per_success_milli).min(limit);
     }
 
-    /// Takes a hedge, if there is one.
+    /// Takes a hedge, if there is one. Returns whether there was.
     pub fn take(&mut self) -> bool {
         let is_enough = self.left_milli >= ONE_MILLI;
         if is_enough {
@@ -54,13 +54,13 @@ impl Budget {
         is_enough
     }
 
-    /// A hedge was not sent after all.
+    /// Returns a hedge to the budget that was not sent after all.
     pub fn give_back(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(ONE_MILLI).min(limit);
     }
 
-    /// Hedges that are left.
+    /// Returns the number of hedges that are left.
     pub fn left(&self) -> u64 {
         self.left_milli / ONE_MILLI
     }

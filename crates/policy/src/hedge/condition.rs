@@ -1,20 +1,20 @@
-//! What is known of one server.
+//! State of one server.
 
 use crate::Nanos;
 
 use super::hazard::{Hazard, Hazards};
 use super::outlier::Outlier;
 
-/// How bad it is to ask a server, from good to bad.
+/// How bad a server is for a request, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Nothing is known against it.
+    /// No hazard is known.
     Well,
-    /// It was started anew, and still loads and compiles what it needs.
+    /// It was restarted, and still loads and compiles what it needs.
     Cold,
-    /// A hazard that passes, and has just begun: it is likely to answer sooner than one that is cold.
+    /// A passing hazard has just begun: it is likely to answer sooner than a cold server.
     Paused,
-    /// A hazard that passes, and lasts: it answers later.
+    /// A passing hazard lasts: it answers later.
     Slow,
     /// It answers with failures.
     Failing,
@@ -23,8 +23,8 @@ pub(super) enum Rank {
 }
 
 impl Rank {
-    /// Whether a server of this rank is asked rather than one of the other rank. Of two that have hazards which pass,
-    /// neither is better, since that of either may be over first.
+    /// Returns whether a server of this rank is preferred to one of the other rank. Of two servers with passing hazards
+    /// neither is better, since either hazard may end first.
     pub(super) fn is_better_than(self, other: Self) -> bool {
         match (self, other) {
             (Self::Cold, Self::Paused) | (Self::Paused, Self::Slow) => false,
@@ -33,24 +33,24 @@ impl Rank {
     }
 }
 
-/// What is known of one server.
+/// State of one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
-    /// All but [`Hazard::Failing`].
+    /// All hazards but [`Hazard::Failing`].
     hazards: Hazards,
     /// Whether it fails its requests.
     pub(super) outlier: Outlier,
-    /// When it is looked for again, while it cannot be reached.
+    /// Time of the next probe, while it cannot be reached.
     pub(super) probe_at: Option<Nanos>,
-    /// Until when it is warmed up.
+    /// End of its warm-up.
     pub(super) warm_until: Option<Nanos>,
-    /// Until when a hazard that passes is a pause.
+    /// Time until which a passing hazard is a pause.
     pub(super) pause_until: Option<Nanos>,
 }
 
 impl Condition {
-    /// The watchers' hazards are these now; one that passes and has just begun is a pause until then. Whether the server
-    /// has just come back.
+    /// Sets the hazards that the watchers report; a passing one that has just begun is a pause until `pause_until`.
+    /// Returns whether the server has just come back.
     pub(super) fn set_watched(&mut self, watched: Hazards, pause_until: Nanos) -> bool {
         let has_passing = |hazards: Hazards| hazards.iter().any(Hazard::passes);
         match (has_passing(self.hazards), has_passing(watched)) {
@@ -63,13 +63,13 @@ impl Condition {
         was_away && !watched.contains(Hazard::Restart)
     }
 
-    /// A connection failed.
+    /// Notes that a connection failed.
     pub(super) fn unreachable(&mut self, probe_at: Nanos) {
         self.hazards = self.hazards.with(Hazard::Unreachable, true);
         self.probe_at.get_or_insert(probe_at);
     }
 
-    /// A connection was made. Whether it has just come back.
+    /// Notes that a connection was made. Returns whether the server has just come back.
     pub(super) fn reached(&mut self) -> bool {
         self.hazards = self.hazards.with(Hazard::Unreachable, false);
         self.probe_at.take().is_some()
@@ -86,7 +86,8 @@ impl Condition {
         }
     }
 
-    /// The hazard that a swap is put down to: one that makes the server away, or a failing one, or the last.
+    /// Returns the hazard that is given as the reason of a swap: one that makes the server away, or a failing one, or
+    /// the last.
     pub(super) fn worst(&self) -> Option<Hazard> {
         let worst = self.hazards.iter().last();
         let is_out = self.outlier.is_out() && worst.is_none_or(Hazard::passes);

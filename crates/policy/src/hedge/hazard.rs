@@ -2,19 +2,19 @@
 
 use core::fmt;
 
-/// What makes a server slow for a while. The number of each is its bit in `abi/hazard.h`.
+/// A reason why a server is slow for a while. The number of each is its bit in `abi/hazard.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Hazard {
     /// Its JVM collects garbage.
     JvmGc = 0,
-    /// Its JVM has stopped all threads, for whatever it does.
+    /// Its JVM has stopped all threads, for any purpose.
     Safepoint = 1,
     /// It is stopped or frozen.
     Stopped = 2,
     /// Its group has used up its quota of CPU time.
     Throttled = 3,
-    /// It has ended, or was started anew and does not listen yet.
+    /// It has ended, or was restarted and does not listen yet.
     Restart = 4,
     /// No connection to it can be made. Only the proxy notices it.
     Unreachable = 5,
@@ -23,11 +23,11 @@ pub enum Hazard {
 }
 
 impl Hazard {
-    /// All of them, by number.
+    /// All hazards, by number.
     pub const ALL: [Self; 7] =
         [Self::JvmGc, Self::Safepoint, Self::Stopped, Self::Throttled, Self::Restart, Self::Unreachable, Self::Failing];
 
-    /// As it is written on the command line and in results.
+    /// Returns its name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::JvmGc => "jvm-gc",
@@ -40,7 +40,7 @@ impl Hazard {
         }
     }
 
-    /// Whether the server goes on afterwards as it was: it is slow or failing, and not away.
+    /// Returns whether the server goes on afterwards as before: it is slow or failing, and not away.
     pub fn passes(self) -> bool {
         !matches!(self, Self::Restart | Self::Unreachable)
     }
@@ -61,36 +61,36 @@ impl fmt::Display for Hazard {
 pub struct Hazards(u32);
 
 impl Hazards {
-    /// No hazard.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// From bits by number; bits without a meaning are left out.
+    /// Creates a set from bits by number; bits without a meaning are left out.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & ((1 << Hazard::ALL.len()) - 1))
     }
 
-    /// Bits by number.
+    /// Returns bits by number.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set with this hazard, or without it.
+    /// Returns the set with this hazard, or without it.
     #[must_use]
     pub fn with(self, hazard: Hazard, is_on: bool) -> Self {
         if is_on { Self(self.0 | hazard.bit()) } else { Self(self.0 & !hazard.bit()) }
     }
 
-    /// Whether the hazard is in it.
+    /// Returns whether the hazard is in the set.
     pub fn contains(self, hazard: Hazard) -> bool {
         self.0 & hazard.bit() != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those in it, by number.
+    /// Returns the hazards in the set, by number.
     pub fn iter(self) -> impl Iterator<Item = Hazard> {
         Hazard::ALL.into_iter().filter(move |hazard| self.contains(*hazard))
     }

@@ -1,9 +1,9 @@
 //! Hedging: which of two servers is asked, and which requests are sent to both (Tailor, thesis §4.2.3).
 //!
-//! A *hazard* is something that makes a server slow for a while: a collection of garbage, a restart. [`Roles`] is told
-//! of hazards as they begin and end. It swaps active and backup, and says whose requests in flight are sent again. A
-//! request that is sent again although nothing was lost is a *hedge*; [`Budget`] bounds how many there are. Who sends
-//! what, and over what, is not known here.
+//! A *hazard* is a reason why a server is slow for a while: a garbage collection, a restart. [`Roles`] is told of
+//! hazards as they begin and end. It swaps active and backup, and says which server's requests in flight are sent
+//! again. A request that is sent again although nothing was lost is a *hedge*; [`Budget`] bounds their number. How
+//! requests are sent is not known here.
 
 mod budget;
 mod condition;
@@ -28,10 +28,10 @@ pub enum Server {
 }
 
 impl Server {
-    /// Both.
+    /// Both servers.
     pub const BOTH: [Self; 2] = [Self::First, Self::Second];
 
-    /// The other one.
+    /// Returns the second server for the first, and the first for the second.
     pub fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    /// Its place in an array of both.
+    /// Returns its index in an array of both.
     pub fn index(self) -> usize {
         self as usize
     }

@@ -8,8 +8,8 @@
 //! service takes one from that number. After its return the first [`TRIAL`] requests are a trial: one failure ejects it
 //! again.
 //!
-//! Results of requests that were sent before the ejection or the return say nothing of the server as it is now. They are
-//! ignored: a server that hung may owe timeouts for a minute.
+//! Results of requests that were sent before the ejection or the return do not show the server's present state. They
+//! are ignored: a server that hung may owe timeouts for a minute.
 
 use core::fmt;
 
@@ -17,13 +17,13 @@ use crate::Nanos;
 
 /// Failures in a row that eject a server.
 pub const IN_A_ROW: u32 = 5;
-/// Requests within the window below which their share of failures says nothing.
+/// The fewest requests of the window for which the share of failures counts.
 pub const SHARE_MIN: u32 = 20;
-/// Requests after a return of which each failure ejects the server again.
+/// Requests after a return, during which each failure ejects the server again.
 pub const TRIAL: u32 = 5;
 
 const SECOND_NS: Nanos = 1_000_000_000;
-/// Ejections that count.
+/// The most ejections that count.
 const TIMES_MAX: u32 = 10;
 /// Time in service that takes one from the number of ejections, in times of the shortest ejection.
 const CALM_TIMES: Nanos = 2;
@@ -111,7 +111,7 @@ pub(super) struct Outlier {
     in_a_row: u32,
     window: Window,
     ejection: Option<Ejection>,
-    /// Requests that were sent before are ignored.
+    /// Time before which sent requests are ignored.
     counts_from: Nanos,
     /// Requests of its trial that are left.
     trial: u32,
@@ -121,7 +121,7 @@ pub(super) struct Outlier {
 }
 
 impl Outlier {
-    /// Takes in a result. A reason to eject the server, if there is one.
+    /// Takes in a result. Returns a reason to eject the server, if there is one.
     pub(super) fn note(&mut self, now: Nanos, attempt: Attempt) -> Option<Fault> {
         if self.is_out() || attempt.sent_ns < self.counts_from {
             return None;
@@ -142,7 +142,7 @@ impl Outlier {
         }
     }
 
-    /// Takes the server out of service, for so long at the first time.
+    /// Takes the server out of service, for `out_ns` the first time.
     pub(super) fn eject(&mut self, now: Nanos, fault: Fault, out_ns: Nanos) {
         let calm = now.saturating_sub(self.in_service_since) / (CALM_TIMES * out_ns).max(1);
         self.times =
@@ -151,7 +151,7 @@ impl Outlier {
         self.ejection = Some(Ejection { since_ns: now, until_ns, fault });
     }
 
-    /// Ends its time out of service if that is over. Whether it was.
+    /// Ends its time out of service if that is over. Returns whether it was.
     pub(super) fn return_if_due(&mut self, now: Nanos) -> bool {
         let is_due = self.ejection.is_some_and(|ejection| now >= ejection.until_ns);
         if is_due {
@@ -161,7 +161,7 @@ impl Outlier {
         is_due
     }
 
-    /// Forgets all results so far, and what they led to, but for how often the server was ejected.
+    /// Forgets all results so far and their effects, except the number of ejections.
     pub(super) fn renew(&mut self, now: Nanos) {
         if self.ejection.take().is_some() {
             self.in_service_since = now;
@@ -172,7 +172,7 @@ impl Outlier {
         self.window = Window::default();
     }
 
-    /// Whether it is back, and each failure ejects it again.
+    /// Returns whether it is back, and each failure ejects it again.
     pub(super) fn is_on_trial(&self) -> bool {
         self.trial > 0 && !self.is_out()
     }

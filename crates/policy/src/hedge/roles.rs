@@ -1,23 +1,23 @@
-//! Who is active, and whose requests are sent again: Figure 4.9 of the thesis.
+//! Roles of the two servers, and the requests that are sent again: Figure 4.9 of the thesis.
 //!
 //! Problem. A hazard of the active server delays every request that it has, and those that come while it lasts.
 //!
-//! Approach. When a hazard of the active server begins and the backup is better off, they swap, and what the former
-//! active has in flight is sent to the new one, too. A server that comes back after a restart is warmed up before it
-//! counts as well; if it was left for that, it is the backup from then on.
+//! Approach. When a hazard of the active server begins and the backup is better off, they swap, and requests in flight
+//! at the former active server are sent to the new one, too. A server that comes back after a restart is warmed up
+//! before it counts as well; if it was left for that, it is the backup from then on.
 //!
-//! What is ours: servers are compared by rank, well before cold before slow before away. So there is no swap to a
-//! server that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
-//! connection can be made is away, and looked for again from time to time. A collection is mostly over before a server
-//! that is cold has answered, so that one is only asked instead if the hazard lasts.
+//! Differences from the thesis: servers are compared by rank, well before cold before slow before away. So there is no
+//! swap to a server that is no better, and when both have hazards they swap as soon as one of them is over. A server to
+//! which no connection can be made is away, and probed at intervals. A collection is mostly over before a cold server
+//! has answered, so a cold server is only used if the hazard lasts.
 //!
-//! A server that fails its requests is ejected for a while (`outlier.rs`), unless the other one is not well: the last
-//! good server is never ejected. When its time is over it is warmed up as after a restart, and a failure of a warm-up
-//! request ejects it again before it gets a client's request.
+//! A server that fails its requests is ejected for a while (`outlier.rs`), unless its peer is not well: the last good
+//! server is never ejected. After that time it is warmed up as after a restart, and a failure of a warm-up request
+//! ejects it again before it gets a client's request.
 //!
-//! When a hazard that passes is over, requests go back. In the thesis nothing happens then, so two servers that collect
-//! garbage have equal shares of the requests: their heaps fill in step, and in the end both collect at the same time, and
-//! no server can help. A server that is only asked while the other one collects hardly ever does so itself.
+//! When a passing hazard is over, requests go back. In the thesis they stay. So two servers that collect garbage get
+//! equal shares of the requests there: their heaps fill in step, and in the end both collect at the same time, and no
+//! server can help. A server that gets requests only while its peer collects seldom has to collect itself.
 
 use core::fmt;
 
@@ -28,14 +28,14 @@ use super::condition::{Condition, Rank};
 use super::hazard::{Hazard, Hazards};
 use super::outlier::{Attempt, Ejection, Fault};
 
-/// When requests are sent to both servers.
+/// Condition under which requests are sent to both servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// When a hazard of the server that has them begins.
     Hazard,
-    /// When they have not been answered for so long (Dean and Barroso, 2013).
+    /// When they have not been answered for a given time (Dean and Barroso, 2013).
     Timer {
-        /// For how long.
+        /// The time.
         after_ns: Nanos,
     },
     /// Never.
@@ -45,23 +45,23 @@ pub enum Mode {
 /// The tunables of [`Roles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RolesConfig {
-    /// When requests are sent to both servers. Hazards that are watched count only under [`Mode::Hazard`].
+    /// Condition under which requests are sent to both servers. Watched hazards count only under [`Mode::Hazard`].
     pub mode: Mode,
     /// Whether there is a backup.
     pub has_backup: bool,
-    /// Servers that come back are warmed up for so long at most; 0: not at all.
+    /// Longest warm-up of a server that comes back; 0: none.
     pub warm_up_ns: Nanos,
-    /// A server that cannot be reached is looked for so often.
+    /// Interval between two probes of a server that cannot be reached.
     pub probe_ns: Nanos,
-    /// A hazard that passes is borne for so long, rather than that a server is asked that is cold.
+    /// Time for which a passing hazard is tolerated rather than using a cold server.
     pub pause_ns: Nanos,
-    /// A server that fails its requests is out of service for so long at first; 0: it stays in service.
+    /// First time out of service of a server that fails its requests; 0: it stays in service.
     pub out_ns: Nanos,
 }
 
 impl Default for RolesConfig {
-    /// A backup that hazards swap, ten looks a second, ten seconds to get warm, and 30 s out of service. The first
-    /// request of a JVM that was just started took 17 ms and more.
+    /// Returns a backup that hazards swap, ten probes a second, a warm-up of ten seconds, and 30 s out of service. The
+    /// first request of a JVM that was just started took 17 ms and more.
     fn default() -> Self {
         Self {
             mode: Mode::Hazard,
@@ -74,36 +74,36 @@ impl Default for RolesConfig {
     }
 }
 
-/// What is told.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The hazards that a server has from now on, as watchers see them.
+    /// The hazards that a server has from now on, as watchers report them.
     Watched(Server, Hazards),
     /// A connection to it could not be made.
     Unreachable(Server),
     /// A connection to it was made.
     Reached(Server),
-    /// It has answered as many requests as it takes to get warm, or its time for that is up.
+    /// It has answered all requests of its warm-up, or its time for that is up.
     Warmed(Server),
-    /// It failed a warm-up request: its time to get warm starts again.
+    /// It failed a warm-up request: its warm-up starts again.
     StillCold(Server),
     /// It answered a client's request, or failed to.
     Tried(Server, Attempt),
-    /// Time went by.
+    /// Time has passed.
     Nothing,
 }
 
-/// One thing to do.
+/// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// New requests go to this server from now on.
     Swap {
         /// The new active server.
         to: Server,
-        /// What befell the former one.
+        /// The hazard of the former one.
         because: Hazard,
     },
-    /// New requests go to this server again, for the hazard for which it was left is over.
+    /// New requests go to this server again, since the hazard for which it was left is over.
     Return {
         /// The server that was active before.
         to: Server,
@@ -112,7 +112,7 @@ pub enum Action {
     Resend {
         /// The server that has them.
         from: Server,
-        /// What befell it.
+        /// Its hazard.
         because: Hazard,
     },
     /// It gets requests that warm it up; their answers are dropped.
@@ -121,19 +121,19 @@ pub enum Action {
     Probe(Server),
 }
 
-/// All that one event can cause: a swap or return, a resend, and both servers looked for and warmed up.
+/// The actions of one event, at most a swap or return, a resend, and a probe and a warm-up of both servers.
 pub type Actions = crate::Actions<Action, 6>;
 
-/// Why the active server is the active one.
+/// The reason why the active server is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It was named so.
+    /// It is the first server.
     Start,
-    /// The other one had this hazard.
+    /// Its peer had this hazard.
     Swapped(Hazard),
     /// It was left for this hazard, which is over.
     Returned(Hazard),
-    /// It has a hazard, and the other one is no better off.
+    /// It has a hazard, and its peer is no better off.
     NoBetter(Hazard),
 }
 
@@ -150,36 +150,36 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Who is active.
+/// The roles of the two servers.
 #[derive(Clone, Debug)]
 pub struct Roles {
     config: RolesConfig,
     active: Server,
     conditions: [Condition; 2],
     ranks: [Rank; 2],
-    /// The backup was left for this hazard, and requests go back to it when it is well.
+    /// The hazard for which the backup was left; requests go back to it when it is well.
     left_for: Option<Hazard>,
     why: Reason,
 }
 
 impl Roles {
-    /// The first server is active, and nothing is known against either.
+    /// Creates it with the first server active, and no known hazards.
     pub fn new(config: RolesConfig) -> Self {
         let conditions = Default::default();
         Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], left_for: None, why: Reason::Start }
     }
 
-    /// The server that new requests go to.
+    /// Returns the server that new requests go to.
     pub fn active(&self) -> Server {
         self.active
     }
 
-    /// Whether there is this server, and it can be reached as far as is known.
+    /// Returns whether this server exists, and can be reached as far as is known.
     pub fn can_ask(&self, server: Server) -> bool {
         self.is_there(server) && self.rank(server) != Rank::Away
     }
 
-    /// Whether there is this server, and it may answer better than another one.
+    /// Returns whether this server exists, and may answer better than another one.
     pub fn may_help(&self, server: Server) -> bool {
         self.is_there(server) && self.rank(server) < Rank::Failing
     }
@@ -188,12 +188,12 @@ impl Roles {
         server == Server::First || self.config.has_backup
     }
 
-    /// Its time out of service, while it is ejected.
+    /// Returns its time out of service, while it is ejected.
     pub fn ejection(&self, server: Server) -> Option<Ejection> {
         self.conditions[server.index()].outlier.ejection()
     }
 
-    /// Whether requests are sent to it that warm it up.
+    /// Returns whether it gets requests that warm it up.
     pub fn is_warming_up(&self, server: Server) -> bool {
         self.conditions[server.index()].warm_until.is_some()
     }
@@ -202,7 +202,7 @@ impl Roles {
         self.conditions[server.index()].rank()
     }
 
-    /// What is told changes what is known of a server.
+    /// Updates the state of a server by an event.
     fn note(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
         let counts = self.config.mode == Mode::Hazard;
         match *seen {
@@ -247,7 +247,7 @@ impl Roles {
         }
     }
 
-    /// Takes the server out of service, if the other one is well.
+    /// Takes the server out of service, if its peer is well.
     fn eject(&mut self, now: Nanos, server: Server, fault: Fault) {
         let out_ns = self.config.out_ns;
         if out_ns > 0 && self.config.has_backup && self.rank(server.other()) <= Rank::Cold {
@@ -257,7 +257,7 @@ impl Roles {
         }
     }
 
-    /// A server that has just come back is warmed up, if another one can work meanwhile.
+    /// Warms up a server that has just come back, if its peer can work during that time.
     fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut Actions) {
         let condition = &mut self.conditions[server.index()];
         let is_needed = is_back && condition.warm_until.is_none() && condition.rank() != Rank::Away;
@@ -267,7 +267,7 @@ impl Roles {
         }
     }
 
-    /// What time brings: an end of warming up or of a pause, and looks for servers that are away.
+    /// Handles the passing of time: the end of a warm-up or of a pause, and probes of servers that are away.
     fn pass(&mut self, now: Nanos, out: &mut Actions) {
         for server in Server::BOTH {
             let condition = &mut self.conditions[server.index()];
@@ -292,7 +292,7 @@ impl Roles {
         let (active, backup) = (self.active, self.active.other());
         let hazard = self.conditions[active.index()].worst();
         if ranks[backup.index()].is_better_than(ranks[active.index()]) {
-            // A server that is only cold has no hazard any more; it had one that ended it.
+            // A server that is only cold has no hazard now; the hazard that it had was its restart.
             self.swap(backup, hazard.unwrap_or(Hazard::Restart), out);
         } else if let Some(hazard) = self.left_for.filter(|_| ranks[backup.index()] == Rank::Well) {
             self.left_for = None;
@@ -305,7 +305,7 @@ impl Roles {
         self.resend(out);
     }
 
-    /// A server that is left because it is away is the backup from then on, as is one that was asked instead of another.
+    /// A server that is left because it is away stays the backup, as does one that was used in place of its peer.
     fn swap(&mut self, to: Server, because: Hazard, out: &mut Actions) {
         self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
         self.active = to;

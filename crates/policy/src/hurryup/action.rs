@@ -1,51 +1,51 @@
-//! What the policy answers, and why.
+//! Actions of the policy, and their reasons.
 
 use core::fmt;
 
 use super::seen::Thread;
 
-/// The actions of one observation. Each thread is in it three times at most: when cores went or came, when it changed
-/// places, and when it was sent ahead.
+/// The actions of one observation. A thread has three at most: when cores went or came, when it changed places, and
+/// when it was sent ahead.
 pub type Actions = crate::Actions<Action, { 3 * super::seats::MAX_THREADS }>;
 
-/// One thing to do.
+/// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The thread runs on this core alone from now on.
+    /// Bind the thread to this core.
     Map {
         /// The thread.
         thread: Thread,
         /// The core.
         cpu: usize,
     },
-    /// The thread runs on any big core from now on, and on no other one.
+    /// Bind the thread to the big cores, as a set.
     Hurry {
         /// The thread.
         thread: Thread,
     },
-    /// The thread is bound to no core from now on: it may use all CPUs that it had.
+    /// Release the thread: it may use all CPUs that it had.
     Restore {
         /// The thread.
         thread: Thread,
     },
 }
 
-/// Why threads are where they are.
+/// The reason for the present places of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reason {
     /// No request has been on a little core for longer than the threshold.
     #[default]
     NoneLong,
-    /// Requests have been, and moved to big cores.
+    /// Such requests have moved to big cores.
     Moved,
-    /// None has been, and the threads that are next to take requests were sent to idle big cores.
+    /// No request is long, and the threads that are next to take requests were sent to idle big cores.
     Ahead,
-    /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
-    /// just moved, or the thread may not run there.
+    /// Requests are long, and no big core is free for one of them. Each has a request that is as long, or that has just
+    /// moved, or the thread may not run there.
     NoBigCore,
     /// Threads came, or cores went or came: threads are spread over the cores.
     Spread,
-    /// Threads stay where they were put at first, if they were put anywhere.
+    /// Threads stay on their first cores, if they were bound to any.
     Fixed,
 }
 

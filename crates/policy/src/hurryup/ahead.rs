@@ -1,14 +1,14 @@
-//! The thread that takes the next request waits on a big core.
+//! Placement of the thread that takes the next request: it waits on a big core.
 //!
-//! Problem. Where requests move as they start (a threshold of 0), each that starts on a little core pays for a move, and is
-//! slow until the next look. In most pools threads wait in line: the next request goes to the thread that has been idle
-//! longest. After a move that is the one that was sent to the little core, so requests start there again and again, though
-//! a big core is idle.
+//! Problem. If requests move as they start (a threshold of 0), each that starts on a little core pays for a move, and
+//! is slow until the next look. In most pools threads wait in line: the next request goes to the thread that has been
+//! idle longest. After a move that is the thread that was sent to the little core. So requests start there again and
+//! again, though a big core is idle.
 //!
-//! Approach. It is counted who takes a request: of the threads that are idle the one that has been so longest, the one
-//! that has been so shortest (the last to come is the first to go), or another one. Where one of the first two is mostly
-//! right, the next thread changes places, while idle, with an idle thread on a big core. A move of a sleeping thread costs
-//! the service nothing. Under a higher threshold short requests are to stay on little cores, so no thread is placed ahead.
+//! Approach. For each request it is counted which idle thread takes it: the one that has been idle longest, the one
+//! that has been idle shortest (last in, first out), or another one. If one of the first two is mostly right, the next
+//! thread changes places, while idle, with an idle thread on a big core. A move of a sleeping thread costs the service
+//! nothing. Under a higher threshold short requests are to stay on little cores, so no thread is placed ahead.
 
 use super::action::Action;
 use super::seats::{Seat, Seats};
@@ -16,24 +16,24 @@ use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// After so many requests older ones count half.
+/// Requests after which older ones count half.
 const BEGINS_MAX: u32 = 64;
-/// Nothing is said before so many.
+/// The fewest requests for a prediction.
 const BEGINS_MIN: u32 = 16;
 
-/// Whether threads are sent ahead under this threshold.
+/// Returns whether threads are sent ahead under this threshold.
 pub(super) fn is_for(threshold_ns: Nanos) -> bool {
     threshold_ns == 0
 }
 
-/// Which of the idle threads takes the next request.
+/// The idle thread that takes the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     IdleLongest,
     IdleShortest,
 }
 
-/// Who took the last requests for which several threads were idle.
+/// The threads that took the last requests for which several threads were idle.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     begins: u32,
@@ -42,7 +42,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A thread takes a request; it counts as idle until its seat is told.
+    /// Notes that a thread takes a request; it counts as idle until its seat changes.
     pub(super) fn begins(&mut self, thread: Thread, since: Nanos, seats: &Seats) {
         let Some(own) = seats.of(thread).and_then(|seat| seat.idle_since) else { return };
         let others = seats.iter().filter(|seat| seat.thread != thread).filter_map(|seat| seat.idle_since);
@@ -63,7 +63,7 @@ impl Turns {
         self.shortest += u32::from(shorter == 0);
     }
 
-    /// Whose turn is next, if that can be told for three of four requests.
+    /// Returns the order of turns, if it predicts three of four requests.
     pub(super) fn next(&self) -> Option<Turn> {
         let is_right = |count: u32| self.begins >= BEGINS_MIN && 4 * count >= 3 * self.begins;
         let turns = [(self.longest, Turn::IdleLongest), (self.shortest, Turn::IdleShortest)];
@@ -72,7 +72,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// The thread that is next after one.
+    /// Returns the thread whose turn follows one.
     fn after(self, last: Option<&Seat>, seats: &Seats) -> Option<Seat> {
         let key = |seat: &Seat| Some((seat.idle_since?, seat.thread));
         let last = last.and_then(key);

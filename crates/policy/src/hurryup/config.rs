@@ -1,51 +1,52 @@
-//! What the user chooses, and what is usual.
+//! Settings of the user, and their defaults.
 
 use crate::Nanos;
 
 /// How threads are mapped to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// On all cores, and long requests move to big ones.
+    /// On all cores; long requests move to big ones.
     #[default]
     HurryUp,
-    /// On all cores, and they stay there: the paper's "Linux mapping". Which core a request meets is a matter of chance.
+    /// On all cores, where they stay: the paper's "Linux mapping". The core that a request meets is a matter of chance.
     Static,
     /// On big cores only.
     AllBig,
     /// On little cores only.
     AllLittle,
-    /// Wherever the kernel puts them: nothing is done to threads.
+    /// On the CPUs that the kernel chooses: threads are not changed.
     Kernel,
 }
 
-/// When the policy looks for long requests.
+/// Times at which the policy looks for long requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
-    /// Whenever something happens, and at the moment at which a request passes its threshold. A request moves when it
-    /// is due, not up to one sampling time later, and a service without requests costs nothing.
+    /// At each event, and at the moment at which a request passes its threshold. A request moves when it is due, not up
+    /// to one sampling time later, and a service without requests costs nothing.
     Events,
-    /// The paper's loop: at most once in so long (`SAMPLING_TIME`), whatever happens.
+    /// The paper's loop: at most once in this time (`SAMPLING_TIME`), whatever happens.
     Sampling(Nanos),
 }
 
-/// What the paper leaves open. All off is Algorithm 1 as printed.
+/// Rules for cases that the paper leaves open. With all off it is Algorithm 1 as printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A request is never taken off a big core for one that has been here for a shorter time. As printed, it is: two
-    /// long requests then change places again and again, and the one that was nearly done is the later one.
+    /// A request is not moved off a big core for one that has been under way for a shorter time. As printed, it is: two
+    /// long requests then change places again and again, and the one that was nearly done is late.
     pub spare_longer: bool,
     /// Big cores without a thread come first: no thread has to leave.
     pub empty_first: bool,
     /// Then big cores whose threads are between requests: no request has to leave.
     pub between_first: bool,
-    /// A request that has changed its core stays there for so long: caches are cold after a move, so a request that
-    /// moves all the time gets slower on any core.
+    /// Time for which a request stays on its core after a move: caches are cold after a move, so a request that moves
+    /// all the time gets slower on any core.
     pub rest_ns: Nanos,
     /// If requests move as they start, the thread that takes the next one waits on a big core.
     pub ahead: bool,
     /// Threads are bound to cores only while there are no more of them than cores (`crowd.rs`).
     pub float_crowds: bool,
-    /// One request moves in a round: which cores are big changes with it, so it has to be told anew before the next one.
+    /// One request moves in a round. Each move changes which cores are big, so the new sizes are needed before the next
+    /// move.
     pub one_by_one: bool,
 }
 
@@ -63,7 +64,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// All of them, and a rest that is long beside a move and filling a cache.
+    /// Returns all options, and a rest that is long compared with a move and with filling a cache.
     fn default() -> Self {
         Self {
             spare_longer: true,
@@ -86,29 +87,29 @@ pub enum Threshold {
     Learnt(Learning),
 }
 
-/// How the threshold is learnt.
+/// The way in which the threshold is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
     /// The threshold until enough requests were seen.
     pub first_ns: Nanos,
-    /// The percentile of the time on threads that is to be as low as possible, in hundredths: 9000 is p90.
+    /// The percentile of the time on threads that is minimized, in hundredths: 9000 is p90.
     pub percentile_e2: u32,
-    /// How fast a little core is, in thousandths of a big one.
+    /// Speed of a little core, in thousandths of a big one.
     pub little_speed_milli: u32,
-    /// What a move costs a request, as time on a big core.
+    /// Cost of a move for a request, as time on a big core.
     pub move_ns: Nanos,
 }
 
 impl Default for Learning {
-    /// The paper's threshold at first and its percentile (§IV-A), cores as different as Juno's, and a cold first-level
-    /// cache after a move.
+    /// Returns the paper's first threshold and percentile (§IV-A), Juno's ratio of cores, and a cold first-level cache
+    /// after a move.
     fn default() -> Self {
         Self { first_ns: 50_000_000, percentile_e2: 9000, little_speed_milli: 310, move_ns: 50_000 }
     }
 }
 
 impl Learning {
-    /// For this percentile, in hundredths, on cores that are so different, if that is known.
+    /// Returns the settings for this percentile, in hundredths, and this speed of little cores, if it is known.
     pub fn of(percentile_e2: u32, little_speed_milli: Option<u32>) -> Self {
         let usual = Self::default();
         let little_speed_milli = little_speed_milli.unwrap_or(usual.little_speed_milli);
@@ -119,13 +120,13 @@ impl Learning {
 /// All tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How threads are mapped.
+    /// The mapping of threads.
     pub mapping: Mapping,
-    /// When it looks.
+    /// Times at which it looks.
     pub looks: Looks,
-    /// From when on a request is long.
+    /// Time from which a request is long.
     pub threshold: Threshold,
-    /// What the paper leaves open.
+    /// Rules for cases that the paper leaves open.
     pub options: Options,
 }
 
@@ -140,7 +141,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Event-driven, with a learnt threshold and all options.
+    /// Returns event-driven looks, with a learnt threshold and all options.
     fn default() -> Self {
         Self {
             mapping: Mapping::HurryUp,

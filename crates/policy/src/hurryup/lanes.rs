@@ -1,10 +1,10 @@
-//! SMT in place of size: where all cores are alike, a lane has its core for itself while the other lanes of the core are
-//! idle. Such a lane is big, and one whose sibling works is little.
+//! SMT in place of size, if all cores are alike: a lane has its core for itself while the other lanes of the core are
+//! idle. Such a lane is big; a lane whose sibling works is little.
 
 use super::seen::Cores;
 use crate::cpus::{self, CpuMask};
 
-/// Which of these lanes are big while requests are worked on at `working`.
+/// Returns which of these lanes are big while requests are under way on the lanes `working`.
 pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::Cores, working: &CpuMask) -> Cores {
     let is_alone = |lane: &usize| {
         let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);

@@ -1,14 +1,14 @@
 //! The threshold, learnt from the requests that were served.
 //!
-//! Problem. The paper tunes the threshold by hand, and its effect is large (Fig. 9). A low one moves requests for
-//! nothing, a high one leaves long ones on little cores; which is which depends on the distribution of work, the cores
-//! and the load.
+//! Problem. The paper tunes the threshold by hand, and its effect is large (Fig. 9). A low one moves requests without
+//! need, a high one leaves long ones on little cores. Which values are low or high depends on the distribution of work,
+//! the cores and the load.
 //!
-//! Approach. Of each request that ends its begin and its work are known, since it is known on which cores it was. When
-//! a batch of requests is full, candidates are rehearsed on it, one at each further request that ends, so that no look
-//! takes long. Candidates are 0 and quantiles of the time that the requests would take on little cores. Each has the
-//! percentile relative to the best one, averaged over batches with falling weight. Of those that are as good as the
-//! best, the highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
+//! Approach. The begin and the work of each finished request are known, since its cores are known. When a batch of
+//! requests is full, candidates are rehearsed on it, one at each further request that ends, so that no look takes long.
+//! Candidates are 0 and quantiles of the time that the requests would take on little cores. Each candidate gets its
+//! percentile relative to the best one, averaged over batches with falling weight. Of those as good as the best, the
+//! highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
 use super::rehearsal::{Layout, Rehearsal};
@@ -16,9 +16,9 @@ use crate::Nanos;
 
 /// Requests of a batch.
 pub(super) const SERVED_MAX: usize = 512;
-/// Hundredths of the requests that are shorter than each candidate.
+/// Percentages of the requests that are shorter than each candidate.
 const QUANTILES: [usize; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95];
-/// Candidates whose percentile is at most so many thousandths of the best one's are as good.
+/// Limit of percentiles that count as good as the best one, in thousandths of it.
 const AS_GOOD_MILLI: u64 = 1005;
 
 /// A request that was served.
@@ -37,7 +37,7 @@ pub(super) struct Learner {
     batch: [Served; SERVED_MAX],
     len: usize,
     candidates: [Nanos; QUANTILES.len()],
-    /// What the candidates of this batch came to; so many of them were rehearsed.
+    /// Percentiles of the candidates that were rehearsed on this batch; `rehearsed` is their number.
     percentiles_ns: [Nanos; QUANTILES.len()],
     rehearsed: usize,
     /// Averages of their percentiles, in thousandths of the best one; 0 before the first batch.
@@ -58,18 +58,19 @@ impl Learner {
         }
     }
 
-    /// The threshold to use.
+    /// Returns the threshold to use.
     pub(super) fn threshold_ns(&self) -> Nanos {
         self.threshold_ns
     }
 
-    /// The work, as time on a big core, that a thread does in a time of which it is on little cores for these thousandths.
+    /// Returns the work of a thread, as time on a big core, in a time of which it was on little cores for these
+    /// thousandths.
     pub(super) fn work_ns(&self, passed_ns: Nanos, on_little_milli: u64) -> Nanos {
         let speed_milli = 1000 - on_little_milli * (1000 - u64::from(self.how.little_speed_milli.min(1000))) / 1000;
         passed_ns.saturating_mul(speed_milli) / 1000
     }
 
-    /// A request was served.
+    /// Takes in a request that was served.
     pub(super) fn served(&mut self, served: Served, layout: Layout) {
         if self.len == SERVED_MAX {
             return self.rehearse(layout);
@@ -81,7 +82,7 @@ impl Learner {
         }
     }
 
-    /// Candidates for a batch that is full.
+    /// Chooses candidates for a full batch.
     fn propose(&mut self) {
         self.batch.sort_unstable_by_key(|served| served.work_ns);
         let little_ns = |served: Served| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
@@ -93,7 +94,7 @@ impl Learner {
         self.rehearsed = 0;
     }
 
-    /// The next candidate; after the last one the threshold, and a new batch.
+    /// Rehearses the next candidate; after the last one sets the threshold, and begins a new batch.
     fn rehearse(&mut self, layout: Layout) {
         let rehearsal = Rehearsal::new(&self.batch, self.how, layout);
         self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);

@@ -10,7 +10,7 @@ use crate::Nanos;
 pub(super) struct Long {
     pub(super) thread: Thread,
     pub(super) since: Nanos,
-    /// Where it is.
+    /// Its core.
     pub(super) little: usize,
 }
 

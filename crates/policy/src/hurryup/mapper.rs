@@ -23,9 +23,9 @@ pub struct HurryUp {
     seats: Seats,
     learner: Learner,
     turns: Turns,
-    /// There are more threads than cores.
+    /// Whether there are more threads than cores.
     is_crowd: bool,
-    /// `StartSamplingTime`, once there was a look.
+    /// `StartSamplingTime`, after the first look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: Reason,
@@ -34,7 +34,7 @@ pub struct HurryUp {
 }
 
 impl HurryUp {
-    /// Before anything is known: no cores, no threads (lines 1 and 2).
+    /// Creates it without cores and threads (lines 1 and 2).
     pub fn new(config: Config) -> Self {
         let learning = match config.threshold {
             Threshold::Given(first_ns) => Learning { first_ns, ..Learning::default() },
@@ -56,17 +56,17 @@ impl HurryUp {
         }
     }
 
-    /// The time on a little core after which a request is long now.
+    /// Returns the time on a little core after which a request is long now.
     pub fn threshold_ns(&self) -> Nanos {
         self.learner.threshold_ns()
     }
 
-    /// The core of a thread; `None` if it is not bound.
+    /// Returns the core of a thread; `None` if it is not bound.
     pub fn core_of(&self, thread: Thread) -> Option<usize> {
         self.seats.of(thread)?.cpu
     }
 
-    /// Whether a thread may run on a CPU, as far as this is decided here.
+    /// Returns whether a thread may run on a CPU, as far as this policy decides it.
     pub fn may_use(&self, thread: Thread, cpu: usize) -> bool {
         self.seats.of(thread).is_none_or(|seat| match seat.cpu {
             Some(core) => core == cpu,
@@ -74,53 +74,53 @@ impl HurryUp {
         })
     }
 
-    /// Whether there are more threads than cores, so that no thread is bound to one core.
+    /// Returns whether there are more threads than cores, so that no thread is bound to one core.
     pub fn is_crowd(&self) -> bool {
         self.is_crowd
     }
 
-    /// The request that a thread works on, and since when.
+    /// Returns the request that a thread works on, and its start.
     pub fn request_of(&self, thread: Thread) -> Option<(Request, Nanos)> {
         let entry = self.table.iter().find(|entry| entry.thread == thread)?;
         Some((entry.request, entry.since))
     }
 
-    /// Since when a request is under way.
+    /// Returns the start of a request that is under way.
     pub fn since(&self, request: Request) -> Option<Nanos> {
         self.table.iter().find(|entry| entry.request == request).map(|entry| entry.since)
     }
 
-    /// The cores with threads that work on requests.
+    /// Returns the cores with threads that work on requests.
     pub fn working(&self) -> CpuMask {
         self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
     }
 
-    /// Threads that are moved: [`MAX_THREADS`](super::MAX_THREADS) at most.
+    /// Returns the number of threads that are moved: [`MAX_THREADS`](super::MAX_THREADS) at most.
     pub fn threads(&self) -> usize {
         self.seats.len()
     }
 
-    /// Whether a thread is one of them.
+    /// Returns whether a thread is one of them.
     pub fn has(&self, thread: Thread) -> bool {
         self.seats.of(thread).is_some()
     }
 
-    /// Requests under way.
+    /// Returns the number of requests under way.
     pub fn under_way(&self) -> usize {
         self.table.iter().count()
     }
 
-    /// Requests that moved to big cores, without moves that were refused.
+    /// Returns the number of requests that moved to big cores, without refused moves.
     pub fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Threads that were sent to big cores before they took requests.
+    /// Returns the number of threads that were sent to big cores before they took requests.
     pub fn sent_ahead(&self) -> u64 {
         self.sent_ahead
     }
 
-    /// Requests that left the table without an end.
+    /// Returns the number of requests that left the table without an end.
     pub fn lost(&self) -> Lost {
         self.table.lost()
     }
@@ -129,8 +129,8 @@ impl HurryUp {
         matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
     }
 
-    /// Line 4: records an event at `now`, which may be past, and decides nothing. For a caller that reads several events at
-    /// once; the next observation decides which requests are long.
+    /// Records an event at `now`, which may be past, and decides nothing (line 4). For a caller that reads several
+    /// events at once; the next observation decides which requests are long.
     pub fn book(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
         match *seen {
             Seen::Cores(cores) => self.use_cores(now, cores, out),
@@ -155,7 +155,7 @@ impl HurryUp {
         }
     }
 
-    /// What a thread of this number did before is over. A thread that is new may be at work already.
+    /// Adds a thread. Work of a former thread with this number is over; the new one may be at work already.
     fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut Actions) {
         self.why = Reason::Spread;
         if self.seats.of(thread).is_some() {
@@ -167,7 +167,7 @@ impl HurryUp {
         }
     }
 
-    /// Binds threads, or lets the kernel place them, where there have come to be fewer or more of them than cores.
+    /// Binds threads, or lets the kernel place them, if the comparison of threads and cores has changed.
     fn look_at_crowd(&mut self, now: Nanos, out: &mut Actions) {
         if self.is_crowd != self.has_more_threads_than_cores() {
             self.use_cores(now, self.cores, out);
@@ -224,7 +224,7 @@ impl HurryUp {
         }
     }
 
-    /// Who is next, if threads are sent to big cores before they take requests.
+    /// Returns the order of turns, if threads are sent to big cores before they take requests.
     fn turn_ahead(&self) -> Option<Turn> {
         self.turns.next().filter(|_| self.config.options.ahead && !self.is_crowd && ahead::is_for(self.threshold_ns()))
     }
@@ -239,7 +239,8 @@ impl HurryUp {
         }
     }
 
-    /// Whether threads are sent to big cores before they take requests: an end on a big core is then a reason to look.
+    /// Returns whether threads are sent to big cores before they take requests: an end on a big core is then a reason
+    /// to look.
     pub fn sends_ahead(&self) -> bool {
         self.turn_ahead().is_some()
     }
@@ -261,7 +262,7 @@ impl HurryUp {
         }
     }
 
-    /// Lines 9 and 10: whether this is a time to look.
+    /// Returns whether it is time to look (lines 9 and 10).
     fn is_time(&mut self, now: Nanos) -> bool {
         let started = *self.started.get_or_insert(now);
         match self.config.looks {
@@ -270,7 +271,7 @@ impl HurryUp {
         }
     }
 
-    /// Lines 11 to 27.
+    /// Runs lines 11 to 27.
     fn round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
         let outcome = if self.is_crowd { self.crowd_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
@@ -304,7 +305,7 @@ impl HurryUp {
         crowd::hurry(now, threshold_ns, &self.table, &mut self.seats, &self.cores, |action| out.push(action))
     }
 
-    /// When a request is due, after a look of this outcome.
+    /// Returns when a request is due, after a look of this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         let may_move = |thread: Thread| match self.seats.of(thread) {
             Some(seat) if self.is_crowd => !seat.on_big && !self.config.options.one_by_one,

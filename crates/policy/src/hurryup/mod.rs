@@ -1,12 +1,12 @@
 //! Hurry-up (Nishtala et al.): long-running requests move to big cores, by Algorithm 1 of the paper.
 //!
-//! Problem. On a machine with big and little cores a request that happens to start on a little core takes several
-//! times as long there. Which requests are long is not known when they start, but it shows: they are still here.
+//! Problem. On a machine with big and little cores a request that starts on a little core by chance takes several times
+//! as long there. At its start it is not known whether a request is long; later it shows, since it is still under way.
 //!
 //! Approach. A service has a pool of threads, each bound to one core and each at work on one request at a time. A
-//! request that has been on a little core for longer than a threshold changes places with the thread on a big core,
-//! the longest first. [`HurryUp`] is told who joined and left the pool and which requests began and ended ([`Seen`]).
-//! It answers with the core of each thread ([`Action`]). Who carries that out is not known here.
+//! request that has been on a little core for longer than a threshold changes places with the thread on a big core, the
+//! longest first. [`HurryUp`] is told which threads joined and left the pool and which requests began and ended
+//! ([`Seen`]). It answers with the core of each thread ([`Action`]). How that is carried out is not known here.
 //!
 //! The lines of Algorithm 1, and where they are:
 //!
@@ -18,8 +18,9 @@
 //! | 18 to 26 | each changes places with the thread on a big core | `swap.rs` |
 //! | 15, 22, 24 | who is on which core | `seats.rs` |
 //!
-//! Beyond the paper, `ahead.rs` has threads begin on big cores where requests would move there at once, and `crowd.rs`
-//! binds no thread that shares its core with others. What the paper leaves open, or to tuning, is in [`Options`], [`Looks`] and [`Threshold`].
+//! Beyond the paper, `ahead.rs` has threads begin on big cores if requests would move there at once, and `crowd.rs`
+//! binds no thread that shares its core with others. Cases that the paper leaves open, or to tuning, are in
+//! [`Options`], [`Looks`] and [`Threshold`].
 
 mod action;
 mod ahead;

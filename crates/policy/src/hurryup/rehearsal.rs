@@ -1,21 +1,21 @@
-//! What a threshold would have made of the last requests.
+//! Rehearsal: the result of a threshold on the last requests.
 //!
-//! The same requests, with the work that they had, come at the same times to as many cores, each to one that is idle.
-//! A request over the threshold on a little core takes an empty big core, or that of the request that began last.
-//! What is left out: threads that are more than cores, cores that a thread may not use, and the rest after a move.
+//! The same requests, with the work that they had, come at the same times to as many cores, each to an idle one. A
+//! request over the threshold on a little core takes an empty big core, or that of the request that began last. Not
+//! modelled: more threads than cores, cores that a thread may not use, and the rest after a move.
 
 use super::ahead;
 use super::config::Learning;
 use super::learning::{SERVED_MAX, Served};
 use crate::Nanos;
 
-/// The most cores that are rehearsed; on a larger machine requests come less often by as much.
+/// The most cores that are rehearsed. On a larger machine requests come less often, in proportion.
 const CORES_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
     since: Nanos,
-    /// Work that is left, as time on a big core.
+    /// Remaining work, as time on a big core.
     left_ns: Nanos,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Layout {
 
 /// One run through the last requests.
 pub(super) struct Rehearsal<'r> {
-    /// Those that are still to come, by their begin.
+    /// Requests that are still to come, by their begin.
     coming: &'r [Served],
     how: Learning,
     threshold_ns: Nanos,
@@ -42,13 +42,13 @@ pub(super) struct Rehearsal<'r> {
     now: Nanos,
     /// The last random number.
     random: u64,
-    /// Times of those that are done.
+    /// Times of requests that are done.
     times_ns: [Nanos; SERVED_MAX],
     done: usize,
 }
 
 impl<'r> Rehearsal<'r> {
-    /// Before the first request.
+    /// Creates it before the first request.
     pub(super) fn new(served: &'r [Served], how: Learning, Layout { big, little, ahead }: Layout) -> Self {
         let (big, count) = match big + little {
             all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
@@ -62,7 +62,7 @@ impl<'r> Rehearsal<'r> {
             count,
             big,
             ahead,
-            // Not since the machine's start: times are multiplied.
+            // Counted from the first request: times are multiplied, so they have to be small.
             now: served.first().map_or(0, |first| first.since),
             random: 1,
             times_ns: [0; SERVED_MAX],
@@ -70,7 +70,7 @@ impl<'r> Rehearsal<'r> {
         }
     }
 
-    /// The percentile of the times under this threshold.
+    /// Returns the percentile of the times under this threshold.
     pub(super) fn percentile(mut self, threshold_ns: Nanos) -> Nanos {
         self.threshold_ns = threshold_ns;
         while let Some(at) = self.next() {
@@ -94,7 +94,7 @@ impl<'r> Rehearsal<'r> {
         self.cores[..self.count].iter().enumerate().filter_map(of)
     }
 
-    /// When something happens next: a request is done, comes, or passes the threshold.
+    /// Returns when something happens next: a request is done, comes, or passes the threshold.
     fn next(&self) -> Option<Nanos> {
         let ends = self.jobs().map(|(core, job)| self.now + (job.left_ns * 1000).div_ceil(self.speed_milli(core)));
         let long = self.jobs().filter(|(core, _)| *core >= self.big).map(|(_, job)| job.since + self.threshold_ns);
@@ -123,7 +123,7 @@ impl<'r> Rehearsal<'r> {
         }
     }
 
-    /// Those that have come start, each on an idle core.
+    /// Starts the requests that have come, each on an idle core.
     fn start(&mut self) {
         while let Some((first, rest)) = self.coming.split_first().filter(|(first, _)| first.since <= self.now)
             && let Some(core) = self.idle_core()
@@ -163,7 +163,7 @@ impl<'r> Rehearsal<'r> {
         self.jobs().filter(|(core, job)| *core >= self.big && is_long(job)).min_by_key(|(_, job)| job.since)
     }
 
-    /// An empty big core, else that of the request that began last, if it began after `since`.
+    /// Returns an empty big core, else that of the request that began last, if it began after `since`.
     fn big_core(&self, since: Nanos) -> Option<usize> {
         let began = |core: &usize| self.cores[*core].map_or(Nanos::MAX, |job| job.since);
         (0..self.big).max_by_key(began).filter(|core| began(core) > since)
@@ -187,7 +187,7 @@ mod tests {
         // A big core that does nothing but take it, and no threshold that it reaches: it starts anywhere.
         assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
         assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
-        // Two at once: the one on the little core has done 20 of 100 after 40, when the other one ends at 30.
+        // Two at once: after 40 the one on the little core has done 20 of 100; the first one ends at 30.
         assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
     }
 

@@ -1,4 +1,4 @@
-//! Who is on which core: `GetRunningThread` and `GetRunningCore` of lines 15, 22 and 24.
+//! Threads and their cores: `GetRunningThread` and `GetRunningCore` of lines 15, 22 and 24.
 //!
 //! Threads are bound to cores, so the policy knows where each is without asking. At first a thread gets the core with
 //! the fewest threads (§III-C: round-robin, so that all cores have equally many).
@@ -15,41 +15,41 @@ pub const MAX_THREADS: usize = 256;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seat {
     pub(super) thread: Thread,
-    /// The CPUs that it had.
+    /// The CPUs that it had at first.
     allowed: CpuMask,
     /// Those of them to which it could not be sent.
     refused: CpuMask,
-    /// `None`: it may use all that it had.
+    /// Its core; `None`: it may use all CPUs that it had.
     pub(super) cpu: Option<usize>,
     /// The core before that.
     before: Option<usize>,
-    /// When its request last changed its core.
+    /// Time of its request's last move.
     pub(super) moved: Option<Nanos>,
-    /// When its last request ended, unless it works on one.
+    /// End of its last request, unless it works on one.
     pub(super) idle_since: Option<Nanos>,
-    /// It was sent to this core to be on a big one, and this thread left it for that, if one had to.
+    /// Whether it was sent to this core to be on a big one, and the thread that left the core for it, if any.
     came: Option<Option<Thread>>,
-    /// It may use big cores alone, for a long request in a crowd.
+    /// Whether it may use only big cores, for a long request in a crowd.
     pub(super) on_big: bool,
 }
 
 impl Seat {
-    /// Whether its request has just moved.
+    /// Returns whether its request has just moved.
     pub(super) fn rests(&self, now: Nanos, rest_ns: Nanos) -> bool {
         self.rested_at(rest_ns).is_some_and(|at| now < at)
     }
 
-    /// When the rest after its last move is over.
+    /// Returns when the rest after its last move is over.
     pub(super) fn rested_at(&self, rest_ns: Nanos) -> Option<Nanos> {
         Some(self.moved?.saturating_add(rest_ns))
     }
 
-    /// Whether it may be sent to one of these cores.
+    /// Returns whether it may be sent to one of these cores.
     pub(super) fn may_be_on_any(&self, cpus: &CpuMask) -> bool {
         !self.allowed.without(&self.refused).and(cpus).is_empty()
     }
 
-    /// Whether it may be sent to this core.
+    /// Returns whether it may be sent to this core.
     pub(super) fn may_be_on(&self, cpu: usize) -> bool {
         self.allowed.contains(cpu) && !self.refused.contains(cpu)
     }
@@ -58,7 +58,7 @@ impl Seat {
         (self.before, self.cpu, self.came, self.on_big) = (self.cpu, cpu, None, false);
     }
 
-    /// It is not on this core, but where it was before.
+    /// Puts it back on its former core, if it was sent to this one.
     fn stay(&mut self, cpu: usize) {
         if self.cpu == Some(cpu) {
             self.cpu = self.before.filter(|before| *before != cpu);
@@ -67,7 +67,7 @@ impl Seat {
     }
 }
 
-/// All threads.
+/// The seats of all threads.
 #[derive(Clone, Debug)]
 pub(super) struct Seats {
     list: [Seat; MAX_THREADS],
@@ -97,12 +97,12 @@ impl Seats {
         self.iter_mut().find(|seat| seat.thread == thread)
     }
 
-    /// The threads of a core.
+    /// Returns the threads of a core.
     pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &Seat> {
         self.iter().filter(move |seat| seat.cpu == Some(cpu))
     }
 
-    /// A thread of the pool. Beyond [`MAX_THREADS`] it stays where it is.
+    /// Adds a thread of the pool. Beyond [`MAX_THREADS`] threads it stays where it is.
     pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<Action> {
         self.leave(thread);
         *self.list.get_mut(self.len)? = Seat { thread, allowed, ..Seat::default() };
@@ -118,20 +118,20 @@ impl Seats {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of threads.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Threads may be on these cores from now on. Those of other cores go to one of these. New cores are tried again, for all
-    /// threads that were refused them.
+    /// Sets the cores on which threads may be. Those of other cores go to one of these. New cores are tried again, for
+    /// all threads to which they were refused.
     pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(Action)) {
         let new = usable.without(&self.usable);
         self.usable = usable;
         self.forgive(|refused| refused.without(&new), tell);
     }
 
-    /// Tries all cores again, for all threads that were refused them.
+    /// Tries all cores again, for all threads to which they were refused.
     pub(super) fn reconsider(&mut self, tell: impl FnMut(Action)) {
         self.forgive(|_| CpuMask::EMPTY, tell);
     }
@@ -146,7 +146,7 @@ impl Seats {
         }
     }
 
-    /// A thread without a usable core gets the one with the fewest threads.
+    /// Gives a thread without a usable core the one with the fewest threads.
     fn settle(&mut self, at: usize) -> Option<Action> {
         let seat = self.list[at];
         let open = seat.allowed.without(&seat.refused).and(&self.usable);
@@ -158,7 +158,7 @@ impl Seats {
         }
     }
 
-    /// A thread goes to a big core, and `leaver`, if there is one, is about to leave that for it.
+    /// Sends a thread to a big core; `leaver`, if there is one, is about to leave it.
     pub(super) fn come(
         &mut self,
         thread: Thread,
@@ -173,7 +173,7 @@ impl Seats {
         action
     }
 
-    /// A thread changes its core, its request with it if it has one.
+    /// Moves a thread to a core, with its request if it has one.
     pub(super) fn map(&mut self, thread: Thread, cpu: usize, request_moves: Option<Nanos>) -> Action {
         if let Some(seat) = self.of_mut(thread) {
             seat.go(Some(cpu));
@@ -182,8 +182,8 @@ impl Seats {
         Action::Map { thread, cpu }
     }
 
-    /// A thread could not be sent to a core: it is where it was, and is not sent there again. Who was to leave the core for
-    /// it stays. Whether a request was to come with it.
+    /// Handles a thread that could not be sent to a core: it is where it was, and is not sent there again. The thread
+    /// that was to leave the core for it stays. Returns whether a request was to move, too.
     pub(super) fn refused(&mut self, thread: Thread, cpu: usize) -> bool {
         let Some(seat) = self.of_mut(thread) else { return false };
         seat.refused.insert(cpu);

@@ -1,4 +1,4 @@
-//! What the policy is told.
+//! Input of the policy.
 
 use crate::Nanos;
 use crate::cpus::CpuMask;
@@ -12,13 +12,13 @@ pub type Request = u64;
 /// The cores of a machine that are online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cores {
-    /// Big ones.
+    /// Big cores.
     pub big: CpuMask,
-    /// Little ones.
+    /// Little cores.
     pub little: CpuMask,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Seen {
     /// These cores are online from now on.
@@ -27,7 +27,7 @@ pub enum Seen {
     Joined {
         /// The thread.
         thread: Thread,
-        /// The CPUs that it had. It is never told to any other.
+        /// The CPUs that it had. It is never sent to others.
         allowed: CpuMask,
     },
     /// A thread has ended.
@@ -41,7 +41,7 @@ pub enum Seen {
         thread: Thread,
         /// The request.
         request: Request,
-        /// Since when. A time in the future, by a clock that was set back, counts as now.
+        /// Its start. A time in the future, by a clock that was set back, counts as now.
         since: Nanos,
     },
     /// A request is done.
@@ -55,18 +55,18 @@ pub enum Seen {
         thread: Thread,
         /// The request.
         request: Request,
-        /// When.
+        /// The time.
         at: Nanos,
     },
-    /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core for it. It is
-    /// not sent there again before the core goes offline and comes back, or [`Seen::Reconsider`].
+    /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core
+    /// for it. It is not sent there again before the core goes offline and comes back, or [`Seen::Reconsider`].
     Refused {
         /// The thread.
         thread: Thread,
         /// The core.
         cpu: usize,
     },
-    /// What was refused may be possible now.
+    /// Refused moves may be possible now.
     Reconsider,
     /// Nothing: time has passed.
     Nothing,

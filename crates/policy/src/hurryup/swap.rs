@@ -1,8 +1,8 @@
 //! Long requests change places with the threads on big cores: lines 18 to 26.
 //!
-//! As printed, the longest takes the first big core, the next the second, whatever runs there. With the options of
-//! [`Options`] each takes the big core on which it disturbs least: an empty one, then one whose threads are between
-//! requests, then that of the request that began last.
+//! As printed, the longest request takes the first big core, the next the second, regardless of what runs there. With
+//! the options of [`Options`] each takes the big core on which it disturbs least: an empty one, then one whose threads
+//! are between requests, then that of the request that began last.
 
 use core::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use super::table::Table;
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// What one round looks at.
+/// Input of one round.
 pub(super) struct Round<'r> {
     pub(super) now: Nanos,
     pub(super) table: &'r Table,
@@ -33,19 +33,19 @@ struct Leaver {
 /// How bad it is to take a big core, from good to bad.
 type Rank = (usize, Reverse<Nanos>, usize);
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Requests that moved to big cores.
     pub(super) moved: usize,
-    /// Requests that are long and found no big core.
+    /// Long requests that found no big core.
     pub(super) left: usize,
-    /// When the first of them may move because a rest is over, if one of them only waits for that.
+    /// Time at which the first of them may move because a rest is over, if one of them only waits for that.
     pub(super) rested: Option<Nanos>,
 }
 
 impl Round<'_> {
-    /// Lines 18 to 26. Each big core is taken once at most.
+    /// Runs lines 18 to 26. Each big core is taken once at most.
     pub(super) fn run(&self, long: &ThreadsOnLittle, seats: &mut Seats, mut tell: impl FnMut(Action)) -> Outcome {
         let (mut open, mut outcome) = (self.cores.big, Outcome::default());
         for long in long.iter() {
@@ -68,7 +68,7 @@ impl Round<'_> {
         outcome
     }
 
-    /// The big core for a long request, and who leaves it (lines 21 and 22).
+    /// Returns the big core for a long request, and the thread that leaves it (lines 21 and 22).
     fn choose(&self, long: Long, open: &CpuMask, seats: &Seats) -> Option<(usize, Option<Leaver>)> {
         let seat = seats.of(long.thread).filter(|seat| !seat.rests(self.now, self.options.rest_ns))?;
         let cores = open.iter().filter(|big| seat.may_be_on(*big));
@@ -79,7 +79,8 @@ impl Round<'_> {
         possible.min_by_key(|(rank, ..)| *rank).map(|(_, big, leaver)| (big, leaver))
     }
 
-    /// `GetRunningThread`: of several requests on one core the one that began last, without any the first thread.
+    /// Returns the thread of a big core (`GetRunningThread`): of several requests there the one that began last;
+    /// without any, the first thread.
     fn leaver(&self, big: usize, seats: &Seats) -> Option<Leaver> {
         let all = seats.on(big).map(|seat| Leaver { thread: seat.thread, since: self.since(seat) });
         all.min_by_key(|leaver| Reverse(leaver.since))
@@ -94,7 +95,7 @@ impl Round<'_> {
         self.may_rested(long, leaver, seats) && self.leaver_rested(leaver, seats).is_none_or(|at| at <= self.now)
     }
 
-    /// The same once it has rested.
+    /// Returns the same for the time after its rest.
     fn may_rested(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
         let Some(leaver) = leaver else { return true };
         let Some(seat) = seats.of(leaver.thread) else { return true };
@@ -108,7 +109,7 @@ impl Round<'_> {
         seats.of(leaver.thread)?.rested_at(self.options.rest_ns)
     }
 
-    /// When a long request that stays may move, if all that it waits for is a rest: its own, or that of another one.
+    /// Returns when a long request that stays may move, if it only waits for a rest: its own, or that of another one.
     fn rested(&self, long: Long, seats: &Seats) -> Option<Nanos> {
         let seat = seats.of(long.thread)?;
         let cores = self.cores.big.iter().filter(|big| seat.may_be_on(*big)).map(|big| self.leaver(big, seats));

@@ -1,11 +1,11 @@
 //! Requests under way: lines 1 and 4 to 8.
 //!
-//! Problem. The paper's table grows with each end that is missed, and with its pipe such a request is there for ever:
-//! an end that comes after its begin was forgotten reads like a begin.
+//! Problem. The paper's table grows with each end that is missed. With its pipe such a request stays for ever: an end
+//! that comes after its begin was forgotten is read as a begin.
 //!
-//! Approach. A thread works on one request at a time (§III-C), so a thread that begins a request has none before it:
-//! that one's end was missed. And the table is bounded: when it is full, the request that began first is dropped. Both
-//! are counted.
+//! Approach. A thread works on one request at a time (§III-C). So when a thread begins a request and still has one, the
+//! end of that was missed. And the table is bounded: when it is full, the request that began first is dropped. Both are
+//! counted.
 
 use super::seen::{Request, Thread};
 use crate::Nanos;
@@ -19,18 +19,18 @@ pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) thread: Thread,
     pub(super) since: Nanos,
-    /// Its work so far, as time on a big core...
+    /// Its work until `settled`, as time on a big core.
     pub(super) work_ns: Nanos,
-    /// ...up to here.
+    /// Time up to which its work is counted.
     pub(super) settled: Nanos,
 }
 
 /// Requests that left the table without an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The table was full.
+    /// Dropped since the table was full.
     pub dropped: u64,
-    /// Their thread began another request, or ended.
+    /// Replaced since their thread began another request, or ended.
     pub unended: u64,
 }
 
@@ -51,12 +51,12 @@ impl Table {
         self.lost
     }
 
-    /// Requests in it.
+    /// Returns the requests in it.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries[..self.len].iter()
     }
 
-    /// The request that a thread works on.
+    /// Returns the request that a thread works on.
     pub(super) fn of(&mut self, thread: Thread) -> Option<&mut Entry> {
         self.entries[..self.len].iter_mut().find(|entry| entry.thread == thread)
     }
@@ -65,7 +65,7 @@ impl Table {
         self.iter().any(|entry| entry.request == request)
     }
 
-    /// Line 8.
+    /// Adds a request (line 8).
     pub(super) fn begin(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
         self.forget(thread);
         self.end(request);
@@ -76,7 +76,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Line 6.
+    /// Removes a request (line 6).
     pub(super) fn end(&mut self, request: Request) -> Option<Entry> {
         let at = self.iter().position(|entry| entry.request == request)?;
         Some(self.take(at))

@@ -7,10 +7,10 @@ use sidelane_policy::cpus::{ContainerSeen, Cores, CpuMask, Observation, ServiceS
 
 use crate::scene::{MS, Scene};
 
-/// Places that are used.
+/// Slots that are used.
 const SERVICES: u64 = 4;
 const CONTAINERS: u64 = 7;
-/// CPUs at most.
+/// The most CPUs.
 const CPUS_MAX: u32 = 20;
 
 /// One to five cores of one to four CPUs, numbered core by core or as Linux does.
@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// What happens, or a look.
+/// An event, or a look.
 #[derive(Clone, Debug)]
 enum Event {
     Service(usize, ServiceSeen),
@@ -61,7 +61,7 @@ pub struct History {
     /// CPUs by bits.
     reserved: u32,
     pub floor: usize,
-    /// An event a word, so that there are many in little time, and one that fails is small.
+    /// One word for each event, so that many are made fast, and a failing history is small.
     words: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ impl History {
         self.words.iter().map(|word| event(*word, self.machine.cpus()))
     }
 
-    /// Has `look` look at the scene, so long after the last look, whenever it is time; at the end, too.
+    /// Has `look` look at the scene at each look of the history, with the time since the last one, and at the end.
     pub fn play(&self, mut look: impl FnMut(&mut Scene, Nanos)) -> Scene {
         let mut scene = Scene::of(self.machine.cpus());
         let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
@@ -105,7 +105,7 @@ impl History {
     }
 }
 
-/// `ended` are the slots that must stay empty until the next look.
+/// Applies an event. `ended` are the slots that must stay empty until the next look.
 fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) {
     match event {
         Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
@@ -125,7 +125,7 @@ fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) 
     }
 }
 
-/// What a word says.
+/// Returns the event that a word stands for.
 fn event(word: u64, cpus: usize) -> Event {
     let (kind, mut word) = (word % 32, word / 32);
     let mut next = |below: u64| {
@@ -160,7 +160,7 @@ fn event(word: u64, cpus: usize) -> Event {
     }
 }
 
-/// All CPUs, one, or any.
+/// Returns all CPUs, one, or any.
 fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
     let some = next(1 << CPUS_MAX) as u32;
     match next(4) {

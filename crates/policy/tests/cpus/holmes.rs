@@ -102,7 +102,7 @@ fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 4, 5, 6, 7])]);
 }
 
-/// Four CPUs are batch's whatever it does to services; which ones changes only where it must.
+/// Four CPUs always stay with batch; they change only if they must.
 #[test]
 fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
     let mut holmes = Holmes::new(HolmesConfig { floor: 4, ..config() }, four_cores());
@@ -155,7 +155,7 @@ fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     assert_eq!(holmes.why(), Reason::Calm);
 }
 
-/// Line 13: one at a time; priority first, then who has the fewest CPUs.
+/// Line 13: one at a time; priority first, then fewest CPUs.
 #[test]
 fn siblings_come_back_to_one_container_after_the_other() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
@@ -295,7 +295,7 @@ fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
     assert_eq!(holmes.why(), Reason::Exited);
 }
 
-/// All of it on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
+/// All of this on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
 #[test]
 fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
     let cores = Cores::of([mask(&[0, 1]), mask(&[2, 3])]);
@@ -311,7 +311,7 @@ fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
 }
 
-// What the paper leaves open.
+// Decisions that the paper leaves open.
 
 /// Batch is the cause: S doubles each time it comes back too soon.
 #[test]
@@ -377,7 +377,7 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
     assert_eq!(holmes.why(), Reason::CpusChanged);
 }
 
-/// With 1 to 7 for batch: who asks for more than there is has all, who has the lower priority what is left.
+/// With 1 to 7 for batch: a container that asks for more than there is has all, one of a lower priority the rest.
 #[test]
 fn a_container_of_a_lower_priority_shares_only_if_it_had_nothing() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));

@@ -10,7 +10,7 @@ fn perfiso() -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: 2, floor: 1, window_ns: MS })
 }
 
-/// Batch computes on these CPUs, services for so much in all.
+/// Keeps these CPUs busy with batch, and a total of `services` CPUs with services.
 fn busy(scene: &mut Scene, policy: &PerfIso, services: f64) {
     scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 0.0);
     policy.batch().iter().for_each(|cpu| scene.seen.cpus[cpu].busy = 1.0);

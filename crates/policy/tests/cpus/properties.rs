@@ -1,4 +1,4 @@
-//! What holds of every history, of Holmes and PerfIso.
+//! Properties of every history, under Holmes and PerfIso.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -29,7 +29,7 @@ fn perfiso(history: &History) -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: history.machine.cpus() / 4, floor: history.floor, window_ns: MS })
 }
 
-/// What may be asked for, and in which order.
+/// Checks which actions may be asked for, and their order.
 fn actions_are_sound(told: &Told, actions: &[Action], seen: &Observation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
@@ -58,7 +58,7 @@ fn actions_are_sound(told: &Told, actions: &[Action], seen: &Observation) -> Tes
     Ok(())
 }
 
-/// Each container has a CPU that is online and not another one's by its owner's word, or is paused.
+/// Checks that each container has an online CPU that its owner permits, or is paused.
 fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &Observation) -> TestCaseResult {
     for (told, of) in told.containers.iter().zip(&seen.containers) {
         prop_assert_eq!(told.is_some(), of.is_some(), "each was told something");
@@ -78,7 +78,7 @@ fn odd_containers_have_a_cpu(told: &Told, seen: &Observation) -> TestCaseResult 
     Ok(())
 }
 
-/// When interference was last seen on each core with a service, by what was seen alone.
+/// Time of the last interference on each core with a service, from the observations alone.
 #[derive(Default)]
 struct Onsets {
     at: Vec<Option<Nanos>>,
@@ -181,7 +181,7 @@ proptest! {
         result?;
     }
 
-    /// The same input again and again: after a while nothing is asked for any more, and everyone has what is fair.
+    /// The same input again and again: after a while there are no actions, and all containers have their fair share.
     #[test]
     fn holmes_settles(history in history()) {
         let (mut holmes, mut told) = (holmes(&history), Told::default());
@@ -270,7 +270,7 @@ fn no_batch_where_services_are_disturbed(
     Ok(())
 }
 
-/// Each container has what it asks for if there is so much, and no CPU that it could have is better.
+/// Checks that each container has what it asks for if there is enough, and no CPU that it could have is better.
 fn shares_are_fair(holmes: &Holmes, told: &Told, scene: &Scene) -> TestCaseResult {
     for place in 0..MAX_CONTAINERS {
         let (Some(of), Some(own)) = (scene.seen.containers[place], told.containers[place]) else { continue };

@@ -1,4 +1,4 @@
-//! What is seen of a small machine, written briefly.
+//! Observations of a small machine, written briefly.
 
 use sidelane_policy::cpus::{
     Action, Actions, ContainerSeen, Cores, CpuMask, CpuSeen, MAX_CONTAINERS, Observation, ServiceSeen,
@@ -23,27 +23,27 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A machine with so many CPUs, all idle.
+    /// Creates a machine with `cpus` CPUs, all idle.
     pub fn of(cpus: usize) -> Self {
         let mut seen = Box::<Observation>::default();
         seen.cpus[..cpus].fill(CpuSeen { online: true, ..CpuSeen::default() });
         Self { now: 0, seen }
     }
 
-    /// The service at this place runs on these CPUs, may run on all, and may be placed.
+    /// Adds a service to this slot that runs on these CPUs, may run on all, and may be placed.
     pub fn service(&mut self, place: usize, ran_on: &[usize]) {
         let allowed = self.seen.online();
         self.seen.services[place] = Some(ServiceSeen { allowed, ran_on: mask(ran_on), may_be_placed: true });
     }
 
-    /// The container at this place asks for so many CPUs and may use all.
+    /// Adds a container to this slot that asks for `wanted` CPUs and may use all.
     pub fn container(&mut self, place: usize, wanted: u32) {
         let allowed = self.seen.online();
         let container = ContainerSeen { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
         self.seen.containers[place] = Some(container);
     }
 
-    /// The container at this place has no freezer.
+    /// Takes the freezer from the container in this slot.
     pub fn cannot_pause(&mut self, place: usize) {
         self.seen.containers[place].as_mut().expect("the container is there").can_pause = false;
     }
@@ -53,7 +53,7 @@ impl Scene {
         self.seen.cpus[cpu].serving = 0.5;
     }
 
-    /// What the policy answers after so long.
+    /// Returns the actions of the policy after `later_ns`.
     pub fn look(
         &mut self,
         policy: &mut impl Policy<Observation = Observation, Actions = Actions>,
@@ -66,10 +66,10 @@ impl Scene {
     }
 }
 
-/// What those who carry out actions have done so far.
+/// State of a machine on which the actions were carried out.
 #[derive(Clone)]
 pub struct Told {
-    /// By place; no CPU: paused.
+    /// By slot; no CPU: paused.
     pub containers: [Option<CpuMask>; MAX_CONTAINERS],
 }
 
@@ -99,7 +99,7 @@ impl Told {
             .for_each(|(told, _)| *told = None);
     }
 
-    /// Where any container runs.
+    /// Returns the CPUs on which any container runs.
     pub fn used(&self) -> CpuMask {
         self.containers.iter().flatten().fold(CpuMask::EMPTY, |used, cpus| used.or(cpus))
     }

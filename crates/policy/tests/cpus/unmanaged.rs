@@ -6,7 +6,7 @@ use sidelane_policy::unmanaged::Unmanaged;
 
 use crate::scene::{MS, Scene, confine, mask, pause};
 
-/// A container that may run everywhere, and one that may on CPU 4 alone.
+/// Starts a container that may run everywhere, and one that may run only on CPU 4.
 fn started() -> (Unmanaged, Scene) {
     let (mut unmanaged, mut scene) = (Unmanaged::default(), Scene::of(8));
     (0..2).for_each(|place| scene.container(place, 1));
@@ -50,7 +50,7 @@ fn a_container_that_comes_meanwhile_keeps_off_the_lane_too() {
     assert_eq!(scene.look(&mut unmanaged, MS), [confine(3, &[2])]);
 }
 
-/// The kernel itself moves what ran on a CPU that goes.
+/// The kernel itself moves threads off a CPU that goes offline.
 #[test]
 fn cpus_that_go_offline_are_no_affair_of_it_unless_it_has_confined_somebody() {
     let (mut unmanaged, mut scene) = started();

@@ -15,14 +15,14 @@ fn tried(server: Server, sent_ns: u64, has_failed: bool) -> Seen {
     Seen::Tried(server, Attempt { sent_ns, has_failed })
 }
 
-/// Tells it, and returns what has to be done.
+/// Tells it an event, and returns the actions.
 fn tell(roles: &mut Roles, now: u64, seen: Seen) -> Vec<Action> {
     let mut out = Actions::default();
     roles.observe(now, &seen, &mut out);
     out.iter().collect()
 }
 
-/// The server fails as many requests as it takes; nothing is done before the last one.
+/// Makes the server fail as many requests as an ejection takes; only the last one has an effect.
 fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<Action> {
     for _ in 1..IN_A_ROW {
         assert_eq!(tell(roles, now, tried(server, now, true)), []);
@@ -49,7 +49,7 @@ fn a_failing_server_is_left_and_warmed_up_after_its_time_and_asked_again_when_it
     assert_eq!(tell(&mut roles, 31 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
     assert_eq!(tell(&mut roles, 32 * SECOND, Seen::Warmed(First)), [Action::Return { to: First }]);
     assert_eq!((roles.active(), roles.why()), (First, Reason::Returned(FAILING)));
-    // On trial one failure is enough, but not one of a request of the time before.
+    // On trial one failure is enough, but not that of a request sent before.
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
     let ejection = roles.ejection(First).unwrap();
@@ -73,7 +73,7 @@ fn the_last_good_server_stays() {
     fail(&mut roles, 0, First);
     assert_eq!(fail(&mut roles, 1, Second), []);
     assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
-    // One that is away is no good server either; a failing one may still answer.
+    // A server that is away is no good server either; a failing one may still answer.
     assert_eq!(
         tell(&mut roles, 2, Seen::Unreachable(Second)),
         [
@@ -119,7 +119,7 @@ fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(First), Just(Second)]
 }
 
-/// What is told, and how long before that a request was sent.
+/// Returns events, and how long before each a request was sent.
 fn seen() -> impl Strategy<Value = (Seen, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![

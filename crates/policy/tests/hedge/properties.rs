@@ -26,7 +26,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Seen)>> {
     proptest::collection::vec((1_u64..200, seen()), 0..60)
 }
 
-/// For so long a pause is borne.
+/// Time for which a pause is tolerated.
 const PAUSE_NS: u64 = 150;
 const WARM_UP_NS: u64 = 300;
 
@@ -34,12 +34,12 @@ fn config(has_backup: bool) -> RolesConfig {
     RolesConfig { mode: Mode::Hazard, has_backup, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS, out_ns: 0 }
 }
 
-/// The last that watchers told of each server, and whether it can be reached.
+/// The last report of watchers on each server, and whether it can be reached.
 #[derive(Default)]
 struct Known {
     hazards: [Hazards; 2],
     unreachable: [bool; 2],
-    /// Since when there are hazards that pass.
+    /// Begin of the present passing hazards.
     passing_since: [Option<u64>; 2],
     warm_at: [u64; 2],
 }
@@ -67,7 +67,7 @@ impl Known {
         }
     }
 
-    /// A cold backup is not asked while the active server only pauses.
+    /// Returns whether the hazard is tolerated: a cold backup gets no requests while the active server only pauses.
     fn is_borne(&self, now: u64, active: Server) -> bool {
         let is_young = self.passing_since[active.index()].is_some_and(|since| now < since + PAUSE_NS);
         let is_here = !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::passes);

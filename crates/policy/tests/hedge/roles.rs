@@ -1,11 +1,11 @@
-//! Vectors: Figure 4.9, and what is beside it.
+//! Vectors: Figure 4.9, and cases beyond it.
 
 use sidelane_policy::Policy;
 use sidelane_policy::hedge::{Action, Actions, Hazard, Hazards, Mode, Reason, Roles, RolesConfig, Seen, Server};
 
 use Server::{First, Second};
 
-/// What is told at each moment, and what has to be done then.
+/// Plays events, each with its time and the expected actions.
 fn play<const N: usize>(config: RolesConfig, steps: [(u64, Seen, &[Action]); N]) -> Roles {
     let mut roles = Roles::new(config);
     for (now, seen, wanted) in steps {

@@ -15,21 +15,21 @@ fn mask(cpus: &[usize]) -> CpuMask {
     cpus.iter().copied().collect()
 }
 
-/// Requests move as they start.
+/// Returns a configuration in which requests move as they start.
 fn config() -> Config {
     let options = Options { rest_ns: 0, ..Options::default() };
     Config { looks: Looks::Events, threshold: Threshold::Given(0), options, ..Config::PAPER }
 }
 
-/// A service whose threads have a core each, the first of them big ones, and what each works on.
+/// A service whose threads have a core each, big ones first, and the work of each thread.
 struct Service {
     hurryup: HurryUp,
     big: usize,
     now: u64,
-    /// Since when each idle thread is idle.
+    /// Time since which each idle thread is idle.
     idle: BTreeMap<Thread, u64>,
     busy: Vec<Thread>,
-    /// The core of each thread, by what was told.
+    /// The core of each thread, from the actions.
     core: BTreeMap<Thread, usize>,
 }
 
@@ -53,7 +53,7 @@ impl Service {
         service
     }
 
-    /// What it answers, carried out.
+    /// Tells it an event, and carries out its actions.
     fn tell(&mut self, seen: Seen) -> Vec<Action> {
         let mut out = Actions::default();
         self.now += 10;
@@ -81,14 +81,14 @@ impl Service {
         told
     }
 
-    /// The threads that are idle, the longest first.
+    /// Returns the idle threads, the longest idle first.
     fn line(&self) -> Vec<Thread> {
         let mut line: Vec<(u64, Thread)> = self.idle.iter().map(|(thread, since)| (*since, *thread)).collect();
         line.sort_unstable();
         line.into_iter().map(|(_, thread)| thread).collect()
     }
 
-    /// Requests one after the other; `choose` says which of those in line takes each.
+    /// Serves requests one after the other; `choose` says which thread in line takes each.
     fn serve(&mut self, count: usize, choose: impl Fn(usize, &[Thread]) -> Thread) {
         for number in 0..count {
             let thread = choose(number, &self.line());
@@ -169,7 +169,7 @@ fn a_thread_that_was_refused_the_big_core_stays_and_no_request_is_taken_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// In line, mostly: one request in eight goes to anybody.
+    /// In line, mostly: one request in eight goes to any thread.
     #[test]
     fn whoever_is_sent_ahead_is_idle_and_goes_where_nobody_works(
         (big, little) in (1_usize..4, 1_usize..5),

@@ -23,14 +23,14 @@ pub fn map(thread: Thread, cpu: usize) -> Action {
     Action::Map { thread, cpu }
 }
 
-/// Tells it something at a time in milliseconds.
+/// Tells it an event at a time in milliseconds.
 pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: Seen) -> Vec<Action> {
     let mut out = Actions::default();
     hurryup.observe(at_ms * MS, &seen, &mut out);
     out.iter().collect()
 }
 
-/// A pool of the paper's threads on the paper's cores.
+/// Creates a pool of the paper's threads on the paper's cores.
 pub fn pool(config: Config) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
     assert_eq!(tell(&mut hurryup, 27_500, Seen::Cores(juno())), []);
@@ -45,7 +45,7 @@ pub fn noted((thread, request, at): (Thread, Request, Nanos)) -> Seen {
     Seen::Noted { thread, request, at: at * MS }
 }
 
-/// As printed, with a sampling time that is over when the test says so.
+/// Returns the configuration as printed, with this sampling time.
 fn printed(sampling_ms: Nanos) -> Config {
     Config { looks: Looks::Sampling(sampling_ms * MS), ..Config::PAPER }
 }

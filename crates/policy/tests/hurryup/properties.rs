@@ -73,16 +73,16 @@ fn config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// What is known without the policy.
+/// State that is known without the policy.
 struct World {
     cores: Cores,
     /// The CPUs that each thread had.
     had: BTreeMap<Thread, CpuMask>,
-    /// Those to which it could not be sent.
+    /// The CPUs to which each thread could not be sent.
     refused: BTreeMap<Thread, CpuMask>,
     /// The CPUs that each thread has.
     has: BTreeMap<Thread, CpuMask>,
-    /// What each thread works on.
+    /// The request of each thread.
     works: BTreeMap<Thread, (Request, u64)>,
     last: Option<Moved>,
     /// The last two actions of a round, if they exchanged two threads.
@@ -109,7 +109,7 @@ impl World {
         Some(Seen::Refused { thread, cpu })
     }
 
-    /// The event as it is told, if it can happen.
+    /// Returns the event as the policy gets it, if it can happen.
     fn note(&mut self, now: u64, event: Event) -> Option<Seen> {
         Some(match event {
             Event::Cores(bits) => {
@@ -175,8 +175,8 @@ impl World {
         Seen::Began { thread, request, since }
     }
 
-    /// How many actions are about threads that are given a first core, or another one since theirs went. They come
-    /// before the round.
+    /// Returns the number of actions on threads that get a first core, or another one since theirs went offline. They
+    /// come before the round.
     fn places(&self, hurryup: &HurryUp, seen: &Seen) -> usize {
         let online = self.online();
         match seen {
@@ -205,7 +205,7 @@ impl World {
         };
     }
 
-    /// Who comes to a big core is told before who leaves it.
+    /// Carries out a round: a thread that comes to a big core comes first, then the one that leaves it.
     fn carry_out_round(&mut self, round: &[Action]) {
         for (number, action) in round.iter().enumerate() {
             let came = self.last.filter(|(_, cpu, _)| number > 0 && self.cores.big.contains(*cpu));
@@ -216,7 +216,7 @@ impl World {
     }
 }
 
-/// A round: who was told to go where because of a long request, by what was so before it.
+/// Checks a round: the moves because of long requests, against the state before it.
 fn check_round(world: &World, round: &[Action], config: &Config, now: u64) -> Result<(), TestCaseError> {
     let (mut taken, mut told) = (BTreeSet::new(), BTreeSet::new());
     let mut freed: Option<usize> = None;

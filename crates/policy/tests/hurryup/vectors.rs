@@ -1,4 +1,4 @@
-//! Vectors on what the paper leaves open.
+//! Vectors on cases that the paper leaves open.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
@@ -24,7 +24,7 @@ fn joined(thread: Thread) -> Seen {
     Seen::Joined { thread, allowed: all() }
 }
 
-/// Threads 0, 1, ... on cores 0, 1, ...
+/// Puts threads 0, 1, ... on cores 0, 1, ...
 fn threads(config: Config, count: u32) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
     tell(&mut hurryup, 0, Seen::Cores(juno()));

@@ -1,56 +1,52 @@
 //! Keeping one batch lane: when to hold it, to let it go, and to give it up.
 //!
-//! Problem. Elfen's batch threads look at the request lane every few hundred cycles and nap by
-//! themselves. Unmodified batch cannot, so a keeper has to be woken when the service starts, and
-//! keeps the lane empty until it stops. That is exact but not free, and it must not last.
+//! Problem. Elfen's batch threads look at the request lane every few hundred cycles and nap by themselves. Unmodified
+//! batch cannot. So a keeper has to be woken when the service starts, and keeps the lane empty until it stops. That is
+//! exact but not free, and it must not last.
 //!
-//! Approach. A [`LaneState`] for each lane. What is the policies' own, whether batch may run beside a
-//! request, is a [`Rule`]. What they share are two rules of ours:
+//! Approach. A [`LaneState`] for each lane. Each policy has a [`Rule`] of its own: whether batch may run beside a
+//! request. All share two rules of ours:
 //!
-//! 1. *Hysteresis.* A hold costs the service one wake-up (about 2 µs in a VM, under 1 µs on
-//!    bare metal) and lets batch overlap it for one reaction (about 5 µs). An idle moment is
-//!    worth a release only if batch gains more from it. How long the moment will last is
-//!    unknown, which is the ski-rental problem: waiting for as long as a release costs, and
-//!    releasing then, never loses more than twice what an oracle would. While the lane's keeper
-//!    waits out `min_idle_ns` the next request finds the lane held and costs nothing. So a
-//!    service whose idle moments are all shorter is never disturbed, and one with idle moments of
-//!    milliseconds loses a percent of them. The same goes for a request with budget left that
-//!    finds the lane held: it may be over before batch has gained anything.
+//! 1. *Hysteresis.* A hold costs the service one wake-up (about 2 µs in a VM, under 1 µs on bare metal) and lets batch
+//!    overlap it for one reaction (about 5 µs). An idle moment is worth a release only if batch gains more from it. Its
+//!    length is unknown, which is the ski-rental problem: waiting for as long as a release costs, and releasing then,
+//!    never loses more than twice what an oracle would. While the lane's keeper waits out `min_idle_ns` the next
+//!    request finds the lane held and costs nothing. So a service whose idle moments are all shorter is never
+//!    disturbed, and one with idle moments of milliseconds loses a percent of them. The same goes for a request with
+//!    budget left that finds the lane held: it may be over before batch has gained anything.
 //!
-//! 2. *Eviction.* The kernel does not let a real-time thread starve others: after 950 ms of a
-//!    second it throttles it, or (since 6.12) serves the fair class 50 ms, and batch would leak
-//!    into the hold. So the lane keeps a *debt*: time held adds to it, time released pays it
-//!    back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent away and the holder lets go; the
-//!    kernel's own threads get the lane, and its keeper looks for an idle moment by itself, now and
-//!    then: a service that saturates its lane has thousands of them a second, and must not pay a
-//!    wake-up for any. With a limit of 250 ms, batch that is held has had at
-//!    least 187 ms of any second, far more than the kernel insists on:
-//!    held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812 ms.
+//! 2. *Eviction.* The kernel does not let a real-time thread starve others: after 950 ms of a second it throttles it,
+//!    or (since 6.12) serves the fair class 50 ms, and batch would leak into the hold. So the lane keeps a *debt*: time
+//!    held adds to it, time released pays it back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent away and the
+//!    holder releases the lane to the kernel's own threads. The keeper then looks for an idle moment by its own timer.
+//!    A service that saturates its lane has thousands of idle moments a second, and must not pay a wake-up for any.
+//!    With a limit of 250 ms, batch that is held has had at least 187 ms of any second, far more than the kernel's 50
+//!    ms: held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812 ms.
 //!
-//!    A wait for a long `min_idle_ns` is no reason to keep everybody off the lane either, such as a client of the
-//!    service: from [`HOLD_IDLE_MAX_NS`] on batch is sent away for it at once, and is back when the moment is long enough.
+//! A wait for a long `min_idle_ns` is no reason to keep other threads off the lane either, such as a client of the
+//! service. For a wait of [`HOLD_IDLE_MAX_NS`] or more, batch is sent away at once; it is back when the idle moment is
+//! long enough.
 //!
-//! While a lane is lent, its keeper sleeps until the budget of the request that runs, or of one
-//! that would start now, is spent. Requests that start and finish in between wake nobody. With a
-//! small budget the keeper would look at an idle lane thousands of times a second: such a lane is
-//! lent only when a request starts, which wakes the keeper.
+//! While a lane is lent, its keeper sleeps until the budget is spent: that of the running request, or of one that would
+//! start now. Requests that start and finish in between wake no thread. With a small budget the keeper would look at an
+//! idle lane thousands of times a second. Such a lane is lent only when a request starts, which wakes the keeper.
 
 use crate::Nanos;
 use crate::borrow::seen::Observation;
 use crate::borrow::state::{Decision, LaneState, Reason};
 
-/// How much debt a nanosecond of release pays back. A service busy for up to
-/// PAYBACK ÷ (PAYBACK + 1) = 75 % of the time never makes batch leave its lane.
+/// Debt that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 % of the time
+/// never makes batch leave its lane.
 const PAYBACK: u64 = 3;
 
 /// The tunables of [`Borrow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BorrowConfig {
-    /// How long the request lanes are idle before batch gets the lane.
+    /// Idle time of the request lanes before batch gets the lane.
     pub min_idle_ns: Nanos,
-    /// How much debt a lane runs up before batch is sent away.
+    /// Debt of a lane at which batch is sent away.
     pub evict_after_ns: Nanos,
-    /// The shortest budget for which an idle lane is lent ahead, so that a request that starts wakes nobody.
+    /// The shortest budget for which an idle lane is lent ahead, so that a request that starts wakes no thread.
     pub lend_ahead_min_ns: Nanos,
 }
 
@@ -62,7 +58,7 @@ impl Default for BorrowConfig {
     }
 }
 
-/// Looks for an idle moment, while batch is evicted, in the time that a hold may last: every 10 ms by default.
+/// Looks for an idle moment in the time that a hold may last, while batch is evicted: every 10 ms by default.
 const LOOKS_A_CREDIT: u64 = 25;
 /// The shortest time between two of them: as long as a freezer takes to let batch go on.
 const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
@@ -71,33 +67,34 @@ const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
 /// takes some 0.1 to 0.5 ms.
 const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 
-/// The longest sleep while a lane is lent, and while batch is evicted. Reference periods (see
-/// [`super::DynamicRefresh`]) and changed terms come into force at such looks, and batch comes back at one
-/// that finds the service idle; 100 of them a second take 0.05 % of the lane.
+/// The longest sleep while a lane is lent, or while batch is evicted. Reference periods (see [`super::DynamicRefresh`])
+/// and changed terms take effect at such looks. Batch comes back at a look that finds the service idle. 100 looks a
+/// second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
-/// The part in which policies differ: may batch run beside what the request lanes do now? It is the `check` of Elfen's
-/// Fig. 9, for one batch lane.
+/// The part in which policies differ: whether batch may run beside the present work of the request lanes. It is the
+/// `check` of Elfen's Fig. 9, for one batch lane.
 ///
 /// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
 /// is up, and may miss changes between two samples. So rules count from the times in an [`Observation`], not from the
+/// time of the sample.
 /// time of the sample.
 pub trait Rule {
     /// Takes in what was seen at `now`, idle or busy. While the request lanes are busy, returns the time
     /// until which batch may run beside them; `None`: not at all, and not before they were idle.
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos>;
 
-    /// Whether a request that starts after an idle moment like this one may find batch running:
-    /// then its start needs no summons.
+    /// Returns whether a request that starts after an idle moment like this one may find batch running: then its start
+    /// needs no summons.
     fn lends(&self, seen: &Observation) -> bool;
 
-    /// The reason of the rule itself why batch may not run beside what is seen.
+    /// Returns the rule's own reason why batch may not run beside the observation.
     fn refuses(&self, _seen: &Observation) -> Option<Reason> {
         None
     }
 }
 
-/// Keeps a batch lane as `R` allows.
+/// A policy that keeps a batch lane as `R` allows.
 ///
 /// The caller observes at least once at or after each [`Borrow::next_wakeup`], and puts the state that is wanted into
 /// effect before it observes again.
@@ -106,7 +103,7 @@ pub struct Borrow<R> {
     config: BorrowConfig,
     rule: R,
     state: LaneState,
-    /// When the lane got into `state`.
+    /// Time at which the lane got into `state`.
     since: Nanos,
     /// Debt at `since`.
     debt_ns: Nanos,
@@ -115,7 +112,7 @@ pub struct Borrow<R> {
 }
 
 impl<R: Rule> Borrow<R> {
-    /// A policy for a lane on which batch may run now.
+    /// Creates a policy for a lane on which batch may run now.
     pub fn new(config: BorrowConfig, rule: R) -> Self {
         let (state, why) = (LaneState::Released, Reason::Start);
         Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why }
@@ -134,8 +131,8 @@ impl<R: Rule> Borrow<R> {
         Decision { state: self.state, why: self.why }
     }
 
-    /// When to look again even if nothing changes; `None`: only on a change. Always later than the last `now`. While a
-    /// hold goes on, or batch is on a budget, looking again early never puts it off.
+    /// Returns when to look again even if nothing changes; `None`: only on a change. Always later than the last `now`.
+    /// While a hold goes on, or batch is on a budget, looking again early never postpones it.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         self.wakeup
     }
@@ -179,7 +176,7 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    /// Batch runs on a lane beside an idle service; whether it may go on when the service starts can change.
+    /// Handles batch beside an idle service; whether it may go on when the service starts can change.
     fn beside_idle(&mut self, now: Nanos, seen: &Observation) {
         let lends = self.rule.lends(seen) && seen.terms.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
@@ -188,13 +185,13 @@ impl<R: Rule> Borrow<R> {
         self.rest(Reason::RequestIdle, lends.then_some(look_at));
     }
 
-    /// Batch runs beside a request `until` its budget is spent.
+    /// Lets batch run beside a request `until` its budget is spent.
     fn lend(&mut self, until: Nanos, now: Nanos) {
         self.enter(LaneState::Lent, now);
         self.rest(Reason::CoRunning, Some(until));
     }
 
-    /// A hold goes on beside a busy request lane, until it has lasted too long.
+    /// Continues a hold beside a busy request lane, until it has lasted too long.
     fn hold_on(&mut self, why: Reason, now: Nanos) {
         match now >= self.evict_at() {
             true => self.evict(Reason::HeldTooLong, now),
@@ -207,7 +204,8 @@ impl<R: Rule> Borrow<R> {
         self.rest(why, Some(self.look_evicted_at(now)));
     }
 
-    /// Batch is, or stays, sent away whatever the request lanes do. Where it is away, the next look is at `wakeup`.
+    /// Sends batch away, or keeps it away, whatever the request lanes do. While it is away, the next look is at
+    /// `wakeup`.
     fn keep_away(&mut self, why: Reason, wakeup: Option<Nanos>, now: Nanos) {
         match self.state {
             LaneState::Evicted => self.rest(why, wakeup),
@@ -240,14 +238,14 @@ impl<R: Rule> Borrow<R> {
         self.since.saturating_add(credit_ns)
     }
 
-    /// When to look whether batch may come back. Where it is sent away soon, it comes back soon.
+    /// Returns when to look whether batch may come back. With a short `evict_after_ns` it comes back soon, too.
     fn look_evicted_at(&self, now: Nanos) -> Nanos {
         let every_ns = (self.config.evict_after_ns / LOOKS_A_CREDIT).clamp(LOOK_EVICTED_MIN_NS, LOOK_EVERY_NS);
         now.saturating_add(every_ns)
     }
 
-    /// When batch gets a lane back that is held or evicted, if the request lanes stay as they are:
-    /// idle, or busy with a request that has budget left.
+    /// Returns when batch gets a held or evicted lane back, if the request lanes stay as they are: idle, or busy with a
+    /// request that has budget left.
     fn release_at(&self, seen: &Observation) -> Nanos {
         seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.terms.min_idle_ns))
     }

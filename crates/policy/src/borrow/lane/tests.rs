@@ -11,7 +11,7 @@ use super::*;
 
 const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000, lend_ahead_min_ns: 0 };
 
-/// Lends beside every request, for as long as the terms' budget.
+/// A rule that lends beside every request, for the terms' budget.
 struct Always;
 
 impl Rule for Always {
@@ -32,7 +32,7 @@ fn idle(since: Nanos) -> Observation {
     Observation { request_busy: false, ..busy(since) }
 }
 
-/// The state that the policy wants, if it wanted another one before.
+/// Returns the state that the policy wants, if it wanted another one before.
 fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Option<LaneState> {
     let before = policy.state;
     Some(policy.observe(now, &seen).state).filter(|state| *state != before)
@@ -128,8 +128,8 @@ fn the_service_on_the_batch_lane_sends_batch_away_until_it_has_left() {
     assert_eq!(look(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
-/// A request lane that flips between busy and idle, and is looked at when it flips, when the
-/// policy asks for it, and at a few other times.
+/// A request lane that flips between busy and idle. Looks come when it flips, when the policy asks for one, and at a
+/// few other times.
 #[derive(Clone, Debug)]
 struct History {
     flips_ns: Vec<Nanos>,
