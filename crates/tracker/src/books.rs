@@ -1,9 +1,7 @@
-//! The kernel's books: who ran where for how long, overlap, reactions.
+//! The kernel's books: run times on each lane, overlap, reactions.
 //!
-//! The kernel program keeps them per lane ([`LaneStats`]); a [`Books`] is a copy of all lanes
-//! at one moment with the turns still going on added in, and two of them differ by what
-//! happened in between.
-
+//! The kernel program keeps them per lane ([`LaneStats`]). A [`Books`] is a copy of all lanes at one moment, including
+//! the turns that still go on. The difference of two copies is what happened in between.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
@@ -16,7 +14,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_policy::borrow::promise::Overlap;
 
-/// Looks at a lane's statistics until two in a row agree; a switch takes well under one look.
+/// Most reads of a lane's statistics until two in a row agree; a switch is much shorter than a read.
 const LOOKS_MAX: usize = 8;
 
 /// As in `bpf/lane/alarm.h`.
@@ -56,63 +54,64 @@ pub struct LaneStats {
 
 const _: () = assert!(size_of::<LaneStats>() == 224 + 2 * 4 * BUCKETS);
 
-/// What the kernel counted on one lane.
+/// Counts of the kernel on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneBooks {
     /// Context switches.
     pub switches: u64,
-    /// Of them, to a thread of the service.
+    /// Switches to a thread of the service.
     pub lc_switches: u64,
-    /// Time threads of the service ran, without what was stolen from them.
+    /// Time that threads of the service ran, without what was stolen from them.
     pub lc_ns: u64,
-    /// Time batch ran, without what was stolen from it.
+    /// Time that batch ran, without what was stolen from it.
     pub batch_ns: u64,
     /// Time the hypervisor took from the lane.
     pub stolen_ns: u64,
-    /// Of it, from threads of the service.
+    /// The part taken from threads of the service.
     pub stolen_lc_ns: u64,
-    /// Of it, from batch.
+    /// The part taken from batch.
     pub stolen_batch_ns: u64,
-    /// The most it took between two looks, since tracking began.
+    /// The most that it took between two looks, since tracking began.
     pub stolen_gap_max_ns: u64,
-    /// Of that, time a thread of the service ran on a partner lane and should not have had company.
+    /// The part of batch's time in which a thread of the service ran on a partner lane, without leave for batch.
     pub overlap_ns: u64,
-    /// Of batch's time too: a thread of the service ran on a partner lane, on whose budget batch ran.
+    /// The part of batch's time in which a thread of the service ran on a partner lane, on whose budget batch ran.
     pub lent_overlap_ns: u64,
-    /// Batch switched in although the lane was held.
+    /// Times that batch was switched in although the lane was held.
     pub leaks: u64,
-    /// Batch switched in on a lane that is not a batch lane.
+    /// Times that batch was switched in on a lane that is not a batch lane.
     pub batch_strays: u64,
-    /// The service switched in on a lane that is not a request lane.
+    /// Times that the service was switched in on a lane that is not a request lane.
     pub lc_strays: u64,
     /// Switches that the kernel did not report: the thread that came is counted as the one that was there before.
     pub untold: u64,
     /// The kernel program's own time in the sampled switches.
     pub cost_ns: u64,
-    /// The switches sampled for it.
+    /// Number of switches sampled for it.
     pub cost_samples: u64,
     /// Summons sent to the lane's holder.
     pub summons: u64,
-    /// Of them, sent and paid for by a request lane.
+    /// The part sent and paid for by a request lane.
     pub lc_summons: u64,
-    /// What batch that looks for itself did; the times above are already put right by it.
+    /// Counts of batch that looks for itself; the times above are corrected by them.
     pub gate: GateBooks,
-    /// What else ran there beside the service.
+    /// Other work there beside the service.
     pub work: WorkBooks,
-    /// What it says that it napped, or had leave for, beyond the time that it ran: then nothing above is put right by it.
+    /// Naps and leave that batch claims beyond its own run time: if there are any, nothing above is corrected by its
+    /// claims.
     pub unbelieved_ns: u64,
 }
 
 /// The books of all lanes at one moment, or (after [`Books::since`]) of a span of time.
 #[derive(Clone, Debug)]
 pub struct Books {
-    /// When they were read, or the span's length.
+    /// Time of the copy, or the span's length.
     pub at_ns: u64,
     lanes: Vec<LaneBooks>,
     stolen_from: StolenFrom,
-    /// What the kernel program has recorded.
+    /// The reactions that the kernel program has recorded.
     ended_off: Histogram,
-    /// With the reactions that still last.
+    /// The same with the reactions that still last.
     off: Histogram,
     on: Histogram,
 }
@@ -161,7 +160,7 @@ impl Books {
         books
     }
 
-    /// What happened after `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let lanes = self.lanes.iter().zip(&earlier.lanes);
         Self {
@@ -174,8 +173,7 @@ impl Books {
         }
     }
 
-    /// Batch ran beside the service without leave on the batch lane `cpu`, where the kernel program
-    /// could not tell.
+    /// Adds overlap of batch on the batch lane `cpu`, which the kernel program could not see.
     pub fn charge(&mut self, cpu: u32, late_ns: u64) {
         if let Some(lane) = self.lanes.get_mut(cpu as usize) {
             let late_ns = late_ns.min(lane.lent_overlap_ns);
@@ -184,22 +182,22 @@ impl Books {
         }
     }
 
-    /// One lane's books.
+    /// Returns one lane's books.
     pub fn lane(&self, cpu: u32) -> LaneBooks {
         self.lanes.get(cpu as usize).copied().unwrap_or_default()
     }
 
-    /// What batch that looks for itself did, lane by lane.
+    /// Returns the counts of batch that looks for itself, lane by lane.
     pub fn gates(&self) -> impl Iterator<Item = GateBooks> + '_ {
         self.lanes.iter().map(|lane| lane.gate)
     }
 
-    /// Returns what else ran on the batch lanes beside the service.
+    /// Returns the other work on the batch lanes beside the service.
     pub fn work(&self, lanes: &Lanes) -> WorkBooks {
         lanes.batch.iter().fold(WorkBooks::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
     }
 
-    /// One figure summed over all CPUs.
+    /// Returns one figure summed over all CPUs.
     pub fn sum(&self, figure: impl Fn(&LaneBooks) -> u64) -> u64 {
         self.lanes.iter().map(figure).sum()
     }
@@ -208,33 +206,33 @@ impl Books {
         lane_cpus(lanes).iter().map(|cpu| figure(&self.lane(*cpu))).sum()
     }
 
-    /// Reaction: from the service's start on a request lane to batch off its batch lane.
+    /// Returns the reactions from the service's start on a request lane to batch off its batch lane.
     pub fn reaction_off(&self) -> &Histogram {
         &self.off
     }
 
-    /// Reaction: from the service's stop to batch back on a lane that was held for it.
+    /// Returns the reactions from the service's stop to batch back on a lane that was held for it.
     pub fn reaction_on(&self) -> &Histogram {
         &self.on
     }
 
-    /// Time the service ran on its request lanes.
+    /// Returns the time that the service ran on its request lanes.
     pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
         lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
     }
 
-    /// Time batch ran on its batch lanes.
+    /// Returns the time that batch ran on its batch lanes.
     pub fn batch_ns(&self, lanes: &Lanes) -> u64 {
         lanes.batch.iter().map(|lane| self.lane(lane.cpu).batch_ns).sum()
     }
 
-    /// Time batch ran beside the service on a request's budget, as a share of the service's own, in
+    /// Returns the time that batch ran beside the service on a request's budget, as a share of the service's own, in
     /// percent.
     pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
     }
 
-    /// Returns what the overlap promise of these lanes is judged by.
+    /// Returns the figures by which the overlap promise of these lanes is judged.
     pub fn overlap(&self, lanes: &Lanes) -> Overlap {
         Overlap {
             service_ns: self.lc_ns(lanes),
@@ -243,13 +241,12 @@ impl Books {
         }
     }
 
-    /// Time batch ran beside the service without leave, as a share of the service's own, in percent.
+    /// Returns the time that batch ran beside the service without leave, as a share of the service's own, in percent.
     pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum_of(lanes, |lane| lane.overlap_ns), self.lc_ns(lanes))
     }
 
-    /// Time the request lanes that have batch lanes left idle, once for each batch lane, as far as it was
-    /// there for batch: without what was stolen from that.
+    /// Returns the idle time of the request lanes that have batch lanes, once for each batch lane, without stolen time.
     pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
         let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
         let idle_ns = |lane: &BatchLane| {
@@ -259,39 +256,40 @@ impl Books {
         lanes.batch.iter().map(idle_ns).sum()
     }
 
-    /// Time the hypervisor took from the lanes, of their time, in percent. Missing where nothing tells.
+    /// Returns the time that the hypervisor took from the lanes, as a share of their time, in percent. `None` without a
+    /// source.
     pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
         let all = lane_cpus(lanes);
         let stolen_ns = all.iter().map(|cpu| self.lane(*cpu).stolen_ns).sum();
         percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StolenFrom::Unseen)
     }
 
-    /// The longest time it took at once.
+    /// Returns the longest time that it took at once.
     pub fn stolen_gap_max_us(&self, lanes: &Lanes) -> Option<f64> {
         let longest_ns = lane_cpus(lanes).iter().map(|cpu| self.lane(*cpu).stolen_gap_max_ns).max();
         longest_ns.filter(|_| self.stolen_from != StolenFrom::Unseen).map(|ns| ns as f64 / 1e3)
     }
 
-    /// How it is known what the hypervisor took.
+    /// Returns the source of stolen time.
     pub fn stolen_from(&self) -> StolenFrom {
         self.stolen_from
     }
 
-    /// Batch's part in the idle time of the request lanes, in percent.
+    /// Returns batch's part in the idle time of the request lanes, in percent.
     pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
         let beside_ns = self.sum(|lane| lane.overlap_ns + lane.lent_overlap_ns);
         let alone_ns = self.batch_ns(lanes).saturating_sub(beside_ns);
         percent(alone_ns, self.idle_ns(lanes))
     }
 
-    /// Mean time of the kernel program in a context switch, from its own sample.
+    /// Returns the mean time of the kernel program in a context switch, from its own sample.
     pub fn cost_per_switch_ns(&self) -> Option<f64> {
         let samples = self.sum(|lane| lane.cost_samples);
         (samples > 0).then(|| self.sum(|lane| lane.cost_ns) as f64 / samples as f64)
     }
 }
 
-/// The figures of both reaction histograms, as every result names them.
+/// Returns the figures of both reaction histograms, under the names of results.
 pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Option<f64>); 4] {
     let percentile = |histogram: &Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
     [
@@ -302,7 +300,7 @@ pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Opti
     ]
 }
 
-/// The longest reaction, and how many there were.
+/// Returns the longest reaction, and the number of reactions.
 pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
     [
         ("reaction_off_max_ns", off.percentile_ns(100.0).map(|ns| ns as f64)),
@@ -327,18 +325,18 @@ impl LaneStats {
         self.batch_strays.load(Ordering::Acquire)
     }
 
-    /// Time batch ran, up to its last turn's end.
+    /// Returns the time that batch ran, up to its last turn's end.
     pub fn batch_ns(&self) -> u64 {
         self.batch_ns.load(Ordering::Acquire)
     }
 
-    /// When batch's present turn began, or 0.
+    /// Returns the start of batch's present turn, or 0.
     pub fn batch_since_ns(&self) -> u64 {
         self.batch_since_ns.load(Ordering::Acquire)
     }
 
-    /// How long batch has stayed beside each busy partner, if it has to leave the lane: reactions that still last, and
-    /// lasted for at least [`UNANSWERED_NS`]. The kernel program records those that end.
+    /// Returns how long batch has stayed beside each busy partner, if it has to leave the lane: reactions that still
+    /// last, and have lasted for at least [`UNANSWERED_NS`]. The kernel program records those that end.
     fn lasting_ns(
         &self,
         hold: &HoldWord,
@@ -353,30 +351,30 @@ impl LaneStats {
         lasting.filter(|ns| *ns >= UNANSWERED_NS)
     }
 
-    /// Time batch ran beside the service, up to its last turn's end.
+    /// Returns the time that batch ran beside the service, up to its last turn's end.
     pub fn overlap_ns(&self) -> u64 {
         self.overlap_ns.load(Ordering::Acquire)
     }
 
-    /// Naps that a context switch cut short and that are in no thread's accounting; and of that time, for how long the
-    /// service surely ran.
+    /// Returns the naps that a context switch cut short and that are in no thread's accounting, and the part in which
+    /// the service surely ran.
     pub fn cut_naps_ns(&self) -> (u64, u64) {
         (self.cut_naps_ns.load(Ordering::Acquire), self.cut_naps_lc_ns.load(Ordering::Acquire))
     }
 
-    /// The most that the hypervisor took from the lane between two looks.
+    /// Returns the most that the hypervisor took from the lane between two looks.
     pub fn stolen_gap_max_ns(&self) -> u64 {
         self.stolen_gap_max_ns.load(Ordering::Acquire)
     }
 
-    /// The lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
+    /// Returns the lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
     pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneBooks {
         let seen = self.settled(at_ns, beside_ns);
         let kernels = LaneBooks { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
         settle(kernels, GateBooks::read(gate, self))
     }
 
-    /// All figures of one moment between two switches.
+    /// Returns all figures of one moment between two switches.
     fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let mut seen = self.look(now_ns, beside_ns);
         for _ in 0..LOOKS_MAX {
@@ -389,7 +387,7 @@ impl LaneStats {
         seen
     }
 
-    /// `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
+    /// Reads the figures once. `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
     /// its overlap with it.
     fn look(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
@@ -430,7 +428,7 @@ impl LaneBooks {
             stolen_ns: self.stolen_ns.saturating_sub(earlier.stolen_ns),
             stolen_lc_ns: self.stolen_lc_ns.saturating_sub(earlier.stolen_lc_ns),
             stolen_batch_ns: self.stolen_batch_ns.saturating_sub(earlier.stolen_batch_ns),
-            // The longest has no part that is earlier.
+            // A maximum has no earlier part.
             stolen_gap_max_ns: self.stolen_gap_max_ns,
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
             lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),

@@ -1,8 +1,8 @@
 //! The counters of request lanes: instructions and cycles, whose ratio Elfen's dynamic refresh
 //! compares (ATC'16 Fig. 9(d)).
 //!
-//! They are opened here and read by the kernel program, where a request starts and where it finishes
-//! (`bpf/requests/counters.h`). They count the whole lane, since a request may be any thread's.
+//! They are opened here. The kernel program reads them when a request starts and when it finishes
+//! (`bpf/requests/counters.h`). They count the whole lane, since any thread may work on a request.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,12 +17,12 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::perf;
 use sidelane_host::perf::Event;
 
-/// What is counted for each request.
+/// Events that are counted for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventPair {
-    /// What the request gets done.
+    /// The work done for the request.
     pub instructions: Event,
-    /// What it had for that.
+    /// The time that it took.
     pub cycles: Event,
 }
 
@@ -31,7 +31,7 @@ impl EventPair {
     pub const HARDWARE: Self = Self { instructions: Event::INSTRUCTIONS, cycles: Event::CYCLES };
 }
 
-/// Why requests are not counted.
+/// The reason why requests are not counted.
 #[derive(Debug, Error)]
 #[error(
     "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host \
@@ -40,7 +40,7 @@ impl EventPair {
 pub struct NoCounters {
     /// The lane.
     pub cpu: u32,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -59,7 +59,7 @@ impl LaneCounters {
         Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Hands them to the kernel program of `tracker`, which was loaded for them.
+    /// Gives them to the kernel program of `tracker`, which was loaded for them.
     pub fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
         for (cpu, counters) in &self.lanes {
             for (map, counter) in COUNTER_MAPS.iter().zip(counters) {
@@ -71,12 +71,12 @@ impl LaneCounters {
     }
 }
 
-/// As a record has them: no cycles, not counted.
+/// Returns the counters of a record; without cycles it was not counted.
 pub fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
     (cycles > 0).then_some(Counters { instructions, cycles })
 }
 
-/// In the order of [`COUNTER_MAPS`]; in one group, so that both count or neither does.
+/// Opens the counters in the order of [`COUNTER_MAPS`]; in one group, so that both count or neither does.
 fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
     let instructions = perf::open(pair.instructions, cpu, None)?;
     let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;

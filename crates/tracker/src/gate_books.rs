@@ -1,11 +1,10 @@
-//! The books of batch that looks for itself, and what they change in the kernel's.
+//! The books of batch that looks for itself, and their corrections to the kernel's books.
 //!
-//! To the kernel a thread that naps in place is a thread that runs: its time is batch's time, and
-//! beside the service it is overlap. The thread itself knows better, and writes down how long it
-//! napped, how much of that the service ran, and how long it ran beside the service with leave. It
-//! counts only what it is sure of (`crates/gate/src/chunk.rs`), so what remains errs on the side of
-//! more overlap. The end of a nap that a context switch cuts short is added by the kernel program
-//! (`bpf/lane/self_checking.h`).
+//! For the kernel a thread that naps in place is a thread that runs. Its time counts as batch's time, and beside the
+//! service as overlap. The thread itself knows its naps. It records how long it napped, how much of that the service
+//! ran, and how long it ran beside the service with leave. It counts only what is certain (`crates/gate/src/chunk.rs`),
+//! so the remaining error is towards more overlap. If a context switch cuts a nap short, the kernel program adds the
+//! end of it (`bpf/lane/self_checking.h`).
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +12,7 @@ use sidelane_formats::GateWord;
 
 use crate::books::{LaneBooks, LaneStats};
 
-/// What threads that look for themselves did on one lane.
+/// Counts of threads that look for themselves on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateBooks {
     /// Naps begun.
@@ -22,16 +21,16 @@ pub struct GateBooks {
     pub slow_paths: u64,
     /// Time napped.
     pub napped_ns: u64,
-    /// Of it, the service ran.
+    /// The part in which the service ran.
     pub napped_lc_ns: u64,
-    /// Time they ran beside the service with leave.
+    /// Time that they ran beside the service with leave.
     pub lent_lc_ns: u64,
     /// Threads that promised to look; those that inherited the promise are not counted.
     pub promises: u64,
 }
 
 impl GateBooks {
-    /// What `word` says now, with the naps that a switch cut short, which the kernel program added to `stats`.
+    /// Returns the counts of `word`, with the naps that a switch cut short, which the kernel program added to `stats`.
     pub fn read(word: &GateWord, stats: &LaneStats) -> Self {
         let (cut_ns, cut_lc_ns) = stats.cut_naps_ns();
         Self {
@@ -44,7 +43,7 @@ impl GateBooks {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             naps: self.naps + other.naps,
@@ -56,10 +55,10 @@ impl GateBooks {
         }
     }
 
-    /// What was added after `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            // 32 bits in the word.
+            // The word has 32 bits.
             naps: u64::from((self.naps as u32).wrapping_sub(earlier.naps as u32)),
             slow_paths: self.slow_paths.saturating_sub(earlier.slow_paths),
             napped_ns: self.napped_ns.saturating_sub(earlier.napped_ns),
@@ -70,18 +69,17 @@ impl GateBooks {
     }
 }
 
-/// Excuses may be so much longer than the time that they are for: the two are not read in one moment.
+/// Tolerance by which naps and leave may exceed the run time: the two are not read in one moment.
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
-/// What the threads say that they napped, or had leave for, beyond the time that they ran at all. Batch can write what it
-/// likes there.
+/// Returns the naps and leave that the threads claim beyond their run time. Batch can write anything there.
 fn beyond_own_time_ns(kernels: &LaneBooks, gate: &GateBooks) -> u64 {
     let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
     if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
 }
 
-/// The kernel's books of a lane without what was not so. Excuses that cannot be true excuse nothing.
+/// Returns the kernel's books of a lane, corrected by the gate's. Impossible claims correct nothing.
 pub fn settle(kernels: LaneBooks, gate: GateBooks) -> LaneBooks {
     let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
     if unbelieved_ns > 0 {

@@ -30,12 +30,12 @@ impl FromIterator<u64> for Histogram {
 }
 
 impl Histogram {
-    /// How many latencies were recorded.
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The latency below or at which `percentile` percent of all lie, in ns; `None` if empty.
+    /// Returns the latency that `percentile` percent of all do not exceed, in ns; `None` if empty.
     pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         let rank = (self.count() as f64 * percentile / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -45,7 +45,7 @@ impl Histogram {
         })
     }
 
-    /// What was recorded, and how often.
+    /// Returns the recorded values, and how often each occurred.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket as u64), *count))
     }
@@ -62,7 +62,7 @@ impl Histogram {
         }
     }
 
-    /// What was recorded after `earlier`, an older copy of the same histogram.
+    /// Returns the difference to `earlier`, an older copy of the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.counts.iter().zip(&earlier.counts);
         // The kernel's counters are 32 bits wide and wrap.
@@ -70,7 +70,7 @@ impl Histogram {
     }
 }
 
-/// The middle of a bucket's range.
+/// Returns the middle of a bucket's range.
 fn middle_ns(bucket: u64) -> u64 {
     if bucket < SUB_BUCKETS {
         return bucket;

@@ -1,5 +1,4 @@
-//! What ran on the lanes of a session in the last moments, looked up in the turns that the kernel program wrote
-//! down.
+//! Recent turns on the lanes of a session, from the records of the kernel program.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ struct Past {
 }
 
 impl Past {
-    /// Those written down, and the present one.
+    /// Reads the recorded turns, and the present one.
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
         // Read before the turns: otherwise a turn that ends in between would be in neither.
         let present = memory.word(cpu).snapshot();
@@ -32,7 +31,7 @@ impl Past {
         Self { turns, whole_since_ns }
     }
 
-    /// How long they ran between two times; `None` if that is not known any more.
+    /// Returns how long they ran between two times; `None` if the ring no longer has all of it.
     fn ran_ns(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let first = self.turns.partition_point(|turn| turn.ended_ns <= from_ns);
         let within = self.turns[first..].iter().take_while(|turn| turn.began_ns < to_ns);
@@ -40,14 +39,14 @@ impl Past {
         (from_ns >= self.whole_since_ns).then(|| ran.sum())
     }
 
-    /// Whether `pid` ran at this time.
+    /// Returns whether `pid` ran at this time.
     fn ran_at(&self, pid: u32, at_ns: u64) -> bool {
         let first = self.turns.partition_point(|turn| turn.ended_ns < at_ns);
         self.turns[first..].iter().take_while(|turn| turn.began_ns <= at_ns).any(|turn| turn.pid == pid)
     }
 }
 
-/// What ran on the lanes of a session in the last moments.
+/// Recent turns on the lanes of a session.
 #[derive(Debug, Default)]
 pub struct History {
     service: BTreeMap<u32, Past>,
@@ -57,7 +56,7 @@ pub struct History {
 }
 
 impl History {
-    /// As of now.
+    /// Reads the turns up to now.
     pub fn read(memory: &LaneMemory, lanes: &Lanes, now_ns: u64) -> Self {
         let mut history = Self::default();
         for lane in &lanes.batch {
@@ -71,12 +70,12 @@ impl History {
         history
     }
 
-    /// The request lane on which the thread ran at this time, if it did and that is still known.
+    /// Returns the request lane on which the thread ran at this time, if it did and the ring still has that.
     pub fn lane_of(&self, tid: u32, at_ns: u64) -> Option<u32> {
         self.service.iter().find(|(_, past)| past.ran_at(tid, at_ns)).map(|(cpu, _)| *cpu)
     }
 
-    /// How long batch ran on the partners of a request lane between two times, if that is still known.
+    /// Returns how long batch ran on the partners of a request lane between two times, if the ring still has that.
     pub fn batch_ns(&self, lane: u32, from_ns: u64, to_ns: u64) -> Option<u64> {
         let partners = self.partners.get(&lane)?;
         partners.iter().map(|cpu| self.batch.get(cpu)?.ran_ns(from_ns, to_ns)).sum()

@@ -1,4 +1,4 @@
-//! Whose each process is: one byte a process id, shared with the kernel program.
+//! Identities of processes: one byte a process id, shared with the kernel program.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,12 @@ pub const NUMBERS: usize = 64;
 pub struct Number(u8);
 
 impl Number {
-    /// All that there are.
+    /// Returns all numbers.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..NUMBERS as u8).map(Self)
     }
 
-    /// From 1 on.
+    /// Returns it as an integer, from 1 on.
     pub fn get(self) -> u32 {
         self.0.into()
     }
@@ -39,17 +39,17 @@ impl fmt::Display for Number {
     }
 }
 
-/// Whose a process is.
+/// The identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// A service's.
+    /// It belongs to a service.
     Service(Number),
-    /// A batch job's.
+    /// It belongs to a batch job.
     Batch(Number),
 }
 
 impl Identity {
-    /// As the kernel program keeps it.
+    /// Returns it in the form of the kernel program.
     pub fn byte(self) -> u8 {
         match self {
             Self::Service(number) => number.0 << NUMBER_SHIFT,
@@ -73,22 +73,22 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// How many words the table needs on this machine.
+    /// Returns how many words the table needs on this machine.
     pub fn words() -> usize {
         (pid_max() / PER_WORD + 1) as usize
     }
 
-    /// In this array.
+    /// Uses this array.
     pub fn new(words: MappedArray<AtomicU64>) -> Self {
         Self { words }
     }
 
-    /// The process `tgid`, and all its future children, are of `identity`.
+    /// Gives `identity` to the process `tgid` and to all its future children.
     pub fn give(&self, tgid: u32, identity: Identity) {
         self.set(tgid, identity.byte());
     }
 
-    /// The same for as long as the process stays in a group that has this identity. What it has by itself stays.
+    /// Gives it for the time that the process stays in a group with this identity. An identity of its own stays.
     pub fn give_by_group(&self, tgid: u32, identity: Identity) {
         let had = self.byte(tgid);
         if had == 0 || had & BY_GROUP != 0 {
@@ -103,7 +103,7 @@ impl Identities {
         }
     }
 
-    /// Whose the process is.
+    /// Returns the identity of the process.
     pub fn of(&self, tgid: u32) -> Option<Identity> {
         Identity::of_byte(self.byte(tgid))
     }

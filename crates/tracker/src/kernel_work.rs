@@ -49,7 +49,7 @@ impl KernelWork {
     }
 }
 
-/// Time on a batch lane beside the service, by what had it.
+/// Time on a batch lane beside the service, by the kind of thread that had it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkBooks {
     /// `kworker` threads.
@@ -65,17 +65,17 @@ pub struct WorkBooks {
 }
 
 impl WorkBooks {
-    /// Returns what the kernel did, of whatever kind.
+    /// Returns the time of the kernel, of all kinds.
     pub fn kernel_ns(&self) -> u64 {
         self.workers_ns + self.interrupt_threads_ns + self.kernel_threads_ns + self.interrupts_ns
     }
 
-    /// Returns both together.
+    /// Returns the sum of both.
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// Returns what was added after `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }

@@ -1,4 +1,4 @@
-//! Structs that the kernel program and this process share have one layout: the compiler's own record of the kernel
+//! Layout check of the structs that the kernel program and this process share. The compiler's own record of the kernel
 //! program (BTF) is compared with each Rust struct, member by member.
 
 use libbpf_rs::btf::types::{MemberAttr, Struct};
@@ -12,11 +12,11 @@ macro_rules! assert_layout {
 }
 pub(crate) use assert_layout;
 
-/// The objects that together have everything.
+/// The objects that together have all structs.
 const OBJECTS: [&str; 2] =
     [concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"), concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o")];
 
-/// `fields` are all of them, with their offsets in bytes.
+/// Compares a struct. `fields` are all of them, with their offsets in bytes.
 pub(crate) fn compare(name: &str, bytes: usize, fields: &[(&str, usize)]) {
     let types = OBJECTS.map(|object| Btf::from_path(object).expect("the object that was built has type information"));
     let shared: Struct<'_> = types

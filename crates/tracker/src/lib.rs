@@ -1,8 +1,8 @@
-//! The kernel's side of Sidelane: the kernel program of `bpf/`, how it is loaded, and the memory that it shares
-//! with user space.
+//! The kernel's side of Sidelane: the kernel program of `bpf/`, its loader, and the memory that it shares with user
+//! space.
 //!
-//! Nothing here decides. Other crates read lane words, hold words, request words and books through
-//! [`tracker::LaneMemory`], and change what the kernel program goes by through [`tracker::Tracker`].
+//! This crate makes no decisions. Other crates read lane words, hold words, request words and books through
+//! [`tracker::LaneMemory`], and change the settings of the kernel program through [`tracker::Tracker`].
 //!
 //! # Invariants
 //!

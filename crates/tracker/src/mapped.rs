@@ -8,9 +8,8 @@ use std::slice;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// An array that the kernel program writes and this process reads, or the other way round.
-/// `T` is made of atomics and mirrors the C struct, so shared references to it are sound
-/// whatever the other side does.
+/// An array that the kernel program writes and this process reads, or the reverse. `T` is made of atomics and mirrors
+/// the C struct, so shared references to it are sound regardless of the other side.
 pub struct MappedArray<T> {
     start: NonNull<T>,
     len: usize,
@@ -35,20 +34,19 @@ impl<T> MappedArray<T> {
         Ok(Self { start, len, bytes, items: PhantomData })
     }
 
-    /// Entry `index`.
+    /// Returns entry `index`.
     ///
-    /// # Panics
-    /// When `index` is out of bounds: lanes are checked before they get here.
+    /// # Panics When `index` is out of bounds: lanes are checked before they get here.
     pub fn get(&self, index: usize) -> &T {
         &self.as_slice()[index]
     }
 
-    /// All entries.
+    /// Returns an iterator over all entries.
     pub fn iter(&self) -> slice::Iter<'_, T> {
         self.as_slice().iter()
     }
 
-    /// All entries at once.
+    /// Returns all entries as a slice.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: the mapping holds `len` entries, is page-aligned and lives as long as self;
         // BPF arrays start out zeroed, which is a valid `T` (atomics only).

@@ -1,4 +1,4 @@
-//! The threads that look for themselves: one bit a thread id, as in `abi/gate.h`.
+//! Promises of threads that look for themselves: one bit a thread id, as in `abi/gate.h`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,13 +29,13 @@ impl Promises {
         word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 
-    /// Whether the thread has promised to look for itself.
+    /// Returns whether the thread has promised to look for itself.
     pub fn given_by(&self, tid: u32) -> bool {
         let word = self.words.as_slice().get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (tid % PER_WORD) & 1 == 1)
     }
 
-    /// How many threads look for themselves.
+    /// Returns the number of threads that look for themselves.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }

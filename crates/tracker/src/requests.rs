@@ -18,7 +18,7 @@ use crate::tracking::ServiceTracking;
 /// 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
-/// How many records the kernel keeps of a service until they are fetched. A process that keeps them has twice their bytes.
+/// Records that the kernel keeps of a service until they are fetched. A process that keeps them has twice their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// 40 000: 0.4 seconds of 100 000 requests a second.
@@ -36,10 +36,10 @@ impl Room {
     }
 }
 
-/// A request's number begins with that of its service, so that no two on one lane are alike.
+/// Bits of a request's number below that of its service, which makes numbers unique on a lane.
 const NUMBER_BITS: u32 = 48;
 
-/// The number of a request or connection among those of its service.
+/// Returns the number of a request or connection among those of its service.
 pub fn own_number(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
 }
@@ -65,22 +65,22 @@ pub struct RequestBooks {
 
 const _: () = assert!(size_of::<RequestBooks>() == 128);
 
-/// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response went out, or went on going
-/// out.
+/// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response, or a further part of it, was
+/// sent.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RequestRecord {
-    /// In the order of starts, with the service's number in front; see [`own_number`].
+    /// Number in the order of starts, with the service's number in front; see [`own_number`].
     pub number: u64,
     /// The number of the first request of its connection.
     pub connection: u64,
-    /// The last of its data reached the socket.
+    /// Time at which the last of its data reached the socket.
     pub arrived_ns: u64,
-    /// A thread took it up.
+    /// Time at which a thread took it up.
     pub started_ns: u64,
-    /// The last of its response, so far, was handed to the socket.
+    /// Time at which the last of its response, so far, was given to the socket.
     pub finished_ns: u64,
-    /// Time batch ran on the partner lanes between start and finish.
+    /// Time that batch ran on the partner lanes between start and finish.
     pub co_run_ns: u64,
     /// The thread that answered.
     pub tid: u32,
@@ -94,33 +94,33 @@ pub struct RequestRecord {
     pub waited: u32,
     /// The side that ended its connection (`enum sidelane_trace_end`), if that cut it off at `finished_ns`; 0: answered.
     pub ended_by: u32,
-    /// Retired on its lane between start and finish.
+    /// Instructions retired on its lane between start and finish.
     pub instructions: u64,
-    /// Not halted; 0: not counted.
+    /// Cycles in which the lane was not halted; 0: not counted.
     pub cycles: u64,
 }
 
 impl RequestRecord {
-    /// From the bytes in the ring, if they are enough.
+    /// Reads a record from the bytes in the ring, if they are enough.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let whole = bytes.get(..size_of::<Self>())?;
-        // SAFETY: as many bytes as the struct has, all of which are integers.
+        // SAFETY: it has as many bytes as the struct, whose fields are all integers.
         Some(unsafe { whole.as_ptr().cast::<Self>().read_unaligned() })
     }
 }
 
-/// What the kernel program counted.
+/// Counts of the kernel program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests answered.
     pub finished: u64,
-    /// Of them, those whose record found the ring full.
+    /// Those whose record found the ring full.
     pub dropped: u64,
-    /// Sends to a connection that had asked nothing.
+    /// Sends on a connection without a request.
     pub unasked: u64,
     /// Requests whose connection ended before an answer.
     pub unanswered: u64,
-    /// Requests with more messages than one: parts of theirs, or other requests.
+    /// Requests with several messages: parts of one request, or several requests.
     pub joined: u64,
     /// Requests that were open without making another one wait.
     pub parked: u64,
@@ -129,7 +129,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was counted after `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             finished: self.finished - earlier.finished,
@@ -170,7 +170,7 @@ impl WatchedSockets {
             listens: Mutex::default(),
         };
         new.own().service.store(number.get(), Ordering::Relaxed);
-        // What an earlier service with this number left on connections is not this one's.
+        // Connections may still have state of an earlier service with this number.
         new.own().epoch.fetch_add(1, Ordering::Release);
         new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
         Ok(new)
@@ -180,7 +180,7 @@ impl WatchedSockets {
         self.books.get(self.number.get() as usize)
     }
 
-    /// What was counted since the program was loaded.
+    /// Returns the counts since the program was loaded.
     pub fn counts(&self) -> Counts {
         let books = self.own();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl WatchedSockets {
         }
     }
 
-    /// Connections to `listener` are the service's from now on.
+    /// Assigns connections to `listener` to the service from now on.
     pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(&listener_key(listener), &value, MapFlags::ANY);
@@ -208,7 +208,7 @@ impl WatchedSockets {
         Ok(())
     }
 
-    /// Stops watching for now: the service pays hardly anything, and nothing is known of its requests. Those of other
+    /// Stops watching for now: this costs the service hardly anything, and its requests are unknown. Requests of other
     /// services at the same ports, in other network namespaces, are not seen either.
     pub fn pause(&self) {
         let mut listens = self.listens.lock().expect("nobody panics with the list");
@@ -220,7 +220,7 @@ impl WatchedSockets {
         }
     }
 
-    /// Watches again, where it does not. What is under way on connections is not known.
+    /// Watches again after a pause. Requests under way on connections are not known.
     pub fn resume(&self) {
         let mut listens = self.listens.lock().expect("nobody panics with the list");
         if !std::mem::replace(&mut listens.paused, false) {
@@ -239,7 +239,7 @@ impl Drop for WatchedSockets {
     /// The bit of a port stays: another service may listen there in another network namespace.
     fn drop(&mut self) {
         for listener in &self.listens.lock().expect("nobody panics with the list").at {
-            // Gone already is as good.
+            // An error means that it is gone already.
             let _ = self.listeners.delete(&listener_key(*listener));
         }
     }
@@ -249,7 +249,7 @@ fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerErr
     MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the program's maps"))
 }
 
-/// What is shared with the kernel program for the requests of one service.
+/// Memory shared with the kernel program for the requests of one service.
 pub struct RequestMemory {
     lanes: Arc<LaneMemory>,
     sockets: WatchedSockets,
@@ -277,27 +277,27 @@ impl RequestMemory {
         self.sockets.number
     }
 
-    /// The ring of records.
+    /// Returns the ring of records.
     pub fn records(&self) -> &MapHandle {
         &self.records
     }
 
-    /// What the lane `cpu` works on.
+    /// Returns the request of the lane `cpu`.
     pub fn word(&self, cpu: u32) -> &RequestWord {
         self.lanes.request(cpu)
     }
 
-    /// The service as a whole.
+    /// Returns the word of the service as a whole.
     pub fn service(&self) -> &ServiceWord {
         self.lanes.service(self.number())
     }
 
-    /// What was counted since the program was loaded.
+    /// Returns the counts since the program was loaded.
     pub fn counts(&self) -> Counts {
         self.sockets.counts()
     }
 
-    /// The sockets whose requests these are.
+    /// Returns the sockets of these requests.
     pub fn sockets(&self) -> &WatchedSockets {
         &self.sockets
     }

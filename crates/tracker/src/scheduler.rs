@@ -1,4 +1,4 @@
-//! The scheduler in the kernel, seen from here: switched on, told what to do, found put out.
+//! Control of batch's scheduler in the kernel: switching it on, sending it orders, noticing its end.
 
 use std::ffi::CStr;
 use std::io;
@@ -31,7 +31,7 @@ pub struct ExtWord {
 
 const _: () = assert!(size_of::<ExtWord>() == 24 + REASON_BYTES + MESSAGE_BYTES);
 
-/// Why the kernel has put the scheduler out.
+/// The reason why the kernel has ended the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ejection(String);
 
@@ -41,14 +41,14 @@ impl std::fmt::Display for Ejection {
     }
 }
 
-/// What keepers tell the kernel program.
+/// The keepers' way to give orders to the kernel program.
 #[derive(Clone)]
 pub struct HoldOrders {
     word: Arc<MappedArray<ExtWord>>,
     set_hold: Arc<OwnedFd>,
 }
 
-/// A scheduler that is on until it is dropped, or until the kernel puts it out.
+/// A scheduler that is on until it is dropped, or until the kernel ends it.
 pub struct Scheduler {
     orders: HoldOrders,
     _link: Link,
@@ -70,24 +70,24 @@ impl Scheduler {
         Ok(Self { orders: HoldOrders { word: Arc::new(word), set_hold: Arc::new(set_hold) }, _link: link })
     }
 
-    /// What keepers need of it.
+    /// Returns what keepers need to give orders.
     pub fn orders(&self) -> HoldOrders {
         self.orders.clone()
     }
 
-    /// Whether batch ran in other classes since this was last asked.
+    /// Returns whether batch ran in other classes since the last call.
     pub fn has_outsiders(&self) -> bool {
         self.orders.word.get(0).outsiders.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Why the kernel has put it out, if it has.
+    /// Returns why the kernel has ended it, if it has.
     pub fn ejection(&self) -> Option<Ejection> {
         self.orders.ejection()
     }
 }
 
 impl HoldOrders {
-    /// Changes the hold word of the batch lane `cpu`, and has the lane look at it at once.
+    /// Changes the hold word of the batch lane `cpu`, and makes the lane look at it at once.
     pub fn set(&self, cpu: u32, state: LaneState) -> io::Result<()> {
         let mut order = [cpu, state as u32];
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -101,7 +101,7 @@ impl HoldOrders {
         if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result)) }
     }
 
-    /// Why the kernel has put the scheduler out, if it has.
+    /// Returns why the kernel has ended the scheduler, if it has.
     pub fn ejection(&self) -> Option<Ejection> {
         let word = self.word.get(0);
         if word.on.load(Ordering::Acquire) == 1 {
@@ -119,7 +119,7 @@ fn text(bytes: &[AtomicU8]) -> String {
 }
 
 impl Tracker {
-    /// A program of the object, to be run from here.
+    /// Returns a program of the object, to be run from here.
     fn program(&self, name: &str) -> Result<OwnedFd, TrackerError> {
         let object = self.object.borrow();
         let program = object.progs().find(|program| program.name() == name);

@@ -1,4 +1,4 @@
-//! Who had each CPU for how long: the idle task, each service and each batch job, as the kernel program adds it up.
+//! CPU time of the idle task, of each service and of each batch job on each CPU, as the kernel program adds it up.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -8,7 +8,8 @@ use crate::identities::{Identity, NUMBERS};
 
 /// A place for each service and each batch job.
 const PLACES: usize = 2 * NUMBERS;
-/// A switch is written in some 10 ns, a look takes longer: a second collision in a row is rare.
+/// Most reads of a CPU's shares. A switch writes for some 10 ns, a read takes longer: a second collision in a row is
+/// rare.
 const LOOKS_MAX: usize = 8;
 
 /// `struct sidelane_cpu_shares` of `bpf/lanes.h`.
@@ -23,7 +24,7 @@ pub struct CpuShares {
     ran_ns: [AtomicU64; PLACES],
 }
 
-/// The same at one moment, with the turn that goes on.
+/// The shares at one moment, with the turn that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// Time without a thread.
@@ -38,7 +39,7 @@ impl Default for Shares {
 }
 
 impl CpuShares {
-    /// Up to `now_ns`; `None` before the CPU's first switch.
+    /// Reads the shares up to `now_ns`; `None` before the CPU's first switch.
     pub fn read(&self, now_ns: u64) -> Option<Shares> {
         (0..LOOKS_MAX).find_map(|_| self.look(now_ns))
     }
@@ -64,7 +65,7 @@ impl CpuShares {
 }
 
 impl Shares {
-    /// What was added after `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut ran_ns = self.ran_ns;
         ran_ns.iter_mut().zip(earlier.ran_ns).for_each(|(now, then)| *now = now.saturating_sub(then));
@@ -76,18 +77,18 @@ impl Shares {
         self.ran_ns[place(identity)]
     }
 
-    /// Time that any service ran.
+    /// Returns the time that any service ran.
     pub fn services_ns(&self) -> u64 {
         // The first place is of untracked processes.
         self.ran_ns.iter().skip(2).step_by(2).sum()
     }
 
-    /// Time that any batch ran.
+    /// Returns the time that any batch ran.
     pub fn batch_ns(&self) -> u64 {
         self.ran_ns.iter().skip(1).step_by(2).sum()
     }
 
-    /// All time that was counted.
+    /// Returns all time that was counted.
     pub fn all_ns(&self) -> u64 {
         self.idle_ns + self.ran_ns.iter().sum::<u64>()
     }

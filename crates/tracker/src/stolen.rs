@@ -1,10 +1,10 @@
-//! What the hypervisor takes from a lane, and where that can be read.
+//! Stolen time: what the hypervisor takes from a lane, and its source.
 //!
-//! The kernel program reads it where it can (`bpf/lane/stolen.h`), so that every figure it keeps is given
-//! without it. KVM's own word is best: it is up to date whenever the lane runs. Where another hypervisor
-//! is below, there is what the kernel's scheduler has made of its steal time, a few milliseconds old at
-//! most. Either is found by its distance from the lane's run queue: most kernels do not tell BPF programs
-//! the addresses of variables, but their type information has the layout of each CPU's memory.
+//! The kernel program reads it if it can (`bpf/lane/stolen.h`), and subtracts it from every figure. KVM's own word is
+//! best: it is up to date whenever the lane runs. Under another hypervisor, the source is the steal time of the
+//! kernel's scheduler, a few milliseconds old at most. Either is found by its distance from the lane's run queue: most
+//! kernels do not tell BPF programs the addresses of variables, but their type information has the layout of each CPU's
+//! memory.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Var};
 use libbpf_rs::btf::{Btf, BtfType};
 
-/// Where the kernel program learns what the hypervisor takes.
+/// The source of stolen time for the kernel program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StolenFrom {
-    /// Nowhere: nothing is below this kernel, or nothing tells.
+    /// None: there is no hypervisor, or no source.
     #[default]
     Unseen,
-    /// KVM's steal clock, this far from the run queue.
+    /// KVM's steal clock, at this distance from the run queue.
     StealClock(i64),
-    /// The steal time that the scheduler has taken off its clock, this far into the run queue.
+    /// The steal time that the scheduler has subtracted from its clock, at this offset in the run queue.
     RunQueue(i64),
 }
 
 impl StolenFrom {
-    /// The best that this kernel and hypervisor offer.
+    /// Returns the best source of this kernel and hypervisor.
     pub fn find() -> Self {
         let hypervisor = Hypervisor::find();
         if hypervisor == Hypervisor::None {
@@ -40,7 +40,7 @@ impl StolenFrom {
         steal_clock.map(Self::StealClock).or_else(|| run_queue().map(Self::RunQueue)).unwrap_or_default()
     }
 
-    /// Distance in bytes from a CPU's run queue to the word; 0 if there is none.
+    /// Returns the distance in bytes from a CPU's run queue to the word; 0 if there is none.
     pub fn offset(self) -> i64 {
         match self {
             Self::StealClock(offset) | Self::RunQueue(offset) => offset,
@@ -63,7 +63,7 @@ fn steal_clock_offset(kernel: &Btf<'_>) -> Option<i64> {
     offset_from_run_queue(kernel, "steal_time")
 }
 
-/// From a CPU's run queue to another variable of which each CPU has one.
+/// Returns the distance from a CPU's run queue to another per-CPU variable.
 pub(crate) fn offset_from_run_queue(kernel: &Btf<'_>, variable: &str) -> Option<i64> {
     let section = kernel.type_by_name::<DataSec<'_>>(".data..percpu")?;
     let offset_of = |name: &str| {
@@ -81,7 +81,7 @@ fn has_field(kernel: &Btf<'_>, of: &str, name: &str) -> bool {
     field_offset(kernel, of, name).is_some()
 }
 
-/// Distance in bytes from the beginning of the struct `of` to its field `name`, also inside anonymous structs and unions.
+/// Returns the offset in bytes of the field `name` in the struct `of`, also inside anonymous structs and unions.
 pub(crate) fn field_offset(kernel: &Btf<'_>, of: &str, name: &str) -> Option<i64> {
     offset_in(kernel, kernel.type_by_name::<Struct<'_>>(of)?.into(), name)
 }
@@ -101,13 +101,13 @@ fn offset_in(kernel: &Btf<'_>, of: Composite<'_>, name: &str) -> Option<i64> {
 static LONGEST_GAP_NS: AtomicU64 = AtomicU64::new(0);
 static LOOKED: AtomicBool = AtomicBool::new(false);
 
-/// The longest time that the hypervisor took from a lane at once, if any lane was tracked since the
-/// program started.
+/// Returns the longest time that the hypervisor took from a lane at once, if any lane was tracked since the program
+/// started.
 pub fn longest_gap_ns() -> Option<u64> {
     LOOKED.load(Ordering::Relaxed).then(|| LONGEST_GAP_NS.load(Ordering::Relaxed))
 }
 
-/// A tracker has seen a gap.
+/// Takes in a gap that a tracker has seen.
 pub fn note_gap(gap_ns: u64) {
     LONGEST_GAP_NS.fetch_max(gap_ns, Ordering::Relaxed);
     LOOKED.store(true, Ordering::Relaxed);
@@ -116,7 +116,7 @@ pub fn note_gap(gap_ns: u64) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hypervisor {
     None,
-    /// KVM, with a steal clock.
+    /// KVM with a steal clock.
     KvmThatTells,
     Other,
 }

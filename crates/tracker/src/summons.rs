@@ -14,9 +14,9 @@ use sidelane_formats::take_tokens;
 /// The reader's end of one lane's ring.
 pub struct SummonsRing {
     fd: OwnedFd,
-    /// Page 0 of the ring: how far the reader is. Ours to write.
+    /// Page 0 of the ring: the reader's position, written here.
     consumed: NonNull<AtomicU64>,
-    /// Page 1 of the ring: how far the writer is. Read-only.
+    /// Page 1 of the ring: the writer's position, read-only.
     produced: NonNull<AtomicU64>,
 }
 
@@ -31,12 +31,12 @@ impl SummonsRing {
         Ok(Self { fd, consumed, produced })
     }
 
-    /// What to poll for input.
+    /// Returns the descriptor to poll for input.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Takes all summonses up to now, so that the next one wakes again. Whether there was one.
+    /// Takes all summonses up to now, so that the next one wakes again. Returns whether there was one.
     #[must_use = "whoever was summoned has to come"]
     pub fn take(&self) -> bool {
         // SAFETY: both pages stay mapped as long as self, and start with the position: the kernel's unsigned long, which

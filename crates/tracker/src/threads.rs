@@ -26,16 +26,16 @@ struct ThreadWord {
 pub struct WorkingThread {
     /// Its number.
     pub tid: u32,
-    /// What it works on; `None` between requests, and while its word changes.
+    /// Its request; `None` between requests, and while its word changes.
     pub request: Option<RequestOfThread>,
 }
 
 /// A request that a thread works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestOfThread {
-    /// Its number, which is the same until it is answered.
+    /// Its number, which stays the same until it is answered.
     pub number: u64,
-    /// Since when, by CLOCK_MONOTONIC. Of a request that comes in several parts, the last one's time.
+    /// Its start, by CLOCK_MONOTONIC. For a request in several parts, the time of the last part.
     pub since_ns: u64,
 }
 
@@ -70,17 +70,17 @@ impl ThreadWords {
         Ok(Self { number: service.number(), words, bells })
     }
 
-    /// The next request that is taken up on one of the first CPUs, or answered on one of the others, wakes the reader of
-    /// the service's records.
+    /// Arms the bell: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
+    /// reader of the service's records.
     pub fn arm(&self, begins: impl IntoIterator<Item = usize>, ends: impl IntoIterator<Item = usize>) {
         let bell = self.bells.get(self.number.get() as usize);
         set_cpus(&bell.begins, begins);
         set_cpus(&bell.ends, ends);
-        // What is read after this has happened before it, or rings.
+        // An event after this either is read by the caller, or rings.
         bell.armed.swap(1, Ordering::SeqCst);
     }
 
-    /// The threads that have worked on a request, and what they do now.
+    /// Returns the threads that have worked on a request, and their present requests.
     pub fn iter(&self) -> impl Iterator<Item = WorkingThread> + '_ {
         self.words.iter().filter_map(|word| self.read(word))
     }
@@ -101,7 +101,7 @@ fn set_cpus(words: &BellCpus, cpus: impl IntoIterator<Item = usize>) {
 }
 
 impl ThreadWord {
-    /// The number changes only while there is no time beside it.
+    /// Reads the request. The number changes only while there is no time beside it.
     fn request(&self) -> Option<RequestOfThread> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
         let number = self.number.load(Ordering::Acquire);

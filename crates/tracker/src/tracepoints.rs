@@ -1,4 +1,4 @@
-//! Which tracepoints this kernel has.
+//! Tracepoints of this kernel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,13 +12,13 @@ const PREFIX: &str = "btf_trace_";
 pub struct Tracepoints(BTreeSet<String>);
 
 impl Tracepoints {
-    /// Of this kernel; none where it has no type information.
+    /// Returns those of this kernel; none if it has no type information.
     pub fn of_kernel() -> Self {
         let types = File::open("/sys/kernel/btf/vmlinux").map(BufReader::new);
         types.and_then(Self::in_types).unwrap_or_default()
     }
 
-    /// A few MB, of which only names are kept: they are read piece by piece.
+    /// Finds them in a few MB of type information. Only names are kept, so it is read piece by piece.
     pub(crate) fn in_types(mut types: impl BufRead) -> io::Result<Self> {
         let (mut names, mut word) = (BTreeSet::new(), Vec::new());
         while types.read_until(0, &mut word)? > 0 {
@@ -29,12 +29,12 @@ impl Tracepoints {
         Ok(Self(names))
     }
 
-    /// Whether it has this one.
+    /// Returns whether the kernel has this one.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// The same without one: for a look at what is done on a kernel that lacks it.
+    /// Returns the same without one, to test the behaviour on a kernel that lacks it.
     pub fn without(mut self, name: &str) -> Self {
         self.0.remove(name);
         self

@@ -18,20 +18,21 @@ use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Purpose, Tracker};
 
-/// A process forks no faster than its children are found; this many rounds have never been needed.
+/// Most rounds of looking for children: a process forks no faster than its children are found, so this was never
+/// needed.
 const ROUNDS_MAX: usize = 1000;
 
-/// How a service's lanes are lent.
+/// Settings by which a service's lanes are lent.
 #[derive(Default)]
 pub struct LaneUse {
-    /// A lane that is lent stays lent when a request starts that had to wait.
+    /// Whether a lent lane stays lent when a request starts that had to wait.
     pub lends_to_waited: bool,
-    /// The counters of its request lanes, if requests are to be counted, or why they cannot be.
+    /// The counters of its request lanes, if requests are to be counted, or the reason why that is impossible.
     pub counters: Option<Result<LaneCounters, NoCounters>>,
 }
 
 impl LaneUse {
-    /// Requests are counted by `pair`, where they can be.
+    /// Creates settings that count requests by `pair`, if that is possible.
     pub fn counting(pair: EventPair, lanes: &Lanes) -> Self {
         Self { counters: Some(LaneCounters::open(pair, &lanes.request_lanes)), ..Self::default() }
     }
@@ -69,8 +70,8 @@ impl ServiceTracking {
         Ok(new)
     }
 
-    /// Loads a tracker for one service alone, which is not attached yet. How its lanes are lent follows from the service
-    /// and `lane_use` in part.
+    /// Loads a tracker for one service alone, which is not attached yet. The way in which its lanes are lent depends on
+    /// the service and partly on `lane_use`.
     pub fn alone(
         service: &Service,
         lanes: &Lanes,
@@ -85,7 +86,7 @@ impl ServiceTracking {
         Self::start(&tracker, service, lanes, lane_use)
     }
 
-    /// Its lanes are these from now on.
+    /// Sets its lanes.
     pub fn lend(&mut self, lanes: &Lanes, lends_to_waited: bool) -> Result<(), TrackerError> {
         self.tracker.withdraw(&self.lanes);
         self.lanes = lanes.clone();
@@ -101,7 +102,8 @@ impl ServiceTracking {
         }
     }
 
-    /// Who is forked by a process of the service is the service's; who was forked before is looked for.
+    /// Adds processes and their families: later children get the identity by the kernel program; those forked before
+    /// are searched.
     fn take_in_families(&self, pids: &BTreeSet<u32>) {
         let mut new = pids.clone();
         for _ in 0..ROUNDS_MAX {
@@ -113,7 +115,7 @@ impl ServiceTracking {
         }
     }
 
-    /// Its processes that are alive.
+    /// Returns its processes that are alive.
     pub fn processes(&self) -> Vec<u32> {
         self.tracker.identities().all(self.identity())
     }
@@ -123,32 +125,32 @@ impl ServiceTracking {
         self.tracker.identities().of(pid).is_none()
     }
 
-    /// Where its requests come in, if it is the service of one port alone.
+    /// Returns the port of its requests, if it is the service of one port alone.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The number that its processes, lanes and requests carry.
+    /// Returns the number of its processes, lanes and requests.
     pub fn number(&self) -> Number {
         self.number
     }
 
-    /// Its lanes.
+    /// Returns its lanes.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// The tracker of all.
+    /// Returns the tracker of all services.
     pub fn tracker(&self) -> &Rc<Tracker> {
         &self.tracker
     }
 
-    /// Whether its requests are counted, or why not; `None` if they were not to be.
+    /// Returns whether its requests are counted, or why not; `None` if that was not asked for.
     pub fn counts(&self) -> Option<Result<(), &NoCounters>> {
         self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 
-    /// Whose its processes are.
+    /// Returns the identity of its processes.
     pub fn identity(&self) -> Identity {
         Identity::Service(self.number)
     }
@@ -172,11 +174,11 @@ pub struct BatchTracking {
     groups: RefCell<Vec<Group>>,
 }
 
-/// Says which processes a batch job has at the moment.
+/// A function that returns the present processes of a batch job.
 pub type MemberList = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 impl BatchTracking {
-    /// Adds a job, which has no processes yet but those in `group`.
+    /// Adds a job, whose only processes so far are those in `group`.
     pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
         let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, groups: RefCell::default() };
         group.map_or(Ok(()), |group| new.join(group))?;
@@ -190,12 +192,12 @@ impl BatchTracking {
         Ok(())
     }
 
-    /// Whether the job has joined the group.
+    /// Returns whether the job has joined the group.
     pub fn has(&self, group: &Group) -> bool {
         self.groups.borrow().contains(group)
     }
 
-    /// Looks again who is in a group below one that the job has joined.
+    /// Looks again at the processes in a group below one that the job has joined.
     pub fn look_at(&self, group: &Group) {
         self.tracker.look_at_group(group, self.identity());
     }
@@ -206,7 +208,7 @@ impl BatchTracking {
         if groups.contains(group) {
             groups.retain(|other| other != group);
             self.tracker.forget_group(group);
-            // Who is born to one that is of the job still is, too.
+            // Children of processes that still belong to the job belong to it, too.
             let is_ours = |pid: &u32| self.tracker.identities().of(*pid) == Some(self.identity());
             for _ in 0..ROUNDS_MAX {
                 let ours: Vec<u32> = group.processes().into_iter().filter(is_ours).collect();
@@ -218,22 +220,22 @@ impl BatchTracking {
         }
     }
 
-    /// Whose its processes are.
+    /// Returns the identity of its processes.
     pub fn identity(&self) -> Identity {
         Identity::Batch(self.number)
     }
 
-    /// The process is of the job.
+    /// Adds a process to the job.
     pub fn take_in(&self, pid: u32) {
         self.tracker.identities().give(pid, self.identity());
     }
 
-    /// Its processes that are alive.
+    /// Returns its processes that are alive.
     pub fn processes(&self) -> Vec<u32> {
         self.tracker.identities().all(self.identity())
     }
 
-    /// The process is of the job no more.
+    /// Removes a process from the job.
     pub fn release(&self, pid: u32) {
         self.tracker.identities().take(pid, self.identity());
     }
@@ -243,7 +245,7 @@ impl BatchTracking {
         self.tracker.identities().of(pid).is_none()
     }
 
-    /// A look at its processes that any thread may take, at any time.
+    /// Returns a function that lists its processes; any thread may call it, at any time.
     pub fn member_list(&self) -> MemberList {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
         Box::new(move || identities.all(identity))

@@ -32,9 +32,9 @@ const _: () = assert!(size_of::<TurnSlot>() == 24 && size_of::<LaneTurns>() == 6
 /// One turn of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// When the thread was switched in.
+    /// Time at which the thread was switched in.
     pub began_ns: u64,
-    /// When it was switched out.
+    /// Time at which it was switched out.
     pub ended_ns: u64,
     /// Its thread id.
     pub pid: u32,
@@ -43,7 +43,7 @@ pub struct Turn {
 }
 
 impl LaneTurns {
-    /// How long batch has run here since `from_ns`, up to its last turn's end. Allocates nothing.
+    /// Returns how long batch has run here since `from_ns`, up to its last turn's end. Allocates nothing.
     pub fn batch_since_ns(&self, from_ns: u64) -> u64 {
         let count = self.count.load(Ordering::Acquire);
         let newest_first = (oldest_whole(count)..count).rev().map(|number| self.turn(number));
@@ -52,7 +52,7 @@ impl LaneTurns {
         batch.map(|turn| turn.ended_ns.saturating_sub(turn.began_ns.max(from_ns))).sum()
     }
 
-    /// What is still there, oldest first, and since when that is all.
+    /// Returns the turns that are still there, oldest first, and the time from which they are complete.
     pub fn copy(&self) -> (Vec<Turn>, u64) {
         let count = self.count.load(Ordering::Acquire);
         let copied: Vec<(u64, Turn)> = (oldest_whole(count)..count).map(|number| (number, self.turn(number))).collect();
@@ -72,7 +72,7 @@ impl LaneTurns {
     }
 }
 
-/// The number of the oldest turn that is not being overwritten when `count` have ended.
+/// Returns the number of the oldest turn that is not being overwritten when `count` have ended.
 fn oldest_whole(count: u64) -> u64 {
     count.saturating_sub(TURNS as u64 - 1)
 }

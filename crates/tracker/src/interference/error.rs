@@ -1,4 +1,4 @@
-//! Why interference is not counted.
+//! Reasons why interference is not counted.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::tracker::TrackerError;
 
-/// Why interference is not counted.
+/// The reason why interference is not counted.
 #[derive(Debug, Error)]
 pub enum NoCounters {
     /// An event cannot be counted on one of the CPUs.
@@ -19,13 +19,13 @@ pub enum NoCounters {
         name: String,
         /// The CPU.
         cpu: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The bell cannot be used.
     #[error("the bell of the interference counters cannot be used")]
     Bell(#[source] io::Error),
-    /// The kernel program cannot be told.
+    /// The kernel program cannot be set up.
     #[error(transparent)]
     Kernel(#[from] TrackerError),
 }

@@ -1,10 +1,9 @@
-//! Interference: how much a service is disturbed on each CPU, by a formula over counters (Holmes, HPDC'22,
-//! Equation 1).
+//! Interference: how much a service is disturbed on each CPU, by a formula over counters (Holmes, HPDC'22, Equation 1).
 //!
-//! The counters are opened here. The kernel program reads them where the service comes and goes and at ticks while it
-//! runs (`bpf/guard/`), works out the value of each window, and compares it with a threshold that is set here. All of
-//! that is in memory that both map, so reading it costs no system call; when a value crosses the threshold, the
-//! kernel program rings. Nothing is decided on either side.
+//! The counters are opened here. The kernel program reads them when the service comes and goes, and at ticks while it
+//! runs (`bpf/guard/`). It computes the value of each window, and compares it with a threshold that is set here. All of
+//! that is in memory that both map, so reading it costs no system call. When a value crosses the threshold, the kernel
+//! program rings. Neither side decides anything.
 
 mod error;
 mod word;
@@ -32,35 +31,36 @@ use crate::tracker::error::bpf;
 use crate::tracker::parts::{GUARD_BELL, GUARD_EVENTS, GUARD_WORDS};
 use crate::tracker::{Tracker, array};
 
-/// How the counters are looked at.
+/// Settings for reading the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// A value is of so much of the service's own time.
+    /// The service's own run time in a window.
     pub window: Duration,
-    /// Or of what it ran in this time, if that is less.
+    /// Longest time of a window, in which the service may have run less.
     pub window_max: Duration,
     /// Interval at which the counters are read while the service runs on.
     pub tick: Duration,
-    /// On both sides of the formula's line, less than this is no activity. Where only the side below has less, it counts
-    /// as this much.
+    /// Least activity: less than this on both sides of the formula's line is none. If only the side below has less, it
+    /// counts as this much.
     pub activity_min: u64,
 }
 
 impl Windows {
-    /// The windows for a formula. The kernel counts rare events, each of which matters. The processor counts thousands in
-    /// a window, unless the service stands still.
+    /// Returns the windows for a formula. The kernel counts rare events, each of which matters. The processor counts
+    /// thousands in a window, unless the service stands still.
     pub fn for_formula(formula: &Formula) -> Self {
         Self { activity_min: if formula.needs_processor() { 100 } else { 1 }, ..Self::default() }
     }
 }
 
 impl Default for Windows {
-    /// A window is the paper's interval (§6.5).
+    /// Returns windows of the paper's interval (§6.5).
     fn default() -> Self {
         Self {
             window: Duration::from_micros(50),
             window_max: Duration::from_millis(10),
-            // Shorter ones cost a service that never sleeps 15 % where the host emulates timers, and this one half of it.
+            // Shorter ones cost a service that never sleeps 15 % if the host emulates timers; this one costs half of
+            // that.
             tick: Duration::from_micros(100),
             activity_min: 1,
         }
@@ -72,20 +72,20 @@ impl Default for Windows {
 pub struct Reading {
     /// The formula's value.
     pub value: f64,
-    /// When the window ended.
+    /// End of the window.
     pub at_ns: u64,
 }
 
-/// A value has crossed its CPU's threshold.
+/// A crossing of a CPU's threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
     /// The CPU.
     pub cpu: u32,
-    /// It has reached the threshold; else it is below.
+    /// Whether the value has reached the threshold; otherwise it is below.
     pub above: bool,
-    /// When.
+    /// Time of the crossing.
     pub at_ns: u64,
-    /// The value now.
+    /// The present value.
     pub value: f64,
     /// Crossings since the last look, this one included.
     pub times: u64,
@@ -96,7 +96,7 @@ pub struct Interference {
     formula: Formula,
     windows: Windows,
     cpus: CpuSet,
-    /// By CPU: crossings that were told.
+    /// By CPU: crossings that were reported.
     told: Vec<(u32, u64)>,
     words: MappedArray<GuardWord>,
     bell: SummonsRing,
@@ -106,16 +106,15 @@ pub struct Interference {
 }
 
 impl Interference {
-    /// Opens the formula's counters on these CPUs, on all or on none, and hands them to the kernel program of
+    /// Opens the formula's counters on these CPUs, on all or on none, and gives them to the kernel program of
     /// `tracker`, which was loaded for it ([`crate::tracker::Purpose::Share`]). There is no threshold yet.
     ///
-    /// # Panics
-    /// If the tracker was loaded without it.
+    /// # Panics If the tracker was loaded without it.
     pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, NoCounters> {
         Self::open_with(formula, Windows::for_formula(formula), cpus, tracker)
     }
 
-    /// The same with windows of other lengths.
+    /// Opens them with windows of other lengths.
     pub fn open_with(
         formula: &Formula,
         windows: Windows,
@@ -138,12 +137,12 @@ impl Interference {
         for cpu in cpus.iter() {
             new.open_on(cpu)?;
         }
-        // Only now: with all of them there, and none half.
+        // Only now: all counters are open.
         cpus.iter().for_each(|cpu| new.begin(cpu));
         Ok(new)
     }
 
-    /// Counts on a CPU that has come online. Counters that were open there when it went offline count no more.
+    /// Counts on a CPU that has come online. Counters that were open there when it went offline no longer count.
     pub fn open_again(&mut self, cpu: u32) -> Result<(), NoCounters> {
         self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
         self.open_on(cpu)?;
@@ -171,7 +170,7 @@ impl Interference {
         Ok(())
     }
 
-    /// From here on the kernel program counts on this CPU.
+    /// Begins to count on this CPU.
     fn begin(&self, cpu: u32) {
         let word = self.words.get(cpu as usize);
         let ns = |time: Duration| time.as_nanos() as u64;
@@ -182,23 +181,23 @@ impl Interference {
         word.numerator.store(self.formula.numerator(), Ordering::Relaxed);
         word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
-        // Nothing is known of its turns: they may be long.
+        // The length of its turns is unknown: they may be long.
         word.paid_ticks.store(1, Ordering::Relaxed);
         self.set_tick(cpu, Some(self.windows.tick));
         word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
     }
 
-    /// What is counted.
+    /// Returns the formula.
     pub fn formula(&self) -> &Formula {
         &self.formula
     }
 
-    /// Where.
+    /// Returns the CPUs.
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// From now on, a value of this CPU that is as high is a crossing; `None`: no value is.
+    /// Sets the value of this CPU from which on a crossing is reported; `None`: none is.
     pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
         self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
     }
@@ -211,13 +210,13 @@ impl Interference {
         self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);
     }
 
-    /// The value of this CPU; nothing if no service was active there in the last [`Windows::window_max`].
+    /// Returns the value of this CPU; `None` if no service was active there in the last [`Windows::window_max`].
     pub fn read(&self, cpu: u32) -> Option<f64> {
         let fresh_ns = now_ns().saturating_sub(self.windows.window_max.as_nanos() as u64);
         self.last(cpu).filter(|reading| reading.at_ns >= fresh_ns).map(|reading| reading.value)
     }
 
-    /// The last value of this CPU, however old.
+    /// Returns the last value of this CPU, of any age.
     pub fn last(&self, cpu: u32) -> Option<Reading> {
         let word = self.words.get(cpu as usize);
         loop {
@@ -229,35 +228,35 @@ impl Interference {
         }
     }
 
-    /// The highest value of this CPU since this was last asked; nothing if there was none. A loop that looks now and
-    /// then misses nothing with it.
+    /// Returns the highest value of this CPU since the last call; `None` if there was none. So a loop with rare looks
+    /// misses nothing.
     pub fn take_peak(&self, cpu: u32) -> Option<f64> {
         let peak = self.words.get(cpu as usize).peak.swap(0, Ordering::AcqRel);
         peak.checked_sub(1).map(value)
     }
 
-    /// What was counted on this CPU so far.
+    /// Returns the counts of this CPU so far.
     pub fn counted(&self, cpu: u32) -> Counted {
         self.words.get(cpu as usize).counted()
     }
 
-    /// What to poll for input.
+    /// Returns the descriptor to poll for input.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.fd()
     }
 
-    /// Whether it has rung since it was last answered. Costs no system call.
+    /// Returns whether it has rung since it was last answered. Costs no system call.
     pub fn has_rung(&self) -> bool {
         self.cpus.iter().any(|cpu| self.words.get(cpu as usize).rung.load(Ordering::Acquire) == 1)
     }
 
-    /// Answers the bell: tells of each CPU whose value has crossed its threshold since the last call.
+    /// Answers the bell: reports each CPU whose value has crossed its threshold since the last call.
     pub fn answer(&mut self, mut tell: impl FnMut(Crossing)) {
-        // Whatever it rang for, every CPU is looked at.
+        // Every CPU is checked, since the bell does not say which one rang.
         let _ = self.bell.take();
         for (cpu, told) in &mut self.told {
             let word = self.words.get(*cpu as usize);
-            // A full barrier: from here on a crossing rings again, and one from before is seen.
+            // A full barrier: a later crossing rings again, and an earlier one is seen.
             if word.rung.load(Ordering::Acquire) == 1 {
                 word.rung.swap(0, Ordering::SeqCst);
             }
@@ -291,7 +290,7 @@ impl Drop for Interference {
     }
 }
 
-/// The place of one CPU's event in the map of all.
+/// Returns the index of one CPU's event in the map of all.
 fn event_key(cpu: u32, place: usize) -> [u8; 4] {
     (cpu * EVENTS_MAX as u32 + place as u32).to_ne_bytes()
 }

@@ -53,33 +53,33 @@ pub struct GuardWord {
     reserved3: [u64; 3],
 }
 
-/// What was counted on a CPU since its counters were opened.
+/// Counts of a CPU since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// By event: while a service ran.
+    /// By event: counts while a service ran.
     pub service: [u64; EVENTS_MAX],
-    /// By event: while none did.
+    /// By event: counts while no service ran.
     pub others: [u64; EVENTS_MAX],
     /// Time in which a service ran.
     pub service_ns: u64,
     /// Reads of the counters.
     pub reads: u64,
-    /// Of them, at ticks.
+    /// Reads at ticks.
     pub ticks: u64,
     /// Ticks that found nothing new: the service had gone, or had just come.
     pub vain_ticks: u64,
-    /// An event was not there when it was to be read.
+    /// Reads that failed because an event was missing.
     pub failed_reads: u64,
     /// Windows with a value.
     pub windows: u64,
     /// Windows without activity.
     pub empty_windows: u64,
-    /// The counters were not counting, since others had them: a value is of the rest of the time.
+    /// Time in which the counters did not count, since other users had them: a value covers the rest of the time.
     pub away_ns: u64,
 }
 
 impl GuardWord {
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub(super) fn counted(&self) -> Counted {
         let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let each = |words: &[AtomicU64; EVENTS_MAX]| std::array::from_fn(|at| get(&words[at]));
@@ -97,7 +97,7 @@ impl GuardWord {
         }
     }
 
-    /// The state as it was at one moment: number of crossings, whether above, when crossed.
+    /// Returns the state of one moment: number of crossings, whether above, time of the last crossing.
     pub(super) fn state(&self) -> (u64, bool, u64) {
         loop {
             let crossings = self.crossings.load(Ordering::Acquire);
@@ -109,12 +109,12 @@ impl GuardWord {
     }
 }
 
-/// A threshold as the kernel program compares it. It rounds values down, and so does this.
+/// Returns a threshold in the form that the kernel program compares. Both round down.
 pub(super) fn threshold(value: Option<f64>) -> u64 {
     value.map_or(NO_THRESHOLD, |value| (value * f64::from(1 << SHIFT)) as u64)
 }
 
-/// A value as the kernel program wrote it.
+/// Returns a value of the kernel program as a number.
 pub(super) fn value(fixed: u64) -> f64 {
     fixed as f64 / f64::from(1 << SHIFT)
 }

@@ -7,7 +7,7 @@ use sidelane_timeline::record::RECORD_SIZE;
 
 /// Words of a record.
 const WORDS: usize = RECORD_SIZE / 8;
-/// Its number is the upper half of this one.
+/// The word whose upper half is the record's number.
 const NUMBER_WORD: usize = 1;
 
 /// A place in a ring: `struct sidelane_event_slot`.
@@ -17,12 +17,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The number of the record that was last completed here; 0 before the first.
+    /// Returns the number of the record that was last completed here; 0 before the first.
     pub fn number(&self) -> u32 {
         (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
     }
 
-    /// Whatever is here, whole or not.
+    /// Copies the bytes here, which may be incomplete.
     pub fn copy(&self) -> [u8; RECORD_SIZE] {
         let mut bytes = [0; RECORD_SIZE];
         for (word, into) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
@@ -40,7 +40,7 @@ impl Place {
         self.words[NUMBER_WORD].store(word(NUMBER_WORD), Ordering::Release);
     }
 
-    /// An empty one.
+    /// Creates an empty place.
     #[cfg(test)]
     pub fn empty() -> Self {
         Self { words: Default::default() }
@@ -91,7 +91,7 @@ impl TraceCpu {
 }
 
 impl TraceThread {
-    /// The name of the thread `tid`, if this is its place.
+    /// Returns the name of the thread `tid`, if this is its place.
     pub(super) fn name_of(&self, tid: u32) -> Option<String> {
         let is_its = || self.tid.load(Ordering::Acquire) == tid;
         let comm = || self.comm.iter().flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes());

@@ -2,8 +2,8 @@
 
 use sidelane_timeline::record::Record;
 
-/// A record is in its ring this long after its time at the latest, but for a CPU that the hypervisor takes away in
-/// between, and for what is told in hindsight.
+/// Longest time from an event to its record in the ring. Exceptions: a CPU that the hypervisor takes away in between,
+/// and records in hindsight.
 pub const SETTLED_NS: u64 = 10_000_000;
 
 /// Records that may still be preceded by others.
@@ -13,12 +13,12 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// A record that was read.
+    /// Takes in a record that was read.
     pub fn add(&mut self, record: Record) {
         self.pending.push(record);
     }
 
-    /// Hands on what no record can precede any more, at `now_ns`, when all CPUs had been read.
+    /// Hands on the records that no later one can precede; all CPUs had been read at `now_ns`.
     pub fn settled(&mut self, now_ns: u64, into: &mut Vec<Record>) {
         self.up_to(now_ns.saturating_sub(SETTLED_NS), into);
     }
@@ -28,7 +28,7 @@ impl Merge {
         self.up_to(u64::MAX, into);
     }
 
-    /// Each CPU's records are nearly in order, and a stable sort merges what is.
+    /// Hands on records up to `at_ns`. Each CPU's records are nearly in order, and a stable sort merges them.
     fn up_to(&mut self, at_ns: u64, into: &mut Vec<Record>) {
         self.pending.sort_by_key(|record| record.at_ns);
         let settled = self.pending.partition_point(|record| record.at_ns <= at_ns);

@@ -1,13 +1,13 @@
-//! Names of the threads that records speak of.
+//! Names of the threads in records.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use sidelane_host::procfs::command_name;
 
-/// Threads that are looked for without a search, by the lowest bits of their ids.
+/// Threads that are found without a search, by the lowest bits of their ids.
 pub const SEEN: usize = 4096;
-/// More names are not kept: a machine that starts threads all the time has no end of them.
+/// The most names: a machine that always starts threads has no end of them.
 const NAMES_MAX: usize = 1 << 16;
 /// Age from which a thread's name is read again when the thread is seen: threads change their names, and the kernel
 /// reuses the numbers of threads that have ended.
@@ -15,16 +15,16 @@ const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Names by thread.
 pub struct Names {
-    /// Who was seen last, of all with the same lowest bits, since names were last read again.
+    /// For each value of the lowest bits of ids: the thread seen last, since names were last read again.
     seen: Vec<u32>,
-    /// With the turn in which each was read.
+    /// Names, and the turn in which each was read.
     names: HashMap<u32, (String, u32)>,
     turn: u32,
     turned: Instant,
 }
 
 impl Names {
-    /// None yet.
+    /// Creates it without names.
     pub fn new() -> Self {
         Self { seen: vec![0; SEEN], names: HashMap::new(), turn: 0, turned: Instant::now() }
     }
@@ -41,8 +41,8 @@ impl Names {
         self.seen.fill(0);
     }
 
-    /// The thread is in a record: learns its name, from the system while it lives, else from the kernel program, which
-    /// knows it by the thread's place.
+    /// Learns the name of a thread that is in a record: from the system while it lives, otherwise from the kernel
+    /// program, which finds it by the thread's place.
     pub fn see(&mut self, tid: u32, in_kernel: impl FnOnce(usize) -> Option<String>) {
         let place = tid as usize % SEEN;
         if self.seen[place] == tid || tid == 0 {
@@ -59,7 +59,7 @@ impl Names {
         }
     }
 
-    /// Those that were read longest ago go first.
+    /// Removes the names that were read longest ago.
     fn make_room(&mut self) {
         while self.names.len() >= NAMES_MAX {
             let oldest = self.names.values().map(|(_, turn)| self.turn.wrapping_sub(*turn)).max().unwrap_or(0);
@@ -67,12 +67,12 @@ impl Names {
         }
     }
 
-    /// The name of a thread, if it is known.
+    /// Returns the name of a thread, if it is known.
     pub fn get(&self, tid: u32) -> Option<&str> {
         self.names.get(&tid).map(|(name, _)| name.as_str())
     }
 
-    /// All that are known.
+    /// Returns all known names.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
         self.names.iter().map(|(tid, (name, _))| (*tid, name.as_str()))
     }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of the calling thread, which is called `name` from now on.
+    /// Names the calling thread `name`, and returns its number.
     fn called(name: &std::ffi::CStr) -> u32 {
         rustix::thread::set_name(name).unwrap();
         rustix::thread::gettid().as_raw_nonzero().get() as u32

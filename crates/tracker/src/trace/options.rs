@@ -1,4 +1,4 @@
-//! How a trace is recorded.
+//! Options of a trace.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ const RECORDS_MAX: u32 = 1 << 20;
 /// Records of one CPU: 65 ms at a million a second. The highest rate seen so far is half of that.
 const RECORDS_A_CPU: u32 = 1 << 16;
 
-/// How a trace is recorded.
+/// Options of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceOptions {
-    /// Without softirqs and incoming segments.
+    /// Whether softirqs and incoming segments are left out.
     pub light: bool,
     /// Places in the ring of each CPU, a power of two; as many as memory allows if none is given.
     pub records: Option<u32>,
-    /// Interrupts and softirqs that took as long are recorded.
+    /// The shortest interrupts and softirqs that are recorded.
     pub long: Duration,
-    /// Tracepoints that the kernel shall be taken to lack.
+    /// Tracepoints that the kernel is assumed to lack.
     pub missing: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! The parts of the object that are a trace's: which of its programs are loaded, and the sizes of its maps.
+//! Parts of the object that belong to a trace: the programs that are loaded, and the sizes of its maps.
 
 use libbpf_rs::{OpenMapMut, OpenObject};
 
@@ -19,8 +19,8 @@ pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus
     }
 }
 
-/// Leaves out programs that the trace was not asked for, and those whose tracepoint this kernel lacks. By their names, so
-/// that other programs of the same names can be chosen alike.
+/// Leaves out programs that the trace was not asked for, and those whose tracepoint this kernel lacks. It works on
+/// names, so that other programs with the same names can be chosen in the same way.
 pub fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
     let kernel = Tracepoints::of_kernel();
     for mut program in open.progs_mut() {

@@ -1,4 +1,4 @@
-//! The recorder: from the first record to the last.
+//! The recorder: reads the records of a trace, from the first to the last.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::tracepoints::Tracepoints;
 use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known};
 use crate::tracking::{LaneUse, ServiceTracking};
 
-/// Why nothing can be recorded.
+/// The reason why recording is impossible.
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// The kernel is too old.
@@ -35,7 +35,7 @@ pub enum TraceError {
         .0.join(", ")
     )]
     NoRequests(Vec<&'static str>),
-    /// The kernel program.
+    /// The kernel program failed.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
 }
@@ -47,7 +47,7 @@ struct Traced {
     listens: BTreeSet<Listener>,
 }
 
-/// Records what happens on the way of services' requests, as long as it lives.
+/// A recorder of events on the way of services' requests, while it lives.
 pub struct Recorder {
     tracker: Rc<Tracker>,
     traced: Vec<Traced>,
@@ -62,8 +62,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads the kernel program and starts to record these services: from their sockets, threads and processes, those
-    /// that were found and those to come. Who is born while it starts belongs to them from [`Recorder::look_again`] on.
+    /// Loads the kernel program and starts to record these services: from their sockets, threads and processes, present
+    /// and future. A process that starts during this call belongs to them from [`Recorder::look_again`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
         let missing = programs::missing_for_requests(options, &Tracepoints::of_kernel());
@@ -80,10 +80,9 @@ impl Recorder {
         Ok(new)
     }
 
-    /// Reads the records of a tracker that was loaded for a trace; of no service yet.
+    /// Reads the records of a tracker that was loaded for a trace; it traces no service yet.
     ///
-    /// # Panics
-    /// If it was loaded without.
+    /// # Panics If it was loaded without.
     pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
         let options = tracker.purpose().trace().expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
@@ -107,15 +106,15 @@ impl Recorder {
         })
     }
 
-    /// A service that the same tracker tracks is traced, too.
+    /// Traces a service that the same tracker tracks.
     pub fn trace(&mut self, tracking: ServiceTracking, service: &Service) -> Result<(), TraceError> {
         let sockets = WatchedSockets::map(&tracking)?;
         self.traced.push(Traced { tracking, sockets, listens: BTreeSet::new() });
         self.look_again(self.traced.len() - 1, service)
     }
 
-    /// A service may have been started again, or listen elsewhere: these are its processes now. `index` counts
-    /// the services in the order in which they came.
+    /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `index` counts the
+    /// services in the order in which they came.
     pub fn look_again(&mut self, index: usize, service: &Service) -> Result<(), TraceError> {
         let traced = &mut self.traced[index];
         traced.tracking.take_in(&service.pids);
@@ -127,13 +126,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// What request tracking counted of a service's requests.
+    /// Returns the counts of request tracking for a service.
     pub fn counts(&self, index: usize) -> Counts {
         self.traced[index].sockets.counts()
     }
 
-    /// Fetches what was recorded, oldest first, but for the last [`super::merge::SETTLED_NS`], in which an older
-    /// record may still turn up. To be called as often as [`Recorder::period`] says.
+    /// Fetches records, oldest first, except those of the last [`super::merge::SETTLED_NS`], in which an older record
+    /// may still appear. To be called at least once a [`Recorder::period`].
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
         self.names.turn();
@@ -141,7 +140,7 @@ impl Recorder {
         self.merge.settled(now_ns, records);
     }
 
-    /// Stops recording, and fetches what is left. [`Tracker::attach`] goes on.
+    /// Stops recording, and fetches the rest. [`Tracker::attach`] goes on.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.tracker.detach();
         self.cpus.iter().for_each(TraceCpu::forget);
@@ -154,7 +153,7 @@ impl Recorder {
         let mut add = |record: Record| {
             // Each thread with records was switched to before, or answers requests without a switch.
             if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
-                // A process is called as its first thread is, which may sleep all the time.
+                // A process has the name of its first thread, which may sleep all the time.
                 let Record { task, other, .. } = record;
                 for tid in [task.tid, task.pid, other.tid, other.pid] {
                     names.see(tid, |place| threads.get(place).name_of(tid));
@@ -168,38 +167,38 @@ impl Recorder {
         }
     }
 
-    /// How often [`Recorder::read`] has to be called at least: the rings hold a million records a second for twice
-    /// as long.
+    /// Returns the longest time between two calls of [`Recorder::read`]: the rings have room for twice as long at a
+    /// million records a second.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.places_a_cpu as u64 * 500)
     }
 
-    /// Records that were overwritten before they were read.
+    /// Returns the number of records that were overwritten before they were read.
     pub fn lost(&self) -> u64 {
         self.rings.iter().map(RingReader::lost).sum()
     }
 
-    /// The kinds of records that there are on this kernel, with these options. Others, and what they tell, are missing.
+    /// Returns the kinds of records that exist on this kernel, with these options. Others are missing.
     pub fn recorded(&self) -> Kinds {
         self.recorded
     }
 
-    /// The name of a thread that a record spoke of, if it is known.
+    /// Returns the name of a thread in a record, if it is known.
     pub fn name_of(&self, tid: u32) -> Option<&str> {
         self.names.get(tid)
     }
 
-    /// The names of all threads that records spoke of.
+    /// Returns the names of all threads in records.
     pub fn names(&self) -> impl Iterator<Item = (u32, &str)> {
         self.names.all()
     }
 
-    /// The tracker, to which other crates may add batch jobs.
+    /// Returns the tracker, to which other crates may add batch jobs.
     pub fn tracker(&self) -> &Rc<Tracker> {
         &self.tracker
     }
 
-    /// Runs of the kernel programs that were left out, since the same one ran on that CPU already.
+    /// Returns how many runs of the kernel programs were left out, since the same one ran on that CPU already.
     pub fn missed(&self) -> Result<u64, TraceError> {
         Ok(self.tracker.missed()?)
     }

@@ -6,7 +6,7 @@ use sidelane_timeline::record::Record;
 
 use super::memory::Place;
 
-/// Where a reader is in the ring of one CPU.
+/// Position of a reader in the ring of one CPU.
 #[derive(Debug, Default)]
 pub struct RingReader {
     /// Number of the next record, from 0 on.
@@ -15,7 +15,7 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// Hands on what has been written since the last call. `written` counts the records that were begun.
+    /// Hands on the records since the last call. `written` counts the records that were begun.
     pub fn read(&mut self, written: &AtomicU64, ring: &[Place], mut each: impl FnMut(Record)) {
         let until = written.load(Ordering::Acquire);
         while self.next < until {
@@ -27,7 +27,7 @@ impl RingReader {
                 continue;
             }
             if !is_whole {
-                // It was begun: the next call finds it.
+                // The record was begun: the next call finds it.
                 return;
             }
             if let Some(record) = Record::from_bytes(&bytes) {
@@ -37,7 +37,8 @@ impl RingReader {
         }
     }
 
-    /// The writer has come round: what lies before is lost, and some more, so that it does not come round again.
+    /// Handles a writer that has come round: the records before are lost, and some more are given up, so that it does
+    /// not come round again.
     fn was_overtaken(&mut self, begun: u64, size: u64) -> bool {
         let overtaken = begun - self.next > size;
         if overtaken {
@@ -48,7 +49,7 @@ impl RingReader {
         overtaken
     }
 
-    /// Records that were overwritten before they were read.
+    /// Returns the number of records that were overwritten before they were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }

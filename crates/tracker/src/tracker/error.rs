@@ -1,10 +1,10 @@
-//! What can go wrong between this process and the kernel program.
+//! Errors between this process and the kernel program.
 
 use std::io;
 
 use thiserror::Error;
 
-/// What can go wrong between this process and the kernel program.
+/// An error between this process and the kernel program.
 #[derive(Debug, Error)]
 pub enum TrackerError {
     /// The kernel has no type information, so the program cannot be fitted to it.
@@ -26,15 +26,15 @@ pub enum TrackerError {
          (docker or podman run --pid=host, hostPID: true in a pod, with the host's /proc), or run it on the host"
     )]
     OtherPids,
-    /// The kernel's own account of where threads are is not true.
+    /// The kernel reports wrong CPUs for threads.
     #[error(
         "lane tracker: this kernel says that the thread on CPU {is} is on CPU {said}, so nobody could be told where \
          the service starts: boot another kernel (those that were tried are in docs/reference/kernels.md)"
     )]
     OtherCpus {
-        /// What it says.
+        /// The reported CPU.
         said: u32,
-        /// What is true.
+        /// The real CPU.
         is: u32,
     },
     /// A lane has more partners than a role can name.
@@ -45,9 +45,9 @@ pub enum TrackerError {
     TooManyPartners {
         /// The lane.
         cpu: u32,
-        /// How many it would have.
+        /// Their number.
         partners: usize,
-        /// How many there may be.
+        /// The most that are possible.
         most: usize,
     },
     /// All numbers are used up.
@@ -56,9 +56,9 @@ pub enum TrackerError {
     /// Any other step failed.
     #[error("lane tracker: cannot {step}")]
     Bpf {
-        /// What was being done.
+        /// The step.
         step: &'static str,
-        /// What libbpf said.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
     /// A shared array could not be mapped.
@@ -66,12 +66,12 @@ pub enum TrackerError {
     Map {
         /// The BPF map's name.
         name: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Names the step that failed.
+/// Returns a function that names the failed step.
 pub fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
     move |source| TrackerError::Bpf { step, source }
 }

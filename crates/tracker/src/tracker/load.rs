@@ -1,4 +1,4 @@
-//! How the kernel program is opened, fitted to the machine and loaded.
+//! Loading of the kernel program: it is opened, fitted to the machine and loaded.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,10 +24,10 @@ use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 
-/// The same with the programs of a trace in it.
+/// The program with those of a trace.
 static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o"));
 
-/// The same with a scheduler for batch in it.
+/// The program with a scheduler for batch.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
 
 const ONE_ENTRY_A_LANE: [&str; 10] = [
@@ -45,18 +45,18 @@ const ONE_ENTRY_A_LANE: [&str; 10] = [
 
 /// The programs of lanes.
 const OF_LANES: [&str; 2] = ["lane_switch", "lane_timer"];
-/// Those of lanes that are lent.
+/// The programs of lanes that are lent.
 const OF_LENDING: [&str; 5] = ["lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
 
-/// Switches, where requests alone are watched.
+/// The program of switches, if only requests are watched.
 pub const REQUEST_TURN: &str = "request_turn";
-/// Who had each CPU for how long.
+/// CPU time of services and jobs.
 pub const SHARES: &str = "cpu_shares";
 /// Turns of the lanes.
 pub const TURNS: &str = "lane_turns";
 /// Threads that promise to look often.
 pub const SELF_CHECKING: &str = "self_checking_threads";
-/// Whose each process is.
+/// Identities of processes.
 pub const PROCESSES: &str = "process_identities";
 /// `struct sidelane_settings` of `bpf/lanes.h`.
 #[repr(C)]
@@ -115,25 +115,25 @@ impl Settings {
     }
 }
 
-/// Distance in bytes from a CPU's run queue to its preemption count, which says whether it serves an interrupt; 0 if
-/// unknown.
+/// Returns the distance in bytes from a CPU's run queue to its preemption count, which shows whether it serves an
+/// interrupt; 0 if unknown.
 fn preempt_count_offset() -> i64 {
     Btf::from_vmlinux().ok().and_then(|kernel| preempt_count_in(&kernel)).unwrap_or(0)
 }
 
-/// Whether the kernel program can tell the work of an interrupt from that of the thread that it came upon.
+/// Returns whether the kernel program can tell the work of an interrupt from that of the thread that it came upon.
 pub(crate) fn interrupts_are_known() -> bool {
     preempt_count_offset() != 0
 }
 
-/// The count is a per-CPU variable up to Linux 6.1 and from 6.15 on, and a field of `pcpu_hot` in between.
+/// Finds the count: a per-CPU variable up to Linux 6.1 and from 6.15 on, a field of `pcpu_hot` in between.
 fn preempt_count_in(kernel: &Btf<'_>) -> Option<i64> {
     let in_hot =
         || Some(offset_from_run_queue(kernel, "pcpu_hot")? + field_offset(kernel, "pcpu_hot", "preempt_count")?);
     offset_from_run_queue(kernel, "__preempt_count").or_else(in_hot)
 }
 
-/// One array entry for each CPU that the kernel may ever number.
+/// Returns one more than the highest CPU number that the kernel may use.
 pub(super) fn lane_count() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let possible: CpuSet = possible.trim().parse().unwrap_or_default();
@@ -180,7 +180,7 @@ pub(super) fn open_and_load(
     })
 }
 
-/// How many entries an array has, where that is not the one that it is compiled with.
+/// Returns the entries of an array, if that is not the number that it is compiled with.
 fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
@@ -197,13 +197,13 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
 /// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, stolen_from: StolenFrom) {
     let lends = purpose.lent().is_some();
-    // A thread with one place to run is seen before it is placed, others after.
+    // A thread that may run on one CPU only is seen before it is placed, others after.
     let woken = if purpose.lends(|lent| lent.single_places) { "lane_wakeup" } else { "" };
     let exec = if purpose.lends(|lent| lent.self_checking) { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen && !lends { "lane_timer" } else { "" };
     let groups = if groups { "" } else { "lane_regroup" };
     let guard = if purpose.has_interference() { "" } else { "guard_timer" };
-    // A trace sees switches by itself, and so do lanes.
+    // A trace has its own program for switches, and so do lanes.
     let turn = if purpose.has_threads() { "" } else { REQUEST_TURN };
     let of_lanes = if purpose.has_lanes() { &[] } else { &OF_LANES[..] };
     let of_lending = if lends { &[] } else { &OF_LENDING[..] };
@@ -214,7 +214,7 @@ fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, st
     }
 }
 
-/// Descriptors of all maps, by name; the compiler's own sections without the object's name in front.
+/// Returns descriptors of all maps, by name; the compiler's own sections without the object's name in front.
 pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, TrackerError> {
     let handle = |map: libbpf_rs::Map<'_>| {
         let name = map.name().to_string_lossy().into_owned();
@@ -225,7 +225,7 @@ pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, Tr
     made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("keep the program's maps"))
 }
 
-/// The array `name` as memory.
+/// Maps the array `name` as memory.
 pub(crate) fn array<T>(
     maps: &BTreeMap<String, MapHandle>,
     name: &'static str,

@@ -57,9 +57,9 @@ pub struct LaneMemory {
     shares: MappedArray<CpuShares>,
     stolen_from: StolenFrom,
     variables: MappedArray<Variables>,
-    /// By service: who writes its request words, if the kernel program does not.
+    /// By service: the writer of its request words, if the kernel program does not write them.
     emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
-    /// By CPU: the number of the service whose lane it is, or beside whose it is lent; 0 for none.
+    /// By CPU: the number of the service whose lane it is, or beside which it is lent; 0 for none.
     services_of_lanes: Vec<AtomicU32>,
     /// By CPU: the request lanes of a batch lane, none for any other.
     partners: RwLock<Vec<Vec<u32>>>,
@@ -96,7 +96,7 @@ impl LaneMemory {
         })
     }
 
-    /// These lanes belong to the service `number`.
+    /// Assigns these lanes to the service `number`.
     pub(super) fn pair(&self, lanes: &Lanes, number: Number) {
         self.set_partners(lanes, number.get(), |lane| lane.request_lanes.iter().collect());
     }
@@ -117,32 +117,33 @@ impl LaneMemory {
         }
     }
 
-    /// How many CPUs the arrays have an entry for.
+    /// Returns the number of CPUs in the arrays.
     pub fn cpu_count(&self) -> usize {
         self.services_of_lanes.len()
     }
 
-    /// What runs on `cpu`.
+    /// Returns the word of the thread that runs on `cpu`.
     pub fn word(&self, cpu: u32) -> &LaneWord {
         self.words.get(cpu as usize)
     }
 
-    /// How the batch lane `cpu` is held.
+    /// Returns the hold word of the batch lane `cpu`.
     pub fn hold(&self, cpu: u32) -> &HoldWord {
         self.holds.get(cpu as usize)
     }
 
-    /// Which request `cpu` works on.
+    /// Returns the word of the request on `cpu`.
     pub fn request(&self, cpu: u32) -> &RequestWord {
         self.requests.get(cpu as usize)
     }
 
-    /// A service as a whole.
+    /// Returns the word of a service as a whole.
     pub fn service(&self, number: Number) -> &ServiceWord {
         self.services.get(number.get() as usize * SERVICE_STRIDE)
     }
 
-    /// The service whose lane `cpu` is, or beside whose it is lent. Nothing is tracked of it where there is none.
+    /// Returns the word of the service whose lane `cpu` is, or beside which it is lent. Without one, the word is
+    /// untracked.
     pub fn service_of(&self, cpu: u32) -> &ServiceWord {
         self.services.get(self.number_of(cpu) * SERVICE_STRIDE)
     }
@@ -151,49 +152,49 @@ impl LaneMemory {
         self.services_of_lanes.get(cpu as usize).map_or(0, |number| number.load(Ordering::Acquire) as usize)
     }
 
-    /// The kernel program's variables.
+    /// Returns the kernel program's variables.
     pub(crate) fn variables(&self) -> &Variables {
         self.variables.get(0)
     }
 
-    /// The terms on which the batch lane `cpu` is lent.
+    /// Returns the terms on which the batch lane `cpu` is lent.
     pub fn terms(&self, cpu: u32) -> &LaneTerms {
         self.terms.get(cpu as usize)
     }
 
-    /// What batch that looks for itself did on the batch lane `cpu`.
+    /// Returns the counts of batch that looks for itself on the batch lane `cpu`.
     pub fn gate(&self, cpu: u32) -> &GateWord {
         self.gates.get(cpu as usize)
     }
 
-    /// The last turns on `cpu`; only where requests are emitted.
+    /// Returns the last turns on `cpu`; only if requests are emitted.
     pub fn turns(&self, cpu: u32) -> &LaneTurns {
         self.turns.get(cpu as usize)
     }
 
-    /// Who had `cpu` for how long; only where shares are written down.
+    /// Returns the shares of `cpu`; only if shares are recorded.
     pub fn shares(&self, cpu: u32) -> &CpuShares {
         self.shares.get(cpu as usize)
     }
 
-    /// How the kernel program knows what the hypervisor takes.
+    /// Returns the kernel program's source of stolen time.
     pub fn stolen_from(&self) -> StolenFrom {
         self.stolen_from
     }
 
-    /// The request words of the service `number` are its own word from now on.
+    /// Sets the writer of the request words of the service `number`.
     pub fn refresh_from(&self, number: Number, words: Box<dyn RequestWriter>) {
         if self.emitted[number.get() as usize].set(words).is_ok() {
             self.service(number).tracked.store(1, Ordering::Release);
         }
     }
 
-    /// Whether the request words beside the lane `cpu` are out of date without [`LaneMemory::refresh`].
+    /// Returns whether the request words beside the lane `cpu` are out of date without [`LaneMemory::refresh`].
     pub fn needs_refresh(&self, cpu: u32) -> bool {
         self.emitted[self.number_of(cpu)].get().is_some()
     }
 
-    /// Whether it ever was.
+    /// Returns whether the service ever had such a writer.
     pub(super) fn was_refreshed(&self, number: Number) -> bool {
         self.emitted[number.get() as usize].get().is_some()
     }
@@ -205,19 +206,20 @@ impl LaneMemory {
         }
     }
 
-    /// The threads that look for themselves.
+    /// Returns the threads that look for themselves.
     pub fn promises(&self) -> &Promises {
         &self.promises
     }
 
-    /// The kernel's books of all lanes, up to now.
+    /// Returns the kernel's books of all lanes, up to now.
     pub fn books(&self) -> Books {
         let (gates, counted) = (self.gates.as_slice(), (self.stats.as_slice(), self.work.as_slice()));
         let partners = self.partners.read().expect("nobody panics with the partners");
         Books::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
 
-    /// What the overlap promise of these lanes is judged by, without reading the books of all lanes.
+    /// Returns the figures by which the overlap promise of these lanes is judged, without reading the books of all
+    /// lanes.
     pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
         let at_ns = now_ns();
         let partners = self.partners.read().expect("nobody panics with the partners");
@@ -231,30 +233,30 @@ impl LaneMemory {
         Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| books(cpu).overlap_ns).sum() }
     }
 
-    /// Whether batch may look for itself.
+    /// Returns whether batch may look for itself.
     pub fn self_checking(&self) -> bool {
         self.self_checking
     }
 
-    /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
-    /// up to its last turn's end.
+    /// Returns the time that batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave, up
+    /// to its last turn's end.
     pub fn leaked_ns(&self, cpu: u32) -> u64 {
         let stats = self.stats.get(cpu as usize);
         let gate = GateBooks::read(self.gate(cpu), stats);
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
-    /// Time batch ran on the batch lane `cpu`, up to its last turn's end.
+    /// Returns the time that batch ran on the batch lane `cpu`, up to its last turn's end.
     pub fn batch_ns(&self, cpu: u32) -> u64 {
         self.stats.get(cpu as usize).batch_ns()
     }
 
-    /// When batch's present turn on the batch lane `cpu` began, or 0.
+    /// Returns the start of batch's present turn on the batch lane `cpu`, or 0.
     pub fn batch_since_ns(&self, cpu: u32) -> u64 {
         self.stats.get(cpu as usize).batch_since_ns()
     }
 
-    /// Times batch was switched in outside its lanes, without reading all the books.
+    /// Returns how often batch was switched in outside its lanes, without reading all the books.
     pub fn batch_strays(&self) -> u64 {
         self.stats.iter().map(LaneStats::batch_strays).sum()
     }

@@ -1,9 +1,8 @@
 //! The tracker: `lanes.bpf.c`, loaded once for the whole machine.
 //!
-//! The lane words, hold words and statistics are arrays that the kernel program and this
-//! process share as plain memory ([`LaneMemory`]); reading them costs no system call. The
-//! programs are attached through links that this process owns and pins nowhere, so the
-//! kernel detaches them whenever and however the process ends.
+//! The lane words, hold words and statistics are arrays that the kernel program and this process share as plain memory
+//! ([`LaneMemory`]); reading them costs no system call. The programs are attached through links that this process owns
+//! and pins nowhere. So the kernel detaches them at any end of the process.
 //!
 //! Services and batch jobs are added and removed while it runs: see [`crate::tracking`].
 
@@ -48,7 +47,7 @@ pub struct Tracker {
     pub(crate) object: RefCell<Object>,
     maps: BTreeMap<String, MapHandle>,
     links: RefCell<Vec<Link>>,
-    /// The program of switches where requests alone are watched.
+    /// The program of switches, if only requests are watched.
     turns: RefCell<Option<Link>>,
     rings: RefCell<Vec<(u32, MapHandle)>>,
     memory: Arc<LaneMemory>,
@@ -59,8 +58,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Loads the program; nothing is tracked before [`Tracker::attach`]. `groups`: a cgroup can be a service or a batch
-    /// job.
+    /// Loads the program; nothing is tracked before [`Tracker::attach`]. `groups`: whether a cgroup can be a service or
+    /// a batch job.
     pub fn load(purpose: Purpose, groups: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
@@ -87,7 +86,7 @@ impl Tracker {
         })
     }
 
-    /// Starts tracking, unless it goes on already.
+    /// Starts tracking, unless it runs already.
     pub fn attach(&self) -> Result<(), TrackerError> {
         let mut links = self.links.borrow_mut();
         if !links.is_empty() {
@@ -102,9 +101,8 @@ impl Tracker {
         Ok(())
     }
 
-    /// If requests and threads alone are watched ([`Purpose::Threads`]), switches are watched only from when they tell
-    /// something of requests. Whether that is so is seen here, so this has to be called now and then; mostly it is one
-    /// load.
+    /// Watches switches as soon as requests need them, if only requests and threads are watched ([`Purpose::Threads`]).
+    /// It checks that itself, so it has to be called at intervals; mostly it is one load.
     pub fn watch_switches(&self) -> Result<(), TrackerError> {
         let mut turns = self.turns.borrow_mut();
         if turns.is_some() || self.memory.variables().switches_tell.load(Ordering::Relaxed) == 0 {
@@ -123,17 +121,17 @@ impl Tracker {
         self.links.borrow_mut().clear();
     }
 
-    /// The memory shared with the program.
+    /// Returns the memory shared with the program.
     pub fn memory(&self) -> Arc<LaneMemory> {
         Arc::clone(&self.memory)
     }
 
-    /// Whose each process is.
+    /// Returns the identities of processes.
     pub fn identities(&self) -> Arc<Identities> {
         Arc::clone(&self.identities)
     }
 
-    /// What it was loaded for.
+    /// Returns the purpose for which it was loaded.
     pub fn purpose(&self) -> &Purpose {
         &self.purpose
     }
@@ -182,10 +180,10 @@ impl Tracker {
         let _ = self.map("named_groups").delete(&group_key(group));
     }
 
-    /// These lanes are lent beside the service `number` from now on.
+    /// Lends these lanes beside the service `number`.
     ///
-    /// # Panics
-    /// When the tracker was not loaded to lend lanes, and there is one to be lent: batch there would leave too late.
+    /// # Panics When the tracker was not loaded to lend lanes, and there is one to be lent: batch there would leave too
+    /// late.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
         assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "nobody lends lanes of this tracker");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
@@ -208,7 +206,7 @@ impl Tracker {
         self.memory.part(lanes);
     }
 
-    /// The ring on which the holder of the batch lane `cpu` is summoned.
+    /// Returns the ring on which the holder of the batch lane `cpu` is summoned.
     pub fn ring(&self, cpu: u32) -> io::Result<SummonsRing> {
         let rings = self.rings.borrow();
         let ring = rings.iter().find(|(lane, _)| *lane == cpu);
@@ -216,33 +214,32 @@ impl Tracker {
         SummonsRing::new(map.as_fd().try_clone_to_owned()?)
     }
 
-    /// The ring that the program writes to when a thread of this process is stopped, traced or frozen: for another
-    /// process to sleep on, as a [`SummonsRing`]. It stays silent where no lanes are lent.
+    /// Returns the ring that the program writes to when a thread of this process is stopped, traced or frozen: another
+    /// process sleeps on it, as a [`SummonsRing`]. It stays silent if no lanes are lent.
     pub fn halt_bell(&self) -> io::Result<OwnedFd> {
         self.share("halt_bell")
     }
 
-    /// The ring of alarms: batch does not leave a lane. One reader at a time.
+    /// Returns the ring of alarms: batch does not leave a lane. One reader at a time.
     pub fn alarms(&self) -> io::Result<SummonsRing> {
         SummonsRing::new(self.map("lane_alarms").as_fd().try_clone_to_owned()?)
     }
 
-    /// A descriptor of one of the arrays, for another process.
+    /// Returns a descriptor of one of the arrays, for another process.
     pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
         self.map(array).as_fd().try_clone_to_owned()
     }
 
-    /// How often a program was left out because an interrupt came while the same one ran on that CPU.
+    /// Returns how often a program was left out because an interrupt came while the same one ran on that CPU.
     pub fn missed(&self) -> Result<u64, TrackerError> {
         let object = self.object.borrow();
         let loaded = object.progs().filter(|program| program.as_fd().as_raw_fd() >= 0);
         loaded.map(|program| recursion_misses(program.as_fd().as_raw_fd())).sum()
     }
 
-    /// The map `name`.
+    /// Returns the map `name`.
     ///
-    /// # Panics
-    /// When the embedded program has none of this name, or it was left out.
+    /// # Panics When the embedded program has none of this name, or it was left out.
     pub(crate) fn map(&self, name: &str) -> &MapHandle {
         self.maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"))
     }
@@ -264,8 +261,8 @@ impl Tracker {
     }
 }
 
-/// Which numbers are taken. One that is free again is given as late as possible: connections of the one who had it
-/// may go on for a while.
+/// Numbers that are taken. A free number is given again as late as possible: connections of its last owner may go on
+/// for a while.
 #[derive(Default)]
 struct Numbers {
     taken: Cell<u64>,
@@ -299,7 +296,7 @@ fn recursion_misses(program: i32) -> Result<u64, TrackerError> {
     }
 }
 
-/// A ring buffer of the kernel's; a power of two.
+/// Creates a ring buffer of the kernel; its size is a power of two.
 pub(crate) fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
     let opts =
         libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
@@ -312,7 +309,7 @@ fn group_key(group: &Group) -> Vec<u8> {
     group.id.to_ne_bytes().into_iter().chain(words).collect()
 }
 
-/// The place of an identity in `group_hierarchies`.
+/// Returns the index of an identity in `group_hierarchies`.
 fn hierarchy_key(identity: Identity) -> u32 {
     match identity {
         Identity::Service(number) => number.get() << 1,

@@ -3,9 +3,9 @@
 use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_host::events::EVENTS_MAX;
 
-/// The programs of `bpf/requests/requests.h`. Others never start with this.
+/// Prefix of the programs of `bpf/requests/requests.h`, and of no others.
 const PROGRAM_PREFIX: &str = "request_";
-/// Their own maps: of the words, which others read, there is always one.
+/// Their own maps. Request words, which other programs read, always have an entry.
 const REQUEST_MAPS: [&str; 9] = [
     "service_ports",
     "request_books",
@@ -19,14 +19,15 @@ const REQUEST_MAPS: [&str; 9] = [
 ];
 /// The maps of counters, one for each of a pair: see [`crate::counters`].
 pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
-/// The one of them with an entry a CPU.
+/// The one map with an entry a CPU.
 const LOADS: &str = "lane_loads";
 
-/// What each thread works on.
+/// The request of each thread.
 pub const WORDS: &str = "thread_words";
-/// Who sleeps until a request is taken up, or answered.
+/// The bells of readers that sleep until a request is taken up, or answered.
 pub const BELLS: &str = "request_bells";
-/// Threads of all services that can be told of at once: `SIDELANE_THREAD_WORDS` of `bpf/requests/state.h`.
+/// The most threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
+/// `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
 
 /// Leaves a map out unless requests are tracked, and gives it its size if they are.

@@ -1,9 +1,9 @@
-//! What a tracker is loaded for.
+//! Purposes of a tracker.
 
 use crate::trace::options::TraceOptions;
 
-/// What a tracker is loaded for. Nothing else gets into the kernel: the less there is, the cheaper is a context switch.
-/// Services and lanes are told when they are added.
+/// The purpose of a tracker. Nothing else is loaded into the kernel: fewer programs make a context switch cheaper.
+/// Services and lanes are given when they are added.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
     /// Watch requests at sockets, and which of them each thread works on ([`crate::threads`]). Lanes are not tracked:
@@ -11,7 +11,7 @@ pub enum Purpose {
     Threads,
     /// Trace requests ([`crate::trace`]). Lanes are not tracked.
     Trace(TraceOptions),
-    /// Watch lanes of which none is lent: wakeups and migrations are not looked at.
+    /// Watch lanes of which none is lent, without wakeups and migrations.
     Watch {
         /// Watch requests at sockets, too.
         requests: bool,
@@ -20,7 +20,7 @@ pub enum Purpose {
     Lend {
         /// Watch requests at sockets, too.
         requests: bool,
-        /// What is loaded for that.
+        /// The parts that are loaded for that.
         lent: LaneLending,
     },
     /// Share a machine: the use of each CPU is counted.
@@ -34,7 +34,7 @@ pub enum Purpose {
     },
 }
 
-/// How lanes are lent, and what is known of requests there.
+/// How lanes are lent, and which data of requests there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaneLending {
     /// Services emit their requests: the last threads on each lane are recorded.
@@ -59,7 +59,7 @@ pub enum Extension {
 }
 
 impl Purpose {
-    /// What is loaded for lanes that are lent, if they are.
+    /// Returns what is loaded for lanes that are lent, if they are.
     pub fn lent(&self) -> Option<&LaneLending> {
         match self {
             Self::Lend { lent, .. } => Some(lent),
@@ -68,7 +68,7 @@ impl Purpose {
         }
     }
 
-    /// The trace, if there is one.
+    /// Returns the trace, if there is one.
     pub fn trace(&self) -> Option<TraceOptions> {
         match (*self, self.extension()) {
             (Self::Trace(options), _) | (_, Some(Extension::Trace(options))) => Some(options),
@@ -76,17 +76,17 @@ impl Purpose {
         }
     }
 
-    /// Whether lanes are tracked.
+    /// Returns whether lanes are tracked.
     pub fn has_lanes(&self) -> bool {
         !matches!(self, Self::Threads | Self::Trace(_))
     }
 
-    /// Whether lanes are lent like this.
+    /// Returns whether lanes are lent and `how` is true of them.
     pub fn lends(&self, how: impl FnOnce(&LaneLending) -> bool) -> bool {
         self.lent().is_some_and(how)
     }
 
-    /// Whether requests at sockets are watched.
+    /// Returns whether requests at sockets are watched.
     pub fn has_requests(&self) -> bool {
         match self {
             Self::Watch { requests } | Self::Lend { requests, .. } | Self::Share { requests, .. } => {
@@ -96,7 +96,7 @@ impl Purpose {
         }
     }
 
-    /// Whether interference is measured.
+    /// Returns whether interference is measured.
     pub fn has_interference(&self) -> bool {
         matches!(self, Self::Share { interference: true, .. })
     }

@@ -1,4 +1,4 @@
-//! What each lane is for, as the kernel program is told.
+//! Roles of lanes, in the form of the kernel program.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct LaneRole {
 }
 
 impl LaneRole {
-    /// With these partners. A lane that has more of them has none: half of them would be guarded and half not.
+    /// Adds these partners. With too many partners a lane is refused: half of them would be guarded and half not.
     fn with_partners(self, cpu: u32, partners: &[u32]) -> Result<Self, TrackerError> {
         let mut new = Self { partner_count: partners.len() as u32, ..self };
         let most = new.partners.len();
@@ -35,14 +35,14 @@ impl LaneRole {
         Ok(new)
     }
 
-    /// As the kernel program reads it.
+    /// Returns it in the form of the kernel program.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let before = [self.role, self.service, self.lends_to_waited, self.partner_count];
         before.into_iter().chain(self.partners).chain([self.reserved]).flat_map(u32::to_ne_bytes).collect()
     }
 }
 
-/// The roles of all lanes that are lent beside the service `number`, by CPU.
+/// Returns the roles of all lanes that are lent beside the service `number`, by CPU.
 pub(super) fn roles(
     lanes: &Lanes,
     number: Number,

@@ -11,15 +11,15 @@ use super::error::{TrackerError, bpf};
 /// `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
 const ON_CPU: u32 = 1;
 
-/// Refuses a PID namespace in which numbers are not the kernel's, and a kernel whose threads do not say where they are.
+/// Refuses a PID namespace in which numbers are not the kernel's, and a kernel whose threads do not show their CPU.
 pub(super) fn check(object: &Object) -> Result<(), TrackerError> {
     check_pids(ask(object, "self_pid", None)?, proc_self(), std::process::id())?;
-    // Where the field is never written it says CPU 0, so any other one is asked.
+    // If the field is never written it shows CPU 0, so another CPU is asked.
     let asked = online_cpus().ok().and_then(|online| online.iter().max()).filter(|cpu| *cpu > 0);
     asked.map_or(Ok(()), |cpu| check_cpu(ask(object, "self_cpu", Some(cpu))?, cpu))
 }
 
-/// The process that `/proc` takes us for.
+/// Returns the process id that `/proc` gives this process.
 fn proc_self() -> Option<u32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
@@ -32,7 +32,7 @@ fn check_cpu(said: u32, is: u32) -> Result<(), TrackerError> {
     if said == is { Ok(()) } else { Err(TrackerError::OtherCpus { said, is }) }
 }
 
-/// What one of the kernel program's questions to itself returns, asked here or on another CPU.
+/// Runs one of the kernel program's self-checks, here or on another CPU, and returns its result.
 fn ask(object: &Object, name: &str, cpu: Option<u32>) -> Result<u32, TrackerError> {
     let program = object.progs_mut().find(|program| program.name() == name).expect("the embedded program has it");
     let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };
