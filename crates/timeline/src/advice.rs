@@ -1,9 +1,9 @@
-//! What to do about each cause.
+//! Advice for each cause.
 
 use crate::cause::{BY_OWN, BY_TCP, Cause};
 use crate::record::pause;
 
-/// What to do about `cause`; `detail` is that of the spans that it had most of (`Span::detail`).
+/// Returns the advice for `cause`; `detail` is that of the spans in which it took most time (`Span::detail`).
 pub fn advice(cause: Cause, detail: u64) -> &'static str {
     match cause {
         Cause::Safepoint if detail == u64::from(pause::CLASS_LOADING) => {
@@ -21,7 +21,7 @@ pub fn advice(cause: Cause, detail: u64) -> &'static str {
     }
 }
 
-/// What to do about a cause, whatever its detail.
+/// Returns the advice for a cause with any detail.
 pub fn usual(cause: Cause) -> &'static str {
     match cause {
         Cause::OnCpu => "The request itself is long: profile the service; keep long requests away from short ones.",
@@ -83,7 +83,7 @@ pub fn usual(cause: Cause) -> &'static str {
     }
 }
 
-/// What to do about a response that leaves slowly.
+/// Returns the advice for a response that leaves slowly.
 fn of_sending(cause: Cause) -> &'static str {
     match cause {
         Cause::Nagle => {
@@ -113,7 +113,7 @@ fn of_sending(cause: Cause) -> &'static str {
     }
 }
 
-/// What to do about a wait for something outside the thread.
+/// Returns the advice for a wait for something outside the thread.
 fn of_wait(cause: Cause) -> &'static str {
     match cause {
         Cause::Connect => {

@@ -1,4 +1,4 @@
-//! Where a request's time went. A closed list: each cause has its words, what evidence it needs, and what to do.
+//! Causes of a request's time. A closed list: each cause has its name, the evidence that it needs, and advice.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Kind, Kinds};
 
-/// What a request waited for, or was worked on, during a span of its timeline.
+/// The reason for a span of a request's timeline: a wait, or work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -14,13 +14,14 @@ pub enum Cause {
     OnCpu,
     /// From its first segment until its data was at the socket.
     NetworkReceive,
-    /// Its data was at the socket, or in a queue of the service, and all threads that could take it worked on others.
+    /// Its data was at the socket, or in a queue of the service, and all threads that could take it worked on other
+    /// requests.
     ServiceQueue,
     /// A thread could run on and another had the CPU.
     RunQueue,
     /// The same, but the other thread is the tracer's. No cause of the service's: the diagnosis reports it separately.
     Tracer,
-    /// The thread moved to another CPU, from there to its first moment on it.
+    /// The thread moved to another CPU, until its first moment there.
     Migration,
     /// The CPU woke from an idle state.
     IdleExit,
@@ -28,8 +29,8 @@ pub enum Cause {
     Interrupt,
     /// The hypervisor had the CPU.
     Stolen,
-    /// A thread of the service worked on it while batch ran on a lane of the same core. What that cost is what such time
-    /// exceeds the normal by.
+    /// A thread of the service worked on it while batch ran on a lane of the same core. The cost of that is the excess
+    /// over the normal time.
     Sibling,
     /// The kernel filled in a page.
     PageFault,
@@ -51,7 +52,7 @@ pub enum Cause {
     Throttled,
     /// The group was frozen, or the process stopped.
     Frozen,
-    /// The response lay in the send buffer, and the socket's state does not tell why.
+    /// The response lay in the send buffer, and the socket's state does not show why.
     SendBuffer,
     /// Nagle's algorithm held the response back until an acknowledgement came, which the peer delayed.
     Nagle,
@@ -76,11 +77,11 @@ pub enum Cause {
     /// The event loop that had it waited for events: the request waited for something inside the service that the kernel
     /// does not see.
     Inside,
-    /// No record tells.
+    /// No record explains it.
     NotExplained,
 }
 
-/// Detail of a wait for a CPU that a thread of the service itself had.
+/// The detail of a wait for a CPU that a thread of the service itself had.
 pub const BY_OWN: u64 = 1;
 
 /// The flag in the detail of [`Cause::Pacing`], beside the bytes, if TCP itself sent at a set rate.
@@ -124,7 +125,7 @@ impl Cause {
         Cause::NotExplained,
     ];
 
-    /// The kinds of records without which this cause cannot be told.
+    /// Returns the kinds of records without which this cause cannot be found.
     pub fn needs(self) -> &'static [Kind] {
         match self {
             Cause::NetworkReceive => &[Kind::DataReady],
@@ -157,7 +158,7 @@ impl Cause {
         }
     }
 
-    /// What it is called where people read.
+    /// Returns its name for people.
     pub fn words(self) -> &'static str {
         match self {
             Cause::OnCpu => "work on it",
@@ -196,7 +197,7 @@ impl Cause {
         }
     }
 
-    /// What it means, in a sentence.
+    /// Returns its meaning, in a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Cause::OnCpu => "a thread of the service worked on the request",
@@ -235,8 +236,8 @@ impl Cause {
         }
     }
 
-    /// Its place in the order of precedence: where several are true at once, time goes to the highest. Those with 0 are
-    /// stretches of a request's way, of which one at a time is true.
+    /// Returns its place in the order of precedence: if several are true at once, time goes to the highest. Those with
+    /// 0 are stretches of a request's way, of which one at a time is true.
     pub fn precedence(self) -> u8 {
         match self {
             Cause::Stolen => 13,
@@ -256,13 +257,13 @@ impl Cause {
         }
     }
 
-    /// Whether this cause can be told where only `recorded` can be recorded.
+    /// Returns whether this cause can be found if only `recorded` can be recorded.
     pub fn can_be_told(self, recorded: Kinds) -> bool {
         self.needs().iter().all(|kind| recorded.has(*kind))
     }
 }
 
-/// Its key in results: `run-queue`.
+/// Displays its key in results: `run-queue`.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)

@@ -1,4 +1,4 @@
-//! What made requests slow: causes, ranked by the tail time that they explain.
+//! The diagnosis: causes of slow requests, ranked by the tail time that they explain.
 //!
 //! These types are the result itself: the JSON of a trace has them as they are, with times in microseconds, and
 //! terminal, page and Perfetto are drawn from them.
@@ -22,9 +22,9 @@ pub struct Finding {
     pub share_percent: f64,
     /// Numbers of requests that show it best, the clearest first.
     pub examples: Vec<u64>,
-    /// What was seen: who had the CPU, which lock, which pause.
+    /// Evidence: the thread that had the CPU, the lock, the pause.
     pub evidence: Vec<String>,
-    /// What to do.
+    /// The advice.
     pub advice: String,
 }
 
@@ -33,23 +33,23 @@ pub struct Finding {
 pub struct CannotTell {
     /// The cause.
     pub cause: Cause,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Requests of about the same latency: what a picture of the distribution, coloured by cause, is made of.
+/// Requests of about the same latency: a bar in the distribution, coloured by cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bar {
-    /// Latencies from here,
+    /// The lowest latency.
     #[serde(rename = "from_us", with = "us")]
     pub from_ns: u64,
-    /// up to here, this excluded.
+    /// The latency at which the next bar begins.
     #[serde(rename = "to_us", with = "us")]
     pub to_ns: u64,
-    /// How many requests.
+    /// Number of requests.
     #[serde(rename = "requests_count")]
     pub requests: u64,
-    /// What their time went to, all together.
+    /// Sum of their times, by cause.
     pub time: Vec<CauseTime>,
 }
 
@@ -58,52 +58,52 @@ pub struct Bar {
 pub struct CauseTime {
     /// The cause.
     pub cause: Cause,
-    /// How long.
+    /// The time.
     #[serde(rename = "us", with = "us")]
     pub ns: u64,
 }
 
-/// What was found in a trace.
+/// The findings in a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosis {
     /// Requests with a whole timeline.
     pub requests: u64,
-    /// Of those, slower than the objective.
+    /// Requests slower than the objective.
     pub slow: u64,
-    /// Of those, requests of which no cause explains most of the time above the normal.
+    /// Slow requests without a cause that explains most of the time above the normal.
     pub mixed: u64,
-    /// Requests whose way is not known: records of them are missing.
+    /// Requests without a way, since records of them are missing.
     pub incomplete: u64,
-    /// Latency of half of the requests that were not slow, at most.
+    /// A latency that half of the requests that were not slow do not exceed.
     pub normal_ns: u64,
     /// Time above the normal of the slow requests, without waits for the tracer, and without requests that it alone made
     /// slow.
     pub tail_ns: u64,
-    /// What the tracer cost.
+    /// Cost of the tracer.
     pub tracer: TracerCost,
-    /// The objective; where none was given, the percentile that was taken for it.
+    /// The objective; if none was given, the percentile in its place.
     pub slo_ns: u64,
     /// The causes, the largest first. "Not explained" is one of them, where it is.
     pub findings: Vec<Finding>,
-    /// Causes that could not be told here.
+    /// Causes that could not be found here.
     pub cannot_tell: Vec<CannotTell>,
 }
 
-/// What the tracer's own threads cost the service: they had a CPU that one of its threads waited for.
+/// Cost of the tracer's own threads to the service: they had a CPU that one of its threads waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TracerCost {
     /// Requests that waited for them.
     pub delayed: u64,
-    /// The longest such wait of one request, all its parts together.
+    /// The longest such wait of one request, the sum of its parts.
     pub longest_ns: u64,
     /// Requests that were slow for that alone. They are left out of the causes.
     pub made_slow: u64,
-    /// What all slow requests waited for them.
+    /// Time that all slow requests waited for them.
     pub tail_ns: u64,
 }
 
 impl TracerCost {
-    /// Its part of the time that slow requests lost to it and to all causes, which took `tail_ns`: 0 to 1.
+    /// Returns its part of the time that slow requests lost to it and to all causes, which took `tail_ns`: 0 to 1.
     pub fn share(&self, tail_ns: u64) -> f64 {
         self.tail_ns as f64 / (self.tail_ns + tail_ns).max(1) as f64
     }

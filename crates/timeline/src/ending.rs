@@ -1,4 +1,4 @@
-//! How a request ends that has no response.
+//! Endings of requests without a response.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,13 @@ pub enum Side {
 }
 
 impl Side {
-    /// The side with this number; none if the connection has not ended.
+    /// Returns the side with this number; `None` if the connection has not ended.
     pub fn of(number: u32) -> Option<Side> {
         [Side::Client, Side::Service, Side::Other].into_iter().find(|side| *side as u32 == number)
     }
 }
 
-/// How a request ended that had no response, or one that its client did not wait for.
+/// The ending of a request without a response, or with one that its client did not wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
@@ -29,18 +29,19 @@ pub enum Ending {
     Abandoned,
     /// The service closed the connection.
     ClosedByService,
-    /// A message that asks for no response: the client closed right behind it, or went on to send on a connection that
-    /// never had a response.
+    /// A message that asks for no response: the client closed right after it, or sent more on a connection that never
+    /// had a response.
     NoAnswerWanted,
     /// Not known.
     Unknown,
 }
 
-/// A client that closes this soon after its last data did not give up waiting: the message said that it leaves.
+/// Longest time from a client's last data to its close if it did not give up waiting: the message announced the close.
 const LEAVES_WITHIN_NS: u64 = 1_000_000;
 
 impl Ending {
-    /// The ending of a request whose last data came at `data_ns` and whose connection `side` ended at `ended_ns`.
+    /// Returns the ending of a request whose last data came at `data_ns` and whose connection `side` ended at
+    /// `ended_ns`.
     pub fn of(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
         match side {
             Side::Client if ended_ns.saturating_sub(data_ns) < LEAVES_WITHIN_NS => Ending::NoAnswerWanted,
@@ -58,14 +59,14 @@ pub struct Unanswered {
     pub request: u64,
     /// Arrival of its data.
     pub arrived_ns: u64,
-    /// When one side ended the connection.
+    /// Time at which one side ended the connection.
     pub ended_ns: u64,
-    /// How it ended.
+    /// The kind of ending.
     pub ending: Ending,
 }
 
 impl Unanswered {
-    /// The time for which its client waited.
+    /// Returns the time for which its client waited.
     pub fn waited_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.arrived_ns)
     }

@@ -1,5 +1,5 @@
-//! Why a request was slow: from the records of a trace to one timeline a request, whose time is divided among causes, and
-//! from many timelines to a diagnosis with advice (Tailor, thesis "SHIM and Its Applications", chapter 4).
+//! Reasons why a request was slow: from the records of a trace to one timeline a request, whose time is divided among
+//! causes, and from many timelines to a diagnosis with advice (Tailor, thesis "SHIM and Its Applications", chapter 4).
 //!
 //! ```text
 //! Record ──► timelines (one a request, no gap, no overlap) ──► Diagnosis (causes, ranked; what to do)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 64;
 
-/// What a record says happened; the numbers are those of `enum sidelane_trace_type`.
+/// The kind of a record; the numbers are those of `enum sidelane_trace_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
@@ -95,7 +95,7 @@ impl Kind {
         table
     };
 
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
         Self::BY_NUMBER.get(number as usize).copied().flatten()
     }
@@ -106,22 +106,22 @@ impl Kind {
 pub struct Kinds(u64);
 
 impl Kinds {
-    /// Every kind.
+    /// Returns every kind.
     pub fn all() -> Kinds {
         Kind::ALL.into_iter().fold(Kinds::default(), Kinds::with)
     }
 
-    /// These and `kind`.
+    /// Returns these and `kind`.
     pub fn with(self, kind: Kind) -> Kinds {
         Kinds(self.0 | 1 << kind as u32)
     }
 
-    /// These without `kind`.
+    /// Returns these without `kind`.
     pub fn without(self, kind: Kind) -> Kinds {
         Kinds(self.0 & !(1 << kind as u32))
     }
 
-    /// Whether `kind` is one of them.
+    /// Returns whether `kind` is one of them.
     pub fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u32 != 0
     }
@@ -134,11 +134,11 @@ pub const NO_CALL: u32 = u32::MAX;
 pub const BY_TIMER: u64 = 1 << 32;
 /// The flag in the value of [`Kind::Woken`] if the thread may wake more than one: `SIDELANE_TRACE_WAKES_SEVERAL`.
 pub const WAKES_SEVERAL: u64 = 1 << 33;
-/// The flag beside the expected value of a futex in [`Kind::SleepsIn`], if that lies on the thread's own stack:
+/// The flag beside the expected value of a futex in [`Kind::SleepsIn`], if the futex lies on the thread's own stack:
 /// `SIDELANE_TRACE_OWN_STACK`.
 pub const OWN_STACK: u64 = 1 << 32;
 
-/// When a page fault was met, in the detail of [`Kind::PageFault`].
+/// Phases of a page fault, in the detail of [`Kind::PageFault`].
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod fault {
     pub const BEGINS: u32 = 1;
@@ -146,18 +146,19 @@ pub mod fault {
     pub const BEGINS_IN_CALL: u32 = 3;
 }
 
-/// Where a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum sidelane_trace_tasks`.
+/// Threads on which a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum
+/// sidelane_trace_tasks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tasks {
-    /// On any of its threads, one after the other: a thread of it that wakes another one hands it no request, and holds no
-    /// lock for one.
+    /// Any of its threads, one after the other: a thread that wakes another one hands it no request, and holds no lock
+    /// for one.
     Move = 1,
-    /// On the thread of an event loop.
+    /// The thread of an event loop.
     Stay = 2,
 }
 
-/// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_trace_leave`.
+/// Reasons why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_trace_leave`.
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod leave {
     pub const PREEMPTED: u32 = 0;
@@ -167,7 +168,7 @@ pub mod leave {
     pub const ENDED: u32 = 4;
 }
 
-/// What a runtime pauses for, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_trace_pause`.
+/// Reasons of a runtime's pause, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_trace_pause`.
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod pause {
     pub const OTHER: u32 = 0;
@@ -177,7 +178,7 @@ pub mod pause {
     pub const CLASS_LOADING: u32 = 4;
 }
 
-/// A thread and its process; 0 and 0 where no thread did something.
+/// A thread and its process; 0 and 0 if no thread acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Task {
     /// Number of the thread.
@@ -191,28 +192,28 @@ pub struct Task {
 pub struct Record {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// The event.
     pub kind: Kind,
     /// Number of the record among those of its CPU, from 1 on; wraps. 0 for those of user space.
     pub seq: u32,
-    /// Who did it.
+    /// The thread of the event.
     pub task: Task,
-    /// Where it happened.
+    /// The CPU of the event.
     pub cpu: u32,
-    /// As the kind says.
+    /// A detail, depending on the kind.
     pub detail: u32,
-    /// Another thread, as the kind says.
+    /// Another thread, depending on the kind.
     pub other: Task,
     /// Cookie of the socket, 0 for none.
     pub socket: u64,
     /// Number of the request, 0 if unknown.
     pub request: u64,
-    /// As the kind says.
+    /// A value, depending on the kind.
     pub value: u64,
 }
 
 impl Record {
-    /// The record in `bytes`; none if its kind is not known or it was never written.
+    /// Returns the record in `bytes`; `None` if its kind is unknown or it was never written.
     pub fn from_bytes(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -232,7 +233,7 @@ impl Record {
         })
     }
 
-    /// The record as it is in a ring or a log.
+    /// Returns the record as it is in a ring or a log.
     pub fn to_bytes(&self) -> [u8; RECORD_SIZE] {
         let mut bytes = [0; RECORD_SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);

@@ -11,50 +11,50 @@ use crate::wait::Wait;
 pub struct Span {
     /// CLOCK_MONOTONIC nanoseconds.
     pub from_ns: u64,
-    /// Where the next span begins.
+    /// The begin of the next span.
     pub to_ns: u64,
-    /// What the time went to.
+    /// The cause of the time.
     pub cause: Cause,
-    /// Thread on whose way the request was, 0 for none (network).
+    /// The thread on whose way the request was, 0 for none (network).
     pub tid: u32,
-    /// CPU, where one matters.
+    /// The CPU, if one matters.
     pub cpu: Option<u32>,
-    /// Who had the CPU, held the lock, woke the thread: thread and process; 0 if unknown.
+    /// The thread that had the CPU, held the lock, or woke the thread; 0 if unknown.
     pub by_tid: u32,
     /// Process of that thread.
     pub by_pid: u32,
-    /// What the cause says more: a lock's address, a pause (`record::pause`), a disk's device, an interrupt's number,
-    /// bytes that lay in the send buffer, the peer's port of a call. 0 for nothing.
+    /// A detail of the cause: a lock's address, a pause (`record::pause`), a disk's device, an interrupt's number,
+    /// bytes that lay in the send buffer, the peer's port of a call. 0 for none.
     pub detail: u64,
     /// The request that the thread worked on then, if it was not this one; 0 for none.
     pub behind: u64,
-    /// What the thread waited for, as far as that is known.
+    /// The wait of the thread, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
 }
 
 impl Span {
-    /// How long it is.
+    /// Returns its length.
     pub fn length_ns(&self) -> u64 {
         self.to_ns - self.from_ns
     }
 }
 
-/// Why nothing is told of a request but its times.
+/// The reason why only the times of a request are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Incomplete {
     /// Records were lost while it was under way.
     Lost,
-    /// It began before the trace, or before what memory holds of it.
+    /// It began before the trace, or before the oldest record in memory.
     Earlier,
     /// The trace, or its connection, ended before its response had left.
     Cut,
-    /// It went through more threads, or lay in more pieces, than one request may keep.
+    /// It went through more threads, or lay in more pieces, than the limits for one request.
     TooMuch,
 }
 
-/// One request, whole.
+/// A complete request.
 ///
 /// Spans lie end to end: the first begins at `arrived_ns`, the last ends at `ended_ns`, so their lengths sum to the
 /// latency.
@@ -66,27 +66,27 @@ pub struct Timeline {
     pub socket: u64,
     /// The port from which it came, 0 if unknown.
     pub peer_port: u32,
-    /// Its first segment was seen, or, where segments are not recorded, its data was at the socket.
+    /// Time of its first segment or, if segments are not recorded, time at which its data was at the socket.
     pub arrived_ns: u64,
-    /// A thread took it up.
+    /// Time at which a thread took it up.
     pub started_ns: u64,
-    /// Its response was given to the socket.
+    /// Time at which its response was given to the socket.
     pub finished_ns: u64,
-    /// The last of its response left for the device, or `finished_ns` where that is not recorded.
+    /// Time at which the last of its response left for the device, or `finished_ns` if that is not recorded.
     pub ended_ns: u64,
-    /// End to end.
+    /// The spans, end to end.
     pub spans: Vec<Span>,
-    /// Set if the records do not suffice: all its time is then one span, "not explained".
+    /// Set if the records do not suffice: then all its time is one span, "not explained".
     pub incomplete: Option<Incomplete>,
 }
 
 impl Timeline {
-    /// From the first segment to the last of the response.
+    /// Returns the time from the first segment to the last of the response.
     pub fn latency_ns(&self) -> u64 {
         self.ended_ns - self.arrived_ns
     }
 
-    /// What its time went to, the longest first.
+    /// Returns its time by cause, the longest first.
     pub fn time(&self) -> Vec<CauseTime> {
         let times = Cause::ALL.into_iter().map(|cause| CauseTime { cause, ns: self.of_cause_ns(cause) });
         let mut times: Vec<CauseTime> = times.filter(|time| time.ns > 0).collect();
@@ -94,7 +94,7 @@ impl Timeline {
         times
     }
 
-    /// Time that went to `cause`.
+    /// Returns the time of `cause`.
     pub fn of_cause_ns(&self, cause: Cause) -> u64 {
         self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()
     }

@@ -1,5 +1,5 @@
-//! A wait: the system call in which a thread slept, what it waited for there, what ended it, and what the thread that
-//! ended it had done.
+//! A wait: the system call in which a thread slept, the object of its wait, the event that ended it, and what the
+//! thread that ended it had done.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -103,13 +103,13 @@ pub mod call {
         (437, "openat2"),
     ];
 
-    /// Whether it is one that event loops alone wait in.
+    /// Returns whether only event loops wait in this call.
     pub fn is_epoll(number: u32) -> bool {
         matches!(number, EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2)
     }
 }
 
-/// What a system call is for, as far as that explains a wait.
+/// The purpose of a system call, as far as that explains a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
@@ -133,12 +133,12 @@ pub enum Purpose {
     Sync,
     /// It changes or looks up files.
     Files,
-    /// Another one.
+    /// Any other purpose.
     Other,
 }
 
 impl Purpose {
-    /// The purpose of the call with this number.
+    /// Returns the purpose of the call with this number.
     pub fn of(number: u32) -> Purpose {
         match number {
             call::POLL | call::SELECT | call::PSELECT | call::PPOLL => Purpose::Poll,
@@ -160,13 +160,13 @@ impl Purpose {
         }
     }
 
-    /// Whether an event loop waits so for whatever happens next.
+    /// Returns whether an event loop waits in such a call for the next event of any kind.
     pub fn is_of_event_loops(self) -> bool {
         matches!(self, Purpose::Poll | Purpose::Completion)
     }
 }
 
-/// The name of a system call, where a wait in it has a purpose.
+/// Returns the name of a system call, if a wait in it has a purpose.
 pub fn name_of(number: u32) -> &'static str {
     const NAMES: [(u32, &str); 53] = [
         (call::READ, "read"),
@@ -246,7 +246,7 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
 impl Peer {
-    /// The peer that a record of a socket elsewhere names.
+    /// Returns the peer in a record of a socket elsewhere.
     pub fn of(record: &Record) -> Option<Peer> {
         let (family, protocol, port) = (record.detail >> 24, (record.detail >> 16) as u8, record.detail as u16);
         let address: IpAddr = match family {
@@ -264,7 +264,7 @@ impl Peer {
         Some(Peer::Address(address, port, protocol))
     }
 
-    /// Its port; 0 for none.
+    /// Returns its port; 0 for none.
     pub fn port(self) -> u16 {
         match self {
             Peer::Address(_, port, _) => port,
@@ -287,7 +287,7 @@ fn suffix(protocol: u8) -> &'static str {
     if protocol == UDP { "/udp" } else { "" }
 }
 
-/// What a thread waited for.
+/// The object of a thread's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Object {
@@ -310,11 +310,11 @@ pub enum Object {
     Event,
     /// A timerfd.
     Timer,
-    /// A file, by its number among those of the process, and its inode.
+    /// A file, by its number in the process, and its inode.
     File(u32, u32),
 }
 
-/// What ended a wait.
+/// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
@@ -329,7 +329,7 @@ pub enum Ended {
     Thread(Option<u32>),
 }
 
-/// What a thread did while another one waited for it: what most of that time went to.
+/// The activity of a thread while another one waited for it: the one that took most of that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doing {
@@ -348,11 +348,11 @@ pub enum Doing {
     Asked,
     /// It worked on no request, and waited for the next one.
     WaitedForRequest,
-    /// It waited, and it is not known for what.
+    /// It waited for something unknown.
     Waited,
 }
 
-/// The timeout of a wait that is not known, or is longer than can be said.
+/// The timeout of a wait that is unknown, or too long for the record.
 pub const TIMEOUT_UNKNOWN: u32 = 0xfff_ffff;
 
 /// A wait.

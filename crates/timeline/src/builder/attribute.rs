@@ -1,7 +1,7 @@
 //! Divides the time that a request spent with a thread among causes.
 //!
-//! The thread's states lie end to end and give the cause where nothing else is known. Over them lie facts of the thread,
-//! its process and its CPU; of those that are true at once the one with the highest precedence has the time
+//! The thread's states lie end to end and give the cause if nothing else is known. Facts of the thread, its process and
+//! its CPU lie over them. If several are true at once, the one with the highest precedence has the time
 //! ([`Cause::precedence`]).
 
 use crate::builder::fact::{Fact, State, Track};
@@ -16,10 +16,10 @@ use crate::record::Task;
 use crate::timeline::Span;
 use crate::wait::{Doing, Ended, Object, Purpose, Wait, call};
 
-/// A CPU that idles for longer than this while a thread waits for it does not only wake up.
+/// The longest idle time of a CPU, while a thread waits for it, that counts as its exit from the idle state.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 
-/// A thread that sleeps until a set time for longer than this does so for its task.
+/// The longest sleep until a set time that counts as the runtime's own; a longer one is its task's.
 const RUNTIME_SLEEPS_AT_MOST_NS: u64 = 1_000_000;
 
 /// A thread's time, seen from one request.
@@ -30,13 +30,13 @@ pub struct View<'a> {
     pub request: Id,
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
-    /// What it asked another service, if it waits for the thread to take the answer.
+    /// The question to another service whose answer the thread has to take, if the request waits for that.
     pub answer: Option<Wait>,
-    /// Whether the thread has to create the one that takes it up.
+    /// Whether the thread has to create the thread that takes the request up.
     pub creates: bool,
 }
 
-/// Facts that may lie over a state.
+/// Facts that may lie over a state, and the position in them.
 struct Overlay<'a> {
     track: &'a Track,
     next: usize,
@@ -48,7 +48,7 @@ impl<'a> Overlay<'a> {
         Overlay { track, next: track.first_after(from_ns), lasting: None }
     }
 
-    /// The fact that is true at `at_ns`, or begins next.
+    /// Returns the fact that is true at `at_ns`, or begins next.
     fn at(&mut self, at_ns: u64) -> Option<Fact> {
         while self.track.get(self.next).is_some_and(|fact| fact.to_ns <= at_ns) {
             self.next += 1;
@@ -78,7 +78,7 @@ impl View<'_> {
         tiling.until(to_ns, self.span(nothing()));
     }
 
-    /// Whether the thread has come for this request, after `state`: it slept, and has worked on nothing since.
+    /// Returns whether the thread has come for this request, after `state`: it slept, and has worked on nothing since.
     fn is_fresh(&self, state: &Fact, has_slept: bool) -> bool {
         match state.state {
             State::Asleep => !self.is_others(state),
@@ -92,7 +92,7 @@ impl View<'_> {
     }
 
     fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
-        // What was before the thread's first record.
+        // The time before the thread's first record.
         tiling.is_missing |= state.from_ns > tiling.at_ns() && self.world.epoch.0 > 0;
         tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
         tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.at_ns();
@@ -108,7 +108,7 @@ impl View<'_> {
         }
     }
 
-    /// What has the time at `at_ns`, and until when nothing changes.
+    /// Returns the span at `at_ns`, and the time until which it does not change.
     fn next(&self, state: &Fact, base: &Span, overlays: &mut Overlays, at_ns: u64) -> (u64, Span) {
         let mut until_ns = u64::MAX;
         let mut best = *base;
@@ -140,10 +140,11 @@ impl View<'_> {
         Span { tid: self.tid, ..like }
     }
 
-    /// The span of a state over which nothing lies.
+    /// Returns the span of a state over which nothing lies.
     fn base(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
-        // For how long the tracer had the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); the rest was others'.
+        // The time of the tracer on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had
+        // the rest.
         let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
         let span = self.span(Span {
@@ -166,8 +167,9 @@ impl View<'_> {
         }
     }
 
-    /// Whether the runtime of the thread's process moves its tasks between threads: what a thread sleeps for is then no
-    /// matter of the request that it received. Such a runtime itself sleeps until a set time for some microseconds at most.
+    /// Returns whether the process's runtime moves its tasks between threads: then the reason for a thread's sleep does
+    /// not belong to the request that it received. Such a runtime itself sleeps until a set time for some microseconds
+    /// at most.
     fn has_own_scheduler(&self, state: &Fact, wait: &Wait) -> bool {
         let is_idle = match wait.purpose() {
             Purpose::Futex | Purpose::Poll | Purpose::Completion => true,
@@ -177,7 +179,7 @@ impl View<'_> {
         is_idle && self.world.has_own_scheduler(self.thread.pid)
     }
 
-    /// The span of a sleep. A thread that waits for whatever comes next works on nothing: it is busy with no request.
+    /// Returns the span of a sleep. A thread that waits for the next event of any kind works on no request.
     fn asleep(&self, state: &Fact, span: Span) -> Span {
         let wait = self.thread.wait_of(state);
         let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
@@ -199,7 +201,7 @@ impl View<'_> {
         }
     }
 
-    /// Adds what was waited for, and what the thread did that ended it.
+    /// Adds the object of the wait, and what the thread did that ended it.
     fn explained(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
         let by_address = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
         wait.of_peer &= !by_address;
@@ -215,7 +217,7 @@ impl View<'_> {
         Span { cause, detail, wait: Some(wait), ..span }
     }
 
-    /// The span of a wait for a CPU before a wait for a lock, whose thread had the CPU.
+    /// Returns the span of a wait for a CPU before a wait for a lock, whose holder had the CPU.
     fn between_turns(&self, state: &Fact, span: Span) -> Span {
         let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
         match self.thread.wait_of(&turn).filter(|wait| self.is_lock(state, wait)) {
@@ -224,7 +226,8 @@ impl View<'_> {
         }
     }
 
-    /// Names the thread that had the CPU for most of the wait. The one that had it last may have had it for a moment.
+    /// Names the thread that had the CPU for most of the wait. The one that had it last may have had it for a moment
+    /// only.
     fn behind(&self, state: &Fact, span: Span) -> Span {
         let cpu = self.world.machine.cpu(state.cpu);
         match cpu.and_then(|cpu| cpu.occupant(state.from_ns, state.to_ns)) {
@@ -233,7 +236,7 @@ impl View<'_> {
         }
     }
 
-    /// Says of a wait for a CPU whether the service's own threads had it.
+    /// Notes on a wait for a CPU whether the service's own threads had it.
     fn of_own(&self, span: Span) -> Span {
         let is_own = span.by_pid != 0 && (span.by_pid == self.thread.pid || self.world.services.contains(&span.by_pid));
         if is_own && span.cause == Cause::RunQueue { Span { detail: BY_OWN, ..span } } else { span }
@@ -241,15 +244,15 @@ impl View<'_> {
 
     fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
         let Object::Futex(operation, _) = wait.object else { return true };
-        // At its end a thread of musl wakes another one as if it gave it a mutex.
+        // A thread of musl that ends wakes another one as if it gave it a mutex.
         let waker = self.world.threads.get(&state.by.tid);
         let is_end = is_plain(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
         let by_use = || self.world.futexes.is_mutual(self.thread.pid, operation, state.detail);
         !is_end && is_lock_by_value(wait).unwrap_or_else(by_use)
     }
 
-    /// Whether an event loop waited until a timer. Which of its requests the timer is for, or whether it is for any, its
-    /// program knows alone. A thread with one client, in a process without such a loop, waits for that client's request.
+    /// Returns whether an event loop waited for a timer. Only its program knows which request the timer is for, if any.
+    /// A thread with one client, in a process without such a loop, waits for that client's request.
     fn is_timer_of_a_loop(&self, state: &Fact, wait: &Wait) -> bool {
         let may_be_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
         let is_loop = self.thread.has_clients || self.world.runtimes.contains_key(&self.thread.pid);
@@ -267,7 +270,7 @@ impl View<'_> {
         }
     }
 
-    /// What may lie over `state` between these moments.
+    /// Returns the facts that may lie over `state` between these moments.
     fn overlays(&self, state: &Fact, from_ns: u64, to_ns: u64) -> Overlays<'_> {
         let mut overlays = Overlays::default();
         let mut count = 0;
@@ -300,8 +303,8 @@ impl View<'_> {
         overlays
     }
 
-    /// Adds what keeps the thread, its process or all from running. A thread that runs while its runtime pauses works for
-    /// the pause: it collects garbage, for example.
+    /// Adds facts that keep the thread, its process or all threads from running. A thread that runs while its runtime
+    /// pauses works for the pause: it collects garbage, for example.
     fn add_spells<'a>(
         &'a self,
         runs: bool,
@@ -324,22 +327,22 @@ impl View<'_> {
     }
 }
 
-/// At most: four of the CPU, one of the thread's state, three of its waits, two of its own spells, three of its process
-/// and three of all.
+/// The most overlays: four of the CPU, one of the thread's state, three of its waits, two of its own spells, three of
+/// its process and three of all.
 type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
-/// Whether a thread sleeps for the request that it works on, and not because something holds it up.
+/// Returns whether a thread sleeps for the request that it works on, and not because something delays it.
 fn is_of_the_request(cause: Cause) -> bool {
     use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
     matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
 }
 
-/// Nothing is known of the request while an event loop waits: where it is, its program knows alone.
+/// Returns the span of a request in an event loop that waits: only its program knows the request's state.
 fn inside(span: Span, wait: Wait) -> Span {
     Span { cause: Cause::Inside, detail: 0, wait: Some(wait), ..span }
 }
 
-/// Why a thread that works on no request sleeps.
+/// Returns why a thread that works on no request sleeps.
 fn cause_while_idle(state: &Fact) -> Cause {
     match state.cause {
         // It was woken as data came.

@@ -1,11 +1,11 @@
-//! What was so during an interval: the history from which spans are cut.
+//! Facts that were true in an interval: the history from which spans are cut.
 
 use std::collections::VecDeque;
 
 use crate::cause::Cause;
 use crate::record::Task;
 
-/// What a thread did.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It ran.
@@ -18,7 +18,7 @@ pub enum State {
     Unknown,
 }
 
-/// Something that was so from one moment to another: a state of a thread, an interrupt, a pause.
+/// A fact that was true from one moment to another: a state of a thread, an interrupt, a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fact {
     pub from_ns: u64,
@@ -26,7 +26,7 @@ pub struct Fact {
     /// The request that the thread worked on.
     pub request: u64,
     pub detail: u64,
-    /// Who had the CPU, held the lock, woke the thread.
+    /// The thread that had the CPU, held the lock, or woke the thread.
     pub by: Task,
     pub cpu: u32,
     /// For facts that are not states of threads: `Unknown`.
@@ -35,12 +35,12 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// A fact that is no state of a thread.
+    /// Creates a fact that is no state of a thread.
     pub fn of(cause: Cause, from_ns: u64, to_ns: u64, detail: u64) -> Fact {
         Fact { from_ns, to_ns, request: 0, detail, by: Task::default(), cpu: 0, state: State::Unknown, cause }
     }
 
-    /// Whether it says the same as `other`, which follows it.
+    /// Returns whether it is equal to `other`, which follows it, except in its time.
     fn goes_on_as(&self, other: &Fact) -> bool {
         self.to_ns == other.from_ns
             && (self.request, self.detail, self.by, self.cpu, self.state, self.cause)
@@ -54,11 +54,11 @@ pub struct Track {
     facts: VecDeque<Fact>,
 }
 
-/// Facts that one that reaches back over them is fitted between.
+/// The most facts among which a fact is fitted that reaches back over them.
 const FITTED_BETWEEN: usize = 16;
 
 impl Track {
-    /// Adds a fact that begins where the last one ended, or later. What overlaps the last one is left out.
+    /// Adds a fact that begins where the last one ended, or later. The part that overlaps the last one is left out.
     pub fn push(&mut self, mut fact: Fact) {
         if let Some(last) = self.facts.back_mut() {
             fact.from_ns = fact.from_ns.max(last.to_ns);
@@ -72,13 +72,13 @@ impl Track {
         }
     }
 
-    /// The fact at `place`, to be changed.
+    /// Returns the fact at `place`, to be changed.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut Fact> {
         self.facts.get_mut(place)
     }
 
-    /// Adds a fact that ends last and may reach back over others: it fills the time between them. A softirq that
-    /// interrupts have interrupted is such a fact.
+    /// Adds a fact that ends last and may reach back over others: it fills the time between them. An example is a
+    /// softirq that interrupts have interrupted.
     pub fn push_around(&mut self, fact: Fact) {
         let mut at = self.facts.len();
         let mut end_ns = fact.to_ns;
@@ -99,21 +99,21 @@ impl Track {
         }
     }
 
-    /// The index of the first fact that ends after `from_ns`.
+    /// Returns the index of the first fact that ends after `from_ns`.
     pub fn first_after(&self, from_ns: u64) -> usize {
-        // Requests are built soon after they ended: what is looked for is near the end.
+        // Requests are built soon after they ended, so the fact is near the end.
         if self.facts.back().is_none_or(|last| last.to_ns <= from_ns) {
             return self.facts.len();
         }
         self.facts.partition_point(|fact| fact.to_ns <= from_ns)
     }
 
-    /// The fact with this index.
+    /// Returns the fact with this index.
     pub fn get(&self, index: usize) -> Option<&Fact> {
         self.facts.get(index)
     }
 
-    /// Forgets what ended before `floor_ns`, and gives memory back.
+    /// Forgets facts that ended before `floor_ns`, and frees memory.
     pub fn forget(&mut self, floor_ns: u64) {
         while self.facts.front().is_some_and(|fact| fact.to_ns < floor_ns) {
             self.facts.pop_front();
@@ -123,12 +123,12 @@ impl Track {
         }
     }
 
-    /// How many facts it has.
+    /// Returns the number of facts.
     pub fn len(&self) -> usize {
         self.facts.len()
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the bytes that it takes on the heap.
     pub fn bytes(&self) -> usize {
         self.facts.capacity() * size_of::<Fact>()
     }

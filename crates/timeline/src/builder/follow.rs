@@ -1,4 +1,4 @@
-//! What threads did while another one waited for them, followed back from its wake-up from waker to waker.
+//! Activities of threads while another one waited for them, followed back from its wake-up from waker to waker.
 
 use crate::builder::fact::{Fact, State};
 use crate::builder::thread::Thread;
@@ -7,15 +7,15 @@ use crate::cause::Cause;
 use crate::record::Task;
 use crate::wait::{Doing, Purpose};
 
-/// States that are looked at, of all threads together.
+/// The most states that are looked at, of all threads together.
 const STATES_MAX: usize = 4_096;
-/// Threads and activities that are told apart.
+/// The most threads and activities that are told apart.
 const PARTS_MAX: usize = 64;
 
-/// What most of the time went to, and the thread that did so; `by` woke the one that waited, at `to_ns`.
+/// Returns the activity that took most of the time, and its thread. `by` woke the thread that waited, at `to_ns`.
 ///
-/// The way goes back in time: a thread that was woken by another one had waited for that one, so its sleep is left out
-/// and that thread's time counts.
+/// The way goes back in time. If a thread was woken by another one, it had waited for that one: its sleep is left out,
+/// and the time of that thread counts.
 pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Doing, Task)> {
     let mut parts: Vec<(Doing, Task, u64)> = Vec::new();
     let (mut task, mut at_ns) = (by, to_ns);
@@ -45,7 +45,7 @@ fn add(parts: &mut Vec<(Doing, Task, u64)>, doing: Doing, task: Task, time_ns: u
     }
 }
 
-/// The thread for which `task` slept in `state`.
+/// Returns the thread for which `task` slept in `state`.
 fn waker_of(state: &Fact, task: Task) -> Option<Task> {
     use Cause::{Full, HandOver, Lock};
     let is_for_thread = state.state == State::Asleep && matches!(state.cause, Lock | HandOver | Full);

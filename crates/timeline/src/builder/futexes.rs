@@ -1,7 +1,8 @@
-//! What a futex is: a lock, or what a thread waits at until another one is done.
+//! The kind of a futex: a lock, or a place at which a thread waits until another one is done.
 //!
-//! The kernel sees both alike. The value that a thread expects there tells the mutexes of C libraries and of Rust. For the
-//! rest, use tells: the threads that wait for a lock are those that hold it at other times, and so wake its waiters. A
+//! The kernel sees no difference. The value that a thread expects there identifies the mutexes of C libraries and of
+//! Rust. For the rest, use decides: threads that wait for a lock hold it at other times, and then wake its waiters. A
+//! thread that waits for work, or for another thread's end, does not wake others there.
 //! thread that waits for work, or for another one's end, does not wake others there.
 
 use rustc_hash::FxHashMap;
@@ -14,22 +15,22 @@ mod operation {
     pub const WAIT: u32 = 0;
     pub const LOCK_PI: u32 = 6;
     pub const WAIT_BITSET: u32 = 9;
-    /// That, private, on the monotonic clock.
+    /// The same, private, on the monotonic clock.
     pub const RUST: u32 = WAIT_BITSET | 0x80;
     pub const LOCK_PI2: u32 = 13;
 }
 
-/// What the mutexes of glibc, Rust and Go hold while a thread waits. Counters of conditions pass it once.
+/// Value of the mutexes of glibc, Rust and Go while a thread waits. Counters of conditions have it once, too.
 const CONTENDED: u32 = 2;
-/// Mutexes of musl, and robust ones of glibc, have this bit and who has them while a thread waits: a thread, or a small
-/// number. Futures of C++ have the bit alone, and semaphores of musl all bits.
+/// This bit and the owner, a thread or a small number, are in mutexes of musl, and in robust ones of glibc, while a
+/// thread waits. Futures of C++ have the bit alone, and semaphores of musl all bits.
 const WAITED_FOR: u32 = 1 << 31;
 const OWNER_DIED: u32 = 1 << 30;
-/// The highest number of a thread.
+/// The highest thread id.
 const THREAD_MAX: u32 = 1 << 22;
 
-/// Whether a mutex that another thread has would have this value. A variable on the waiting thread's own stack is made for
-/// that one wait: the conditions of musl are such.
+/// Returns whether a mutex that another thread has would have this value. A variable on the waiting thread's own stack
+/// is made for that one wait, as in the conditions of musl.
 pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
     let owner = expected & !(WAITED_FOR | OWNER_DIED);
     let is_owned = expected & WAITED_FOR != 0 && (1..=THREAD_MAX).contains(&owner);
@@ -40,12 +41,13 @@ pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
     }
 }
 
-/// Whether threads wait there without a bit set, as at most locks, and at no condition of glibc.
+/// Returns whether the operation waits without a bit set. Most locks do, and no condition of glibc does.
 pub fn is_plain(operation: u32) -> bool {
     operation & operation::MASK == operation::WAIT
 }
 
-/// Whether a wait on a futex is for a lock by its operation and value: always, never, or (none) by how the futex is used.
+/// Returns whether a wait on a futex is for a lock by its operation and value: always, never, or (`None`) depending on
+/// the use of the futex.
 pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
     let Object::Futex(operation, is_contended) = wait.object else { return None };
     let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
@@ -55,15 +57,15 @@ pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
         _ if wait.call != Some(call::FUTEX) => None,
         operation::LOCK_PI | operation::LOCK_PI2 => Some(true),
         operation::WAIT if is_contended => Some(true),
-        // Rust's; glibc's conditions have another flag, or a timeout.
+        // Rust's mutexes; glibc's conditions have another flag, or a timeout.
         operation::WAIT_BITSET if is_contended && wait.timeout_ms == 0 => Some(true),
         _ => None,
     }
 }
 
-/// The most futexes that are known; of more, all are forgotten.
+/// The most futexes that are known. When there are more, all are forgotten.
 const FUTEXES_MAX: usize = 16_384;
-/// Threads of a futex that are told apart.
+/// The most threads of a futex that are told apart.
 const THREADS: usize = 8;
 /// A condition of glibc has two words, at which threads wait by turns.
 const WORDS_BITS: u32 = 3;
@@ -81,20 +83,20 @@ fn note(threads: &mut [u32; THREADS], tid: u32) {
     }
 }
 
-/// A futex of process `pid`. What threads wait at in plain waits has one word.
+/// Returns the key of a futex of process `pid`. A futex with plain waits has one word.
 fn key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
     let is_plain = is_plain(operation);
     (pid, is_plain, if is_plain { address } else { address >> WORDS_BITS })
 }
 
-/// How futexes are used: by which threads they are waited on and woken.
+/// Use of futexes: the threads that wait at each, and those that wake others there.
 #[derive(Debug, Default)]
 pub struct Futexes {
     uses: FxHashMap<(u32, bool, u64), Uses>,
 }
 
 impl Futexes {
-    /// A thread of process `pid` waited there, and another one woke it.
+    /// Notes that a thread of process `pid` waited there, and another one woke it.
     pub fn note(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
         let key = key(pid, operation, address);
         if self.uses.len() >= FUTEXES_MAX && !self.uses.contains_key(&key) {
@@ -105,13 +107,13 @@ impl Futexes {
         note(&mut uses.woke, woke);
     }
 
-    /// Whether a thread that woke others there has waited there itself.
+    /// Returns whether a thread that woke others there has waited there itself.
     pub fn is_mutual(&self, pid: u32, operation: u32, address: u64) -> bool {
         let uses = self.uses.get(&key(pid, operation, address));
         uses.is_some_and(|uses| uses.woke.iter().any(|tid| *tid != 0 && uses.waited.contains(tid)))
     }
 
-    /// Bytes that they take.
+    /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
         self.uses.capacity() * size_of::<((u32, bool, u64), Uses)>()
     }

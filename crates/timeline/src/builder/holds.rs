@@ -1,8 +1,8 @@
-//! Why a response leaves slowly: what held its data back in the socket, and for how long.
+//! Causes of a response that leaves slowly: what held its data back in the socket, and for how long.
 
 use crate::cause::Cause;
 
-/// Whether TCP holds data back to send it at a set rate.
+/// Returns whether TCP holds data back to send it at a set rate.
 pub fn is_paced(holds: u32) -> bool {
     holds & hold::PACED != 0 && cause_of(holds) == Cause::Pacing
 }
@@ -20,15 +20,15 @@ mod hold {
     pub const ROOM: u32 = 256;
 }
 
-/// The state was looked at: nothing unsent means that TCP has sent all.
+/// The flag that the state was looked at: nothing unsent means that TCP has sent all.
 pub const KNOWN: u32 = 512;
-/// The peer has got twice what was sent again.
+/// The flag that the peer has got twice what was sent again.
 pub const TWICE: u32 = 1_024;
 
-/// The cause that a socket's state tells of; [`Cause::SendBuffer`] if it tells none.
+/// Returns the cause in a socket's state; [`Cause::SendBuffer`] if there is none.
 ///
-/// Several limits may be reached at once. A loss is why the congestion window is full. Both windows need a segment of the
-/// peer to open them, which pacing does not wait for.
+/// Several limits may be reached at once. A loss explains a full congestion window. A segment of the peer has to open
+/// either window, which pacing does not wait for.
 pub fn cause_of(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {
@@ -58,13 +58,13 @@ const CAUSES: [Cause; 7] = [
     Cause::SendBuffer,
 ];
 
-/// How long each cause held a response back.
+/// Times for which each cause held a response back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Holds {
     times_us: [u32; CAUSES.len()],
     /// The most bytes that waited.
     pub bytes: u32,
-    /// TCP sent at a set rate.
+    /// Whether TCP sent at a set rate.
     pub is_paced: bool,
 }
 
@@ -78,12 +78,12 @@ impl Holds {
         }
     }
 
-    /// The time for which anything held it back.
+    /// Returns the time for which any cause held it back.
     pub fn sum_ns(&self) -> u64 {
         self.times_us.iter().map(|time_us| u64::from(*time_us) * 1_000).sum()
     }
 
-    /// The cause of more than half of that time; [`Cause::SendBuffer`] if there is none.
+    /// Returns the cause of more than half of that time; [`Cause::SendBuffer`] if there is none.
     pub fn cause(&self) -> Cause {
         let half_us = self.sum_ns() / 2_000;
         let most = CAUSES.iter().zip(self.times_us).find(|(_, time_us)| u64::from(*time_us) > half_us);

@@ -1,19 +1,19 @@
-//! Which records are missing: gaps in the numbers of each CPU's records.
+//! Missing records: gaps in the numbers of each CPU's records.
 
 use std::collections::VecDeque;
 
 /// The most CPUs that a machine has.
 pub const CPUS_MAX: u32 = 4096;
-/// The most losses that are known apart; of more, the two oldest become one.
+/// The most losses that are known separately. When there are more, the two oldest become one.
 const LOSSES_MAX: usize = 256;
-/// The most numbers that are kept since they came early.
+/// The most numbers of early records that are kept.
 const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Numbers {
-    /// The number that comes next; 0 for a CPU that has not been heard of.
+    /// The next number; 0 for a CPU without records so far.
     next: u32,
-    /// Up to here nothing of this CPU is missing that is not known as lost.
+    /// Time before which all records of this CPU were received or are counted as lost.
     seen_ns: u64,
 }
 
@@ -27,21 +27,21 @@ struct Loss {
     to_ns: u64,
 }
 
-/// A record that is this late among those of its CPU is lost: interrupts come in between for less.
+/// Delay from which a record is lost: interrupts delay records of a CPU by less.
 const LATE_AT_MOST_NS: u64 = 1_000_000;
 
-/// What is missing, and up to when it is known.
+/// Missing records, and the time up to which they are known.
 #[derive(Debug, Default)]
 pub struct Losses {
     cpus: Vec<Numbers>,
     losses: VecDeque<Loss>,
     /// Gaps in the numbers that may still be filled.
     gaps: Vec<Loss>,
-    /// CPU and number of records that came before those that were written before them.
+    /// CPU and number of records that came before earlier ones.
     early: Vec<(u32, u32)>,
-    /// Set if one was given up since there were too many.
+    /// Whether a gap was given up since there were too many.
     has_too_many_gaps: bool,
-    /// Records that are missing.
+    /// Number of missing records.
     pub lost: u64,
 }
 
@@ -54,8 +54,8 @@ impl Losses {
         &mut self.cpus[index]
     }
 
-    /// A record of `cpu` has this number; 0 for one that is no CPU's. Records of a CPU may come a little out of the order
-    /// of their numbers. True if something that was missing is lost.
+    /// Notes the number of a record of `cpu`; 0 for one that is no CPU's. Records of a CPU may come a little out of
+    /// order. Returns whether a missing record is lost now.
     pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         if seq == 0 {
             return false;
@@ -78,8 +78,8 @@ impl Losses {
         self.give_up(cpu, at_ns)
     }
 
-    /// A record that tells of the past comes, in the order of time, before others that were written before it: nothing is
-    /// missing between them. False if it is not ahead of any, or if too many are.
+    /// Notes a record in hindsight, which comes, in the order of time, before others that were written before it: none
+    /// is missing between them. Returns false if it is not ahead of any, or if too many are.
     pub fn comes_early(&mut self, cpu: u32, seq: u32) -> bool {
         let next = self.numbers(cpu).next.max(1);
         let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;
@@ -90,7 +90,7 @@ impl Losses {
         is_kept
     }
 
-    /// Gaps of `cpu` that are too old to be filled are losses, until now. Whether there were any.
+    /// Turns gaps of `cpu` that are too old to be filled into losses, until now. Returns whether there were any.
     fn give_up(&mut self, cpu: u32, now_ns: u64) -> bool {
         if self.gaps.is_empty() {
             return false;
@@ -103,12 +103,12 @@ impl Losses {
         !old.is_empty() || std::mem::take(&mut self.has_too_many_gaps)
     }
 
-    /// `cpu` had written records up to this number before what is told begins.
+    /// Sets the number up to which `cpu` had written records before the trace began.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         self.numbers(cpu).next = seq.wrapping_add(1).max(1);
     }
 
-    /// No record comes any more: what is missing now is lost. Whether anything was.
+    /// Ends the records: all that is missing now is lost. Returns whether there was any.
     pub fn finish(&mut self, now_ns: u64) -> bool {
         let gaps = std::mem::take(&mut self.gaps);
         gaps.iter().for_each(|gap| self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap }));
@@ -151,12 +151,12 @@ impl Losses {
         self.gaps.extend(left.map(|(first, missing)| Loss { first, missing, ..gap }));
     }
 
-    /// Whether a record may be missing from this time.
+    /// Returns whether a record may be missing from this time.
     pub fn any_in(&self, from_ns: u64, to_ns: u64) -> bool {
         self.losses.iter().chain(&self.gaps).any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
     }
 
-    /// Up to here it is known what is missing.
+    /// Returns the time up to which the missing records of all CPUs are known.
     pub fn seen_by_all_ns(&self) -> u64 {
         self.cpus.iter().filter(|numbers| numbers.seen_ns != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
     }

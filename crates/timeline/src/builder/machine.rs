@@ -1,4 +1,4 @@
-//! What was so on each CPU and for each process.
+//! Facts of each CPU and of each process.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use crate::builder::fact::{Fact, Track};
 use crate::cause::Cause;
 use crate::record::{Kind, Record, Task, pause};
 
-/// Segments that a CPU has taken in and that have not come to their sockets.
+/// The most segments that a CPU has taken in and that have not come to their sockets.
 const SEGMENTS: usize = 32;
-/// A segment comes to its socket this soon, or was not for it.
+/// Longest time until a segment comes to its socket; after that it was not for the socket.
 const SEGMENT_AT_MOST_NS: u64 = 10_000_000;
 
 /// The shortest turn of a thread on a CPU that matters to a thread that waits for that CPU.
 const LONG_TURN_NS: u64 = 100_000;
-/// Turns within one wait that are looked at.
+/// The most turns within one wait that are looked at.
 const TURNS_MAX: usize = 256;
 
 /// One CPU.
@@ -27,19 +27,19 @@ pub struct Cpu {
     pub idle: Track,
     /// Time that the hypervisor took.
     pub stolen: Track,
-    /// Time in which threads of the tracer had it, as far as a thread of a service waited for it.
+    /// Time in which threads of the tracer had it, if a thread of a service waited for it then.
     pub tracer: Track,
-    /// Long turns of threads, of those that are recorded.
+    /// Long turns of threads that are recorded.
     turns: Track,
-    /// A thread of the tracer has it since then.
+    /// Time since which a thread of the tracer has it.
     tracer_since_ns: Option<u64>,
-    /// Another thread had it since then, as far as that is recorded: while a thread of a service waits, all is.
+    /// Time of the last recorded switch. While a thread of a service waits, all switches are recorded.
     switched_ns: u64,
     segments: VecDeque<(u64, u32)>,
 }
 
 impl Cpu {
-    /// Something ended that took `length_ns`.
+    /// Adds the fact of a record that reports its end and length.
     fn took(track: &mut Track, cause: Cause, record: &Record) {
         let from_ns = record.at_ns.saturating_sub(record.value);
         track.push_around(Fact::of(cause, from_ns, record.at_ns, u64::from(record.detail)));
@@ -61,7 +61,7 @@ impl Cpu {
         }
     }
 
-    /// Another thread has it.
+    /// Notes that another thread has it.
     pub fn switches(&mut self, record: &Record, tracer_pid: u32) {
         let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
         let turn = |cause, since_ns| Fact { by: record.task, ..Fact::of(cause, since_ns, record.at_ns, 0) };
@@ -75,7 +75,7 @@ impl Cpu {
         self.switched_ns = record.at_ns;
     }
 
-    /// The thread that had it for most of this time, by its process, as far as long turns tell.
+    /// Returns the thread that had it for most of this time, by its process, from the long turns.
     pub fn occupant(&self, from_ns: u64, to_ns: u64) -> Option<Task> {
         let first = self.turns.first_after(from_ns);
         let turns = (first..first + TURNS_MAX).map_while(|index| self.turns.get(index));
@@ -97,7 +97,7 @@ impl Cpu {
         self.segments.push_back((at_ns, end_seq));
     }
 
-    /// When the segment came whose data ends at `end_seq` and is at its socket at `at_ns`.
+    /// Returns when the segment came whose data ends at `end_seq` and is at its socket at `at_ns`.
     pub fn segment_came_ns(&mut self, end_seq: u32, at_ns: u64) -> Option<u64> {
         let is_it = |(_, end): &(u64, u32)| *end == end_seq;
         let index = self.segments.iter().rposition(is_it)?;
@@ -106,12 +106,12 @@ impl Cpu {
         (came_ns <= at_ns && at_ns - came_ns <= SEGMENT_AT_MOST_NS).then_some(came_ns)
     }
 
-    /// How many facts it has.
+    /// Returns the number of facts.
     pub fn facts(&self) -> usize {
         self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len() + self.turns.len()
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the bytes that it takes on the heap.
     pub fn bytes(&self) -> usize {
         self.interrupts.bytes()
             + self.idle.bytes()
@@ -121,7 +121,7 @@ impl Cpu {
             + self.segments.capacity() * size_of::<(u64, u32)>()
     }
 
-    /// Forgets what ended before `floor_ns`.
+    /// Forgets facts that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.interrupts.forget(floor_ns);
         self.idle.forget(floor_ns);
@@ -134,7 +134,7 @@ impl Cpu {
 /// Marks a softirq's vector in the detail of an interrupt.
 pub const SOFTIRQ: u32 = 1 << 31;
 
-/// Something that begins and ends, and may still last.
+/// A fact that begins and ends, and may still last.
 #[derive(Debug, Default)]
 pub struct Spell {
     pub track: Track,
@@ -150,24 +150,24 @@ impl Spell {
         }
     }
 
-    /// It ends, if it lasts.
+    /// Ends it, if it lasts.
     pub fn end(&mut self, at_ns: u64) {
         if let Some(cause) = self.cause.take() {
             self.track.push(Fact::of(cause, self.since_ns, at_ns, self.detail));
         }
     }
 
-    /// It begins, or ends.
+    /// Begins or ends it.
     pub fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
         if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
     }
 
-    /// It is not known whether it lasts.
+    /// Forgets its begin: whether it lasts is not known.
     pub fn forget_begin(&mut self) {
         self.cause = None;
     }
 
-    /// The fact that lasts, as far as `now_ns`.
+    /// Returns the fact that lasts, up to `now_ns`.
     pub fn lasting(&self, now_ns: u64) -> Option<Fact> {
         let cause = self.cause.filter(|_| self.since_ns < now_ns)?;
         Some(Fact::of(cause, self.since_ns, now_ns, self.detail))
@@ -226,12 +226,12 @@ const PROCESSES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Machine {
     cpus: Vec<Cpu>,
-    /// What is so for all processes has the number 0.
+    /// By process id; facts of all processes have the number 0.
     processes: FxHashMap<u32, Process>,
 }
 
 impl Machine {
-    /// The CPU with this number.
+    /// Returns the CPU with this number.
     pub fn cpu_mut(&mut self, number: u32) -> &mut Cpu {
         let index = number as usize;
         if index >= self.cpus.len() {
@@ -240,12 +240,12 @@ impl Machine {
         &mut self.cpus[index]
     }
 
-    /// The CPU with this number, if it was heard of.
+    /// Returns the CPU with this number, if there were records of it.
     pub fn cpu(&self, number: u32) -> Option<&Cpu> {
         self.cpus.get(number as usize)
     }
 
-    /// Notes a record about a process; false if there are too many processes.
+    /// Notes a record about a process; returns false if there are too many processes.
     pub fn note_process(&mut self, record: &Record) -> bool {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&record.task.pid) {
             return false;
@@ -254,12 +254,12 @@ impl Machine {
         true
     }
 
-    /// The process with this number, if anything was so for it.
+    /// Returns the process with this number, if there are facts of it.
     pub fn process(&self, number: u32) -> Option<&Process> {
         if self.processes.is_empty() { None } else { self.processes.get(&number) }
     }
 
-    /// Forgets what ended before `floor_ns`.
+    /// Forgets facts that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.cpus.iter_mut().for_each(|cpu| cpu.forget(floor_ns));
         self.processes.retain(|_, process| {
@@ -268,12 +268,12 @@ impl Machine {
         });
     }
 
-    /// How many facts there are.
+    /// Returns the number of facts.
     pub fn facts(&self) -> usize {
         self.cpus.iter().map(Cpu::facts).sum::<usize>() + self.processes.values().map(Process::facts).sum::<usize>()
     }
 
-    /// Bytes that all this takes.
+    /// Returns the bytes that all this takes.
     pub fn bytes(&self) -> usize {
         self.cpus.capacity() * size_of::<Cpu>()
             + self.cpus.iter().map(Cpu::bytes).sum::<usize>()
@@ -294,7 +294,7 @@ mod tests {
         Record { at_ns, kind, seq: 0, task, cpu: 0, detail, other, socket: 0, request: 0, value: 10 }
     }
 
-    /// A switch from one process to another one; 0 is the idle thread.
+    /// Returns a switch from one process to another one; 0 is the idle thread.
     fn switch(at_ns: u64, from: u32, to: u32) -> Record {
         Record { other: Task { tid: to, pid: to }, ..record(at_ns, Kind::Switched, from, 0) }
     }
@@ -323,7 +323,8 @@ mod tests {
         {
             cpu.switches(&switch(at_us * 1_000, from, to), 0);
         }
-        // 6 had it for 99 µs, which is short; 8 for 100 µs, which is long; nothing is known of 5, which had it first.
+        // 6 had it for 99 µs, which is short, and 8 for 100 µs, which is long. The begin of 5, which had it first, is
+        // unknown.
         assert_eq!(ends(&cpu.turns).len(), 4);
         let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
         assert_eq!(occupant(0, 1_099), None);

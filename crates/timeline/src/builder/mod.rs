@@ -5,9 +5,9 @@
 //!         (time)    (history)  (held until it is known of all CPUs that nothing is missing)
 //! ```
 //!
-//! A request's way is looked for when it has ended, in the history of threads, CPUs and processes. Records that tell of
-//! the past (an interrupt ended, time was stolen, a worker took a request up) need no care so. The history is as long as
-//! the oldest request that is not given out, and bounded: what has no room is forgotten, and requests that would need it
+//! When a request has ended, its way is found in the history of threads, CPUs and processes. So records in hindsight
+//! (an interrupt ended, time was stolen, a worker took a request up) need no special care. The history is as long as
+//! the oldest request that is not given out, and bounded. Facts without room are forgotten, and requests that need them
 //! are given out without their way.
 
 mod attribute;
@@ -51,12 +51,12 @@ use crate::wait::{Ended, Object, Peer, Wait};
 /// Records, or time, after which what is no longer needed is forgotten.
 const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
-/// Facts that the history has at most between two sweeps.
+/// The most facts of the history between two sweeps.
 const FACTS_MAX: usize = 400_000;
-/// Records that tell of the past come at most so late.
+/// Longest delay of records in hindsight.
 const HINDSIGHT_NS: u64 = 5_000_000;
 
-/// Builds timelines from records.
+/// A builder of timelines from records.
 #[derive(Debug)]
 pub struct Builder {
     order: Order,
@@ -64,13 +64,13 @@ pub struct Builder {
     world: World,
     since_sweep: u32,
     swept_ns: u64,
-    /// Up to here it is known of all CPUs what is missing.
+    /// Time up to which the missing records of all CPUs are known.
     seen_ns: u64,
     stretches: Vec<Stretch>,
 }
 
 impl Builder {
-    /// A builder that knows nothing yet.
+    /// Creates a builder without records.
     pub fn new(settings: Settings) -> Builder {
         Builder {
             order: Order::new(settings.horizon_ns),
@@ -94,8 +94,8 @@ impl Builder {
         self.go_on(out);
     }
 
-    /// A start that is told in hindsight may come at any time, and so may what is told of a runtime. Another record that is
-    /// late is lost.
+    /// Handles a record that comes late. A start in hindsight, or a record of a runtime, may come at any time. Another
+    /// late record is lost.
     fn came_late(&mut self, record: &Record) {
         if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded | Kind::Tasks) {
             self.count(record, self.world.now_ns);
@@ -118,14 +118,14 @@ impl Builder {
         self.world.tracer_pid = pid;
     }
 
-    /// Says that `cpu` had written records up to number `seq` before what is told begins: none of them is missing.
+    /// Sets the number `seq` up to which `cpu` had written records before the trace began: none of them is missing.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         if cpu < CPUS_MAX && seq != 0 {
             self.losses.begins(cpu, seq);
         }
     }
 
-    /// Says that no record from before `now_ns` comes any more.
+    /// Notes that no record from before `now_ns` comes any more.
     pub fn advance(&mut self, now_ns: u64, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(now_ns);
         self.go_on(out);
@@ -134,7 +134,7 @@ impl Builder {
         self.give_out(out);
     }
 
-    /// Says that no record comes any more, and gives out what has ended.
+    /// Notes that no record comes any more, and gives out the requests that have ended.
     pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(u64::MAX);
         self.go_on(out);
@@ -151,7 +151,7 @@ impl Builder {
         }
     }
 
-    /// What was seen so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         Counts {
             lost: self.losses.lost,
@@ -160,24 +160,24 @@ impl Builder {
         }
     }
 
-    /// Arrivals of the requests that were taken up and whose clients wait for a response. Left out are requests whose
-    /// response may have been lost, one-way messages, and requests whose connection one side has ended.
+    /// Returns the arrivals of requests that were taken up and whose clients wait for a response. Left out are requests
+    /// whose response may have been lost, one-way messages, and requests whose connection one side has ended.
     pub fn waiting(&self) -> impl Iterator<Item = u64> {
         let arrived = self.world.requests.waiting();
         arrived.filter(|arrived_ns| !self.losses.any_in(*arrived_ns, u64::MAX))
     }
 
-    /// One-way messages on connections that have not ended, one for each connection.
+    /// Returns the number of connections with one-way messages that have not ended.
     pub fn one_way(&self) -> u64 {
         self.world.requests.one_way()
     }
 
-    /// Requests that their connection's end cut off, since the last call.
+    /// Returns the requests that the end of their connection cut off, since the last call.
     pub fn take_unanswered(&mut self) -> impl Iterator<Item = Unanswered> {
         self.world.unanswered.drain(..)
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<Stretch>()
     }
@@ -196,7 +196,7 @@ impl Builder {
         }
     }
 
-    /// Whether it is known of all CPUs what is missing up to `until_ns`.
+    /// Returns whether the missing records of all CPUs are known up to `until_ns`.
     fn is_seen(&mut self, until_ns: u64) -> bool {
         if self.seen_ns < until_ns {
             self.seen_ns = self.losses.seen_by_all_ns();
@@ -206,7 +206,7 @@ impl Builder {
 
     fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
-            // Whether what was sent again was lost is known a round trip later.
+            // A round trip later it is known whether the data that was sent again was lost.
             let settle_ns = if request.sent_again.is_empty() { 0 } else { self.world.settings.settle_ns };
             let until_ns = closed_ns.saturating_add(settle_ns.max(HINDSIGHT_NS));
             let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
@@ -258,8 +258,9 @@ impl Builder {
         }
     }
 
-    /// A request that waits inside the service while a question of it is not answered, and never is, waits for that. Not
-    /// each peer answers: one counts that has done so before, a connection, and a name server.
+    /// Explains a request that waits inside the service while a question of it is not answered: it waits for the
+    /// answer. Some peers never answer. So only three kinds count: a peer that has answered before, a connection, and a
+    /// name server.
     fn without_answer(&self, request: &Request, span: &mut Span) {
         const NAMES: u16 = 53;
         let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);
@@ -267,7 +268,7 @@ impl Builder {
             *sent_ns <= span.from_ns && (question.connects || question.peer.as_ref().is_some_and(answers))
         };
         let Some(wait) = span.wait else { return };
-        // A timer that ended it may be the timeout of the question.
+        // If a timer ended it, that may be the timeout of the question.
         let is_timeout = span.cause == Cause::Timer && wait.purpose().is_of_event_loops();
         if span.cause != Cause::Inside && !is_timeout {
             return;
@@ -280,7 +281,7 @@ impl Builder {
         }
     }
 
-    /// Says what held a response back. Where it is not known which thread wakes another, a cause that depends on it is not
+    /// Adds what held a response back. If the waker of a thread is not recorded, causes that depend on it are not
     /// claimed.
     fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
         let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
@@ -288,11 +289,11 @@ impl Builder {
         let detail = if cause == Cause::Pacing && request.holds.is_paced { bytes | BY_TCP } else { bytes };
         spans.iter_mut().for_each(|span| self.without_answer(request, span));
         for span in &mut spans {
-            // A thread that cannot write more goes on with other requests, or waits for events, until it can.
+            // A thread that cannot write more handles other requests, or waits for events, until it can.
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
             let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
             let is_elsewhere = is_idle && is_between_sends;
-            // A segment that is sent again though none is lost probes whether the peer is there.
+            // A segment that is sent again without a loss probes whether the peer is there.
             let is_probed = span.cause == Cause::Retransmission && span.wait.is_none() && cause != Cause::SendBuffer;
             if span.cause == Cause::SendBuffer || is_probed || (is_elsewhere && held_ns * 2 > sends_ns) {
                 *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
@@ -310,7 +311,8 @@ impl Builder {
         spans
     }
 
-    /// More of its response may have been lost until it was closed, and what came until then tells of the past.
+    /// Returns why the request is incomplete, if it is. Further parts of its response may have been lost until it was
+    /// closed, and records until then may be in hindsight.
     fn what_is_missing(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
         let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
         if request.is_missing || self.losses.any_in(request.arrived_ns, until_ns) {
@@ -354,8 +356,8 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });
 }
 
-/// Until the thread that takes the request up is created, the request waits for the one that creates it: it accepts
-/// connections, say.
+/// Lays the time before the thread was created that takes the request up: the request waits for its creator, which
+/// accepts connections, for example.
 fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), tiling: &mut Tiling) {
     let created = world.threads.get(&tid).and_then(|thread| thread.created);
     let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.at_ns()..to_ns).contains(at_ns)) else { return };
@@ -404,7 +406,7 @@ impl Builder {
             let Some(request) = world.requests.get(id) else { continue };
             let mut next_ns = request.touched_ns.saturating_add(world.settings.settle_ns);
             if request.unsent > 0 {
-                // It lies in the send buffer, for as long as the peer likes.
+                // The response lies in the send buffer, for a time that the peer decides.
                 next_ns = next_ns.max(due_ns.saturating_add(world.settings.settle_ns));
             }
             if next_ns > world.now_ns { world.answered.push_back((next_ns, id)) } else { world.close(id) }

@@ -17,7 +17,7 @@ const IN_VAIN: u64 = 0x100;
 
 /// The most services that are known to answer.
 const ANSWERING_MAX: usize = 4_096;
-/// Requests that programs emit and that are under way.
+/// The most requests under way that programs emit.
 const EMITTED_MAX: usize = 16_384;
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
         self.acts(record);
         let socket = self.socket(record.socket);
         socket.arrivals.receive(record.detail);
-        // What is received elsewhere has no place in a sequence.
+        // Data received elsewhere has no sequence number.
         socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
         socket.has_unknown = false;
@@ -61,8 +61,8 @@ impl World {
         }
     }
 
-    /// A thread received data from a client: a request begins, or it is more of one. The start, which tells when it had
-    /// arrived, comes next or in hindsight.
+    /// Handles data that a thread received from a client: a request begins, or goes on. The start, which has the
+    /// arrival, comes next or in hindsight.
     fn begin_or_go_on(&mut self, record: &Record, before: Id) {
         match self.requests.open_mut(before) {
             Some(open) if open.number == record.request => open.goes_on(record.at_ns),
@@ -73,7 +73,8 @@ impl World {
         }
     }
 
-    /// A thread took some of what another service answered. If it slept since it asked, it waited for that.
+    /// Handles data that a thread took from another service's answer. If the thread slept since its question, it waited
+    /// for the answer.
     fn answer_taken(&mut self, record: &Record) {
         let tid = record.task.tid;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
@@ -106,13 +107,13 @@ impl World {
         let next = match socket.calls.as_slice() {
             [] => return,
             [Call { request, from, is_shared: false, .. }] => (*request, *from),
-            // Which of them was answered is not known.
+            // It is not known which of them was answered.
             _ => (0, 0),
         };
         self.thread(record.task).works_on(record.at_ns, next.0, next.1);
     }
 
-    /// A thread asks another service, or asks for a connection to it.
+    /// Handles a question to another service, or to its address for a connection.
     fn asks(&mut self, record: &Record, connects: bool) {
         if connects {
             self.acts(record);
@@ -134,7 +135,7 @@ impl World {
         let (again_ns, is_shared, is_answered) = ([0; 2], false, false);
         socket.ask(Call { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
         if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
-            // The send comes after it.
+            // The send is recorded after the connection.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
             let times = Called { sent_ns, ready_ns, taken_ns, ..Called::default() };
             let called = Called { from: asked_by, to: from, peer, connects: true, ..times };
@@ -166,7 +167,7 @@ impl World {
             return self.asks(record, false);
         }
         socket.has_answered = true;
-        // What TCP has sent and the device has not got waits in a queue in between.
+        // Data that TCP has sent and the device has not got waits in a queue in between.
         let is_in_queue = record.other.tid & KNOWN != 0 && record.other.pid == 0;
         let cause = if is_in_queue { Cause::Pacing } else { cause_of(record.other.tid) };
         let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
@@ -184,7 +185,7 @@ impl World {
         }
     }
 
-    /// A segment of the peer came while data waited.
+    /// Handles a segment of the peer that came while data waited.
     fn acknowledged(&mut self, record: &Record) {
         let cause = cause_of(record.other.tid);
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
@@ -203,8 +204,8 @@ impl World {
         }
     }
 
-    /// What was last sent again was not lost: TCP probed for a loss, or the acknowledgement was late. The client may have sent
-    /// its next request before it says so.
+    /// Handles a sign that the last retransmission was not needed: TCP probed for a loss, or the acknowledgement was
+    /// late. The client may have sent its next request before that.
     fn got_twice(&mut self, cookie: u64, last: Id) {
         let is_of_last = self.requests.get_mut(last).is_some_and(Request::is_got_twice);
         let mut before = self.closed.iter_mut().rev().filter(|(_, request)| request.socket == cookie);
@@ -213,7 +214,7 @@ impl World {
         }
     }
 
-    /// Data leaves that nothing of the peer's was waited for: a queue, or pacing, let it go.
+    /// Handles data that leaves without a segment of the peer: a queue, or pacing, let it go.
     fn goes_on(&mut self, record: &Record) {
         let Some(socket) = self.sockets.get(&record.socket) else { return };
         let Some((cause @ Cause::Pacing, _)) = socket.held else { return };
@@ -248,7 +249,7 @@ impl World {
         self.leaves(last, record);
     }
 
-    /// Some of the response of a request left. Whether nothing of it is left to leave.
+    /// Handles a part of a request's response that left. Returns whether it was the last.
     fn leaves(&mut self, id: Id, record: &Record) -> bool {
         let Some(request) = self.requests.get_mut(id) else { return true };
         let Some(end_seq) = request.end_seq else { return false };
@@ -272,7 +273,7 @@ impl World {
 
     fn socket_state(&mut self, record: &Record) {
         let (new, in_vain) = (record.detail & 0xffff, record.value & IN_VAIN != 0);
-        // In an older log there are ports in its place.
+        // An older log has ports in its place.
         let Some(side) = Side::of(record.value as u32 & 0xff) else { return };
         if !self.sockets.contains_key(&record.socket) {
             return;
@@ -288,7 +289,7 @@ impl World {
         }
     }
 
-    /// A request begins, whose data was there at `data_ns`, or earlier.
+    /// Begins a request whose data was there at `data_ns`, or earlier.
     fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
         let (at_ns, tid) = (record.at_ns, record.task.tid);
         let mut request = Request { arrived_ns: data_ns, ..Request::default() };
@@ -312,7 +313,7 @@ impl World {
         if record.socket != 0 {
             self.socket(record.socket).request = id;
         }
-        // One that is told in hindsight is not begun now.
+        // A request in hindsight does not begin now.
         if at_ns >= self.now_ns {
             let before = self.thread(record.task).request;
             let has_another = self.requests.get(before).is_some_and(|other| other.is_open() && other.receiver == tid);
@@ -325,7 +326,7 @@ impl World {
         id
     }
 
-    /// Notes whose request a thread takes up, and whether the client before it is still connected.
+    /// Notes the client whose request a thread takes up, and whether the client before it is still connected.
     fn note_client(&mut self, record: &Record) {
         let before = self.thread(record.task).client;
         let is_another = before != record.socket && self.sockets.get(&before).is_some_and(|last| last.ended.is_none());
@@ -364,7 +365,7 @@ impl World {
         let first_ns = self.socket(record.socket).arrivals.take(data_ns).min(data_ns);
         if let Some(known) = self.requests.open_mut(last) {
             known.is_told = true;
-            // When it is told for the first time, it is known to belong to what had arrived by then.
+            // Its first record shows that it includes the data that had arrived by then.
             known.arrived_ns = known.arrived_ns.min(first_ns);
             known.data_ns = if was_told { known.data_ns.max(data_ns) } else { data_ns };
         }

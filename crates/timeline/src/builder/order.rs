@@ -1,5 +1,5 @@
-//! Puts records in the order of time. They come nearly so: each CPU's in its order, and those of different CPUs within a
-//! horizon.
+//! Order of records by time. They come nearly in that order: each CPU's records exactly, and those of different CPUs
+//! within a horizon.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ pub struct Order {
     waiting: VecDeque<Record>,
     horizon_ns: u64,
     newest_ns: u64,
-    /// Up to here records have been given out.
+    /// Time up to which records have been given out.
     released_ns: u64,
 }
 
-/// The most records that wait; one more lets the oldest go before its time.
+/// The most records that wait; with one more, the oldest is given out before its time.
 const WAITING_MAX: usize = 65_536;
 
 fn key(record: &Record) -> (u64, u32, u32) {
@@ -27,7 +27,7 @@ impl Order {
         Order { waiting: VecDeque::new(), horizon_ns, newest_ns: 0, released_ns: 0 }
     }
 
-    /// Takes a record in. False if it came too late to be put in order.
+    /// Takes a record in. Returns false if it came too late to be put in order.
     pub fn push(&mut self, record: Record) -> bool {
         if record.at_ns < self.released_ns {
             return false;
@@ -45,7 +45,7 @@ impl Order {
         true
     }
 
-    /// The next record, if none that is earlier can come any more.
+    /// Returns the next record, if no earlier one can come any more.
     pub fn pop(&mut self) -> Option<Record> {
         let front_ns = self.waiting.front()?.at_ns;
         if self.newest_ns.saturating_sub(front_ns) <= self.horizon_ns && self.waiting.len() < WAITING_MAX {
@@ -55,17 +55,17 @@ impl Order {
         self.waiting.pop_front()
     }
 
-    /// No record from before `now_ns` comes any more.
+    /// Notes that no record from before `now_ns` comes any more.
     pub fn advance(&mut self, now_ns: u64) {
         self.newest_ns = self.newest_ns.max(now_ns.saturating_add(self.horizon_ns));
     }
 
-    /// Up to here all records have been given out that will ever be.
+    /// Returns the time up to which all records have been given out.
     pub fn done_ns(&self) -> u64 {
         self.released_ns.max(self.newest_ns.saturating_sub(self.horizon_ns))
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the bytes that it takes on the heap.
     pub fn bytes(&self) -> usize {
         self.waiting.capacity() * size_of::<Record>()
     }

@@ -1,9 +1,9 @@
-//! The way of a request: which thread had it when, from its last moment back to its first.
+//! The way of a request: the threads that had it, from its last moment back to its first.
 
 use crate::builder::request::{Called, Link, Request};
 use crate::wait::Peer;
 
-/// Where a request is during a stretch of its way.
+/// The place of a request during a stretch of its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Its data is on its way to the socket.
@@ -12,12 +12,12 @@ pub enum Place {
     Queue(u32),
     /// This thread has it.
     Thread(u32),
-    /// Another service has it, or a connection to it is made; until the question was sent again for the last time, if it
-    /// was, the network has it.
+    /// Another service has it, or a connection to it is being made. Until the last retransmission of the question, if
+    /// there was one, the network has it.
     Call { peer: Option<Peer>, is_shared: bool, connects: bool, again_ns: u64 },
     /// The answer of another service is there and waits until this thread takes it.
     Answered { tid: u32, peer: Option<Peer> },
-    /// Its response is on its way out; until a segment was sent again for the last time, if one was.
+    /// Its response is on its way out; until the last retransmission of a segment, if there was one.
     Response { again_ns: u64 },
 }
 
@@ -55,7 +55,7 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     let mut back = Back { stretches, at_ns: request.ended_ns() };
     back.to(request.finished_ns, Place::Response { again_ns: request.again_ns() });
     let mut thread = request.finisher;
-    // Links are in the order of time: each is looked at once.
+    // Links are in the order of time, so each is looked at once.
     for link in request.links.iter().rev() {
         let (to, since_ns) = link.brings();
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
@@ -65,7 +65,7 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
         thread = follow(link, request.started_ns, &mut back);
     }
     if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
-        // It lay in a queue of the service, from which its thread took it.
+        // The request lay in a queue of the service, from which its thread took it.
         back.to(request.taken_up_ns, Place::Thread(thread));
         back.to(request.started_ns, Place::Queue(thread));
     }
@@ -75,7 +75,7 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.reverse();
 }
 
-/// Goes back over a link, no further than to the request's start; the thread that had the request before.
+/// Goes back over a link, no further than to the request's start. Returns the thread that had the request before.
 fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
     match *link {
         Link::Handed { from, .. } => from,

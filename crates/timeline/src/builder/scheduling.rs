@@ -1,4 +1,4 @@
-//! Records of what threads do: they come to CPUs and leave them, wake each other, and wait in the kernel.
+//! Records of threads: they come to CPUs and leave them, wake each other, and wait in the kernel.
 
 use crate::builder::fact::Fact;
 use crate::builder::futexes::is_plain;
@@ -48,10 +48,10 @@ impl World {
         let thread = self.thread(record.other);
         let (request, since_ns, slept_at) = (thread.request, thread.state_since_ns(), thread.sleeps_at());
         if answered_ns > thread.disk().1 {
-            // A thread of the kernel asked the disk on its behalf.
+            // A kernel thread asked the disk on its behalf.
             thread.disk_answers(answered_ns, disk);
         }
-        // Where interrupts are not known, the thread may be one that was interrupted.
+        // If interrupts are not known, the thread may be one that was interrupted.
         let is_known = self.settings.kinds.has(Kind::Woken);
         let call = (record.value as u32).checked_sub(1);
         let is_of_others = is_known && is_open && handed != request && releases(call);
@@ -81,7 +81,8 @@ impl World {
         }
     }
 
-    /// A thread wakes the one whose request it has: it gives the request back, whatever else it works on now.
+    /// Handles a thread that wakes the thread whose request it has: it gives the request back, even if it works on
+    /// another one now.
     fn gives_back(&mut self, record: &Record) {
         let (from, to) = (record.task.tid, record.other.tid);
         let id = self.threads.get(&to).map_or(0, |thread| thread.request);
@@ -90,8 +91,8 @@ impl World {
         }
     }
 
-    /// Notes who wakes whom at a futex. Of a mutex its value tells, and a wake of all threads tells of no lock: both say nothing
-    /// about what else lies there.
+    /// Notes the waker and the sleeper at a futex. A mutex is known by its value, and a wake of all threads is no lock:
+    /// neither shows what other futexes are.
     fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<Call>) {
         if waker.call == Some(call::FUTEX)
             && let Some(thread) = self.threads.get_mut(&waker.by.tid)
@@ -107,7 +108,7 @@ impl World {
         }
     }
 
-    /// Whether both threads work on requests that they have received themselves, and on no other.
+    /// Returns whether both threads work on requests that they have received themselves, and on no other.
     fn are_peers(&self, one: u32, other: u32) -> bool {
         let has_own = |tid: &u32| {
             let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
@@ -117,15 +118,15 @@ impl World {
         [one, other].iter().all(has_own)
     }
 
-    /// What is known of the socket at which a thread sleeps.
+    /// Returns what is known of the socket at which a thread sleeps.
     fn socket_of(&self, slept_at: Option<Call>) -> At {
         let cookie = slept_at.map_or(0, |call| call.socket);
         let socket = self.sockets.get(&cookie).filter(|_| cookie != 0);
         socket.map_or(At::default(), |socket| At { is_client: socket.is_asked, peer: socket.peer })
     }
 
-    /// A thread that has a request wakes another one of its process: that one has the request now, unless it has another
-    /// one, which it did not get from the same thread.
+    /// Hands a request over: a thread that has one wakes another thread of its process. That thread has the request
+    /// now, unless it has another one that it did not get from the same thread.
     fn hands_over(&mut self, record: &Record, id: u64) {
         let (from, to) = (record.task.tid, record.other.tid);
         let Some(thread) = self.threads.get(&to) else { return };
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// Its group does not let a thread run, or lets it again.
+    /// Notes that its group stops a thread from running, or permits it again.
     pub(super) fn denied(&mut self, record: &Record) {
         let thread = self.thread(record.task);
         let (spell, cause) = match record.kind {
@@ -157,7 +158,7 @@ impl World {
         self.thread(record.task).overlaps.push(fact);
     }
 
-    /// The thread is on a CPU, maybe in the kernel.
+    /// Notes that the thread is on a CPU, maybe in the kernel.
     fn in_the_kernel(&mut self, record: &Record) {
         let at_ns = record.at_ns;
         let thread = self.thread(record.task);
@@ -181,12 +182,12 @@ impl World {
     }
 }
 
-/// Whether a thread creates others in this system call, which wakes them for the first time.
+/// Returns whether a thread creates others in this system call, which wakes them for the first time.
 fn creates(number: u32) -> bool {
     matches!(number, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
 }
 
-/// Whether a thread lets others go on in this system call, and gives them nothing by it but that.
+/// Returns whether a thread lets others go on in this system call, and gives them nothing else by it.
 fn releases(number: Option<u32>) -> bool {
     matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }

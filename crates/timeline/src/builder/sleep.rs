@@ -30,14 +30,14 @@ pub struct Call {
     pub timeout_ms: u32,
     /// Cookie of the socket.
     pub socket: u64,
-    /// The value that a futex was expected to have.
+    /// The expected value of the futex.
     expected: u32,
-    /// The futex lies on the thread's own stack.
+    /// Whether the futex lies on the thread's own stack.
     on_own_stack: bool,
 }
 
 impl Call {
-    /// The call that a `SLEEPS_IN` record tells of.
+    /// Returns the call of a `SLEEPS_IN` record.
     pub fn of(record: &Record) -> Call {
         let is_futex = Purpose::of(record.detail) == Purpose::Futex;
         Call {
@@ -52,12 +52,12 @@ impl Call {
         }
     }
 
-    /// The operation on a futex, if that is what the call waits on.
+    /// Returns the operation on a futex, if the call waits on one.
     pub fn futex(&self) -> Option<u32> {
         (Purpose::of(self.number) == Purpose::Futex).then_some(self.named)
     }
 
-    /// What it is for, as far as its first file says more than its number.
+    /// Returns its purpose, from its first file if that says more than its number.
     fn purpose(&self) -> Purpose {
         match (self.number, self.file) {
             (call::SPLICE, file::SOCKET) => Purpose::Receive,
@@ -65,12 +65,12 @@ impl Call {
         }
     }
 
-    /// Whether it moves data from a pipe to another file.
+    /// Returns whether it moves data from a pipe to another file.
     fn empties_pipe(&self) -> bool {
         self.number == call::SPLICE && self.file == file::PIPE
     }
 
-    /// Whether a file system does it.
+    /// Returns whether a file system does it.
     fn is_of_file_system(&self) -> bool {
         let is_file = matches!(self.file, file::FOLDER | file::DISK | file::REGULAR);
         match Purpose::of(self.number) {
@@ -80,7 +80,7 @@ impl Call {
         }
     }
 
-    /// What it waits for, without what is known of sockets.
+    /// Returns the object of its wait, without what is known of sockets.
     pub fn object(&self) -> Object {
         match self.file {
             _ if let Some(operation) = self.futex() => {
@@ -97,25 +97,25 @@ impl Call {
     }
 }
 
-/// What woke a thread.
+/// The waker of a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waker {
     /// The thread; none for an interrupt.
     pub by: Task,
     pub is_timer: bool,
-    /// The system call in which it did.
+    /// The system call in which it woke the thread.
     pub call: Option<u32>,
-    /// It may have woken others there, too: it gave none of them what one alone can have.
+    /// Whether it may have woken others there, too: then it gave none of them what only one can have.
     pub wakes_several: bool,
-    /// It is of another process of the service, and works on a request of its own.
+    /// Whether it belongs to another process of the service, and works on a request of its own.
     pub is_session: bool,
-    /// It is of the same process, and works on a request of its own, as the thread that it wakes does.
+    /// Whether it belongs to the same process, and works on a request of its own, as the thread that it wakes does.
     pub is_peer: bool,
-    /// A disk has answered it since the sleep began.
+    /// Whether a disk has answered it since the sleep began.
     pub has_read: bool,
 }
 
-/// What the socket is that a thread sleeps at.
+/// The socket at which a thread sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct At {
     pub is_client: bool,
@@ -127,14 +127,14 @@ pub struct At {
 pub struct Question {
     pub socket: u64,
     pub peer: Option<Peer>,
-    /// The connection was not there yet.
+    /// Whether the connection was not established yet.
     pub connects: bool,
 }
 
-/// What is known of a thread's sleep when it ends.
+/// Data of a thread's sleep at its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Sleep {
-    /// Why it left the CPU: `record::leave`.
+    /// The reason why it left the CPU: `record::leave`.
     pub leave: u32,
     /// The system call that it was in.
     pub call: Option<Call>,
@@ -143,14 +143,14 @@ pub struct Sleep {
     pub question: Option<Question>,
     /// The disk that answered it since.
     pub disk: Option<u64>,
-    /// It had touched a page that was not there.
+    /// Whether it had touched a page that was not there.
     pub in_fault: bool,
-    /// It waited for a lock of the kernel: its address and the thread that held it.
+    /// The kernel lock that it waited for: its address and the thread that held it.
     pub lock: Option<(u64, Task)>,
 }
 
 impl Sleep {
-    /// What the time went to, with the detail of the span and the thread that is to be named.
+    /// Returns the cause, with the detail of the span and the thread that is to be named.
     pub fn cause(&self) -> (Cause, u64, Task) {
         match self.leave {
             leave::STOPPED => (Cause::Frozen, 0, self.waker.by),
@@ -170,7 +170,7 @@ impl Sleep {
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(Call { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
-            // Its journal is written, say, by a thread of the kernel.
+            // For example, a kernel thread writes the file system's journal.
             Some(call) if call.is_of_file_system() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }
@@ -204,7 +204,7 @@ impl Sleep {
     }
 
     fn cause_at_futex(&self) -> Cause {
-        // A log of an older version says neither the operation nor whether a timer ended it.
+        // Logs of older versions have neither the operation nor whether a timer ended it.
         let may_be_timer =
             self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || is_plain(call.named));
         match self.is_by_thread() {
@@ -214,8 +214,8 @@ impl Sleep {
         }
     }
 
-    /// At the other end of a pipe or Unix socket is a thread. An acknowledgement comes with an interrupt, or with a thread
-    /// that gives packets to the kernel, as one of a VPN does.
+    /// Returns the cause of a wait to send. At the other end of a pipe or Unix socket is a thread. An acknowledgement
+    /// comes with an interrupt, or with a thread that gives packets to the kernel, such as one of a VPN.
     fn cause_of_sending(&self) -> Cause {
         match self.at {
             At { is_client: true, .. } => Cause::SendBuffer,
@@ -229,7 +229,7 @@ impl Sleep {
         if self.waker.is_timer { Cause::NoAnswer } else { cause }
     }
 
-    /// The question that this sleep waits to be answered.
+    /// Returns the question whose answer this sleep waits for.
     fn asked(&self) -> Option<Question> {
         let at = self.call.map_or(0, |call| call.socket);
         self.question.filter(|question| at == 0 || at == question.socket)
@@ -246,14 +246,14 @@ impl Sleep {
         }
     }
 
-    /// Whether something happened that several threads may wait for: the result of a future, the end of a count. A lock for
-    /// reading, too, is given to several; those of glibc wait with a bit set.
+    /// Returns whether the event may be one that several threads wait for: the result of a future, the end of a count.
+    /// A lock for reading is given to several, too; those of glibc wait with a bit set.
     fn is_event(&self) -> bool {
         let operation = self.call.and_then(|call| call.futex());
         self.waker.wakes_several && operation.is_some_and(is_plain)
     }
 
-    /// What is said of it.
+    /// Returns the wait of this sleep.
     pub fn wait(&self) -> Wait {
         let object = match self.call.map_or(Object::Unknown, |call| call.object()) {
             Object::Futex(operation, is_contended) => {

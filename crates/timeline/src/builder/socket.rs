@@ -1,22 +1,23 @@
-//! Sockets: what has arrived there, which request is under way on it, what of its response has left.
+//! Sockets: arrivals, the request under way, and the responses that have not left.
 
 use crate::builder::request::Id;
 use crate::cause::Cause;
 use crate::ending::Side;
 use crate::wait::Peer;
 
-/// Arrivals that wait to be taken up on one socket.
+/// The most arrivals on one socket that wait to be taken up.
 const ARRIVALS: usize = 8;
-/// Request tracking takes the time of an arrival from TCP's clock, which was read a moment before the record was.
+/// Difference of clocks: request tracking takes the time of an arrival from TCP's clock, which was read a moment before
+/// the record was.
 const CLOCKS_DIFFER_NS: u64 = 20_000;
-/// Responses that are on their way out of one socket, while the next request is under way.
+/// The most responses on their way out of one socket, while the next request is under way.
 const RESPONSES: usize = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Arrival {
     first_ns: u64,
     end_seq: u32,
-    /// A thread has received it.
+    /// Whether a thread has received it.
     taken: bool,
 }
 
@@ -28,7 +29,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Data up to `end_seq` is there, whose first segment came at `first_ns`.
+    /// Adds data up to `end_seq`, whose first segment came at `first_ns`.
     pub fn add(&mut self, first_ns: u64, end_seq: u32) {
         if self.count < ARRIVALS {
             self.waiting[self.count] = Arrival { first_ns, end_seq, taken: false };
@@ -48,7 +49,7 @@ impl Arrivals {
         self.count = kept;
     }
 
-    /// Data up to `end_seq` was received. What an earlier call received belongs to a request, or to none.
+    /// Notes that data up to `end_seq` was received. Data of earlier calls belongs to a request, or to none.
     pub fn receive(&mut self, end_seq: u32) {
         self.keep(|arrival| {
             let was_taken = arrival.taken;
@@ -57,13 +58,13 @@ impl Arrivals {
         });
     }
 
-    /// Arrival of the oldest data that no thread has received.
+    /// Returns the arrival of the oldest data that no thread has received.
     pub fn untaken_ns(&self) -> Option<u64> {
         let untaken = self.waiting[..self.count].iter().filter(|arrival| !arrival.taken);
         untaken.map(|arrival| arrival.first_ns).min()
     }
 
-    /// A request whose data was there at `data_ns` begins: when the first of it came.
+    /// Begins a request whose data was there at `data_ns`. Returns the arrival of its first data.
     pub fn take(&mut self, data_ns: u64) -> u64 {
         let mut first_ns = data_ns;
         self.keep(|arrival| {
@@ -77,7 +78,7 @@ impl Arrivals {
     }
 }
 
-/// Questions that are under way on one socket at once, of different requests.
+/// The most questions of different requests under way on one socket.
 const CALLS: usize = 8;
 
 /// A question to another service that was sent on a socket.
@@ -86,22 +87,23 @@ pub struct Call {
     pub request: Id,
     pub from: u32,
     pub sent_ns: u64,
-    /// When it was last sent again, and the time before that; 0 if it was not.
+    /// Times of its last two retransmissions, the last one first; 0 for none.
     pub again_ns: [u64; 2],
-    /// It asks for the connection itself.
+    /// Whether it asks for the connection itself.
     pub connects: bool,
-    /// Some of an answer was taken.
+    /// Whether some of an answer was taken.
     pub is_answered: bool,
-    /// Another request had a question under way on this socket at the same time.
+    /// Whether another request had a question under way on this socket at the same time.
     pub is_shared: bool,
 }
 
-/// A thread that sleeps until an answer comes is woken so soon after that.
+/// Longest time from an answer to the wakeup of a thread that sleeps until it comes.
 const WAKES_WITHIN_NS: u64 = 20_000;
 
 impl Call {
-    /// When the answer arrived that a thread takes now, if the request waited for it. `came_ns` is 0 where no arrival is
-    /// recorded. A thread with one request at a time has waited if it slept; an event loop has other requests to work on.
+    /// Returns when the answer arrived that a thread takes now, if the request waited for it. `came_ns` is 0 if no
+    /// arrival is recorded. A thread with one request at a time has waited if it slept; an event loop has other
+    /// requests to work on.
     pub fn ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
         let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
         let ready_ns = match came_ns {
@@ -113,12 +115,12 @@ impl Call {
         (ready_ns > self.sent_ns).then_some(ready_ns)
     }
 
-    /// It was sent again.
+    /// Notes a retransmission.
     pub fn is_sent_again(&mut self, at_ns: u64) {
         self.again_ns = [at_ns, self.again_ns[0]];
     }
 
-    /// The peer has got it twice: what was last sent again was not lost.
+    /// Removes the last retransmission, since the peer has got the data twice: it was not lost.
     pub fn is_got_twice(&mut self) {
         self.again_ns = [self.again_ns[1], 0];
     }
@@ -128,36 +130,36 @@ impl Call {
 #[derive(Debug, Default)]
 pub struct Socket {
     pub arrivals: Arrivals,
-    /// Clients ask here.
+    /// Whether clients ask here.
     pub is_asked: bool,
     /// The service that is asked here.
     pub peer: Option<Peer>,
     /// The request that was last taken up here.
     pub request: Id,
-    /// A response was sent here.
+    /// Whether a response was sent here.
     pub has_answered: bool,
-    /// What holds data back, and since when that is known.
+    /// The cause that holds data back, and the time from which it is known.
     pub held: Option<(Cause, u64)>,
-    /// The side that ended the connection first, and when.
+    /// The side that ended the connection first, and the time.
     pub ended: Option<(Side, u64)>,
     pub calls: Vec<Call>,
-    /// A thread that works on no known request has sent since anything was received, as the thread of a client library does
-    /// that sends for all.
+    /// Whether a thread without a known request has sent since anything was received, such as the thread of a client
+    /// library that sends for all.
     pub has_unknown: bool,
-    /// How often records had been lost when this was known of it.
+    /// The number of losses of records when its state was last known.
     pub epoch: u32,
-    /// Of requests that arrived before, some data may have come unseen.
+    /// Arrival time before which some data of a request may have come unseen.
     pub clean_ns: u64,
     pub touched_ns: u64,
     /// Answered requests before `request` whose responses have not left.
     leaving: [Id; RESPONSES],
     leaving_count: usize,
-    /// Up to here data has left for the device, and when.
+    /// End of the data that has left for the device, and the time.
     left: Option<(u32, u64)>,
 }
 
 impl Socket {
-    /// Records were lost: data may have come and left.
+    /// Notes that records were lost: data may have come and left.
     pub fn is_lost(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.clean_ns = u64::MAX;
@@ -167,8 +169,8 @@ impl Socket {
         (self.left, self.held) = (None, None);
     }
 
-    /// A question is sent. Questions of other requests that were answered are over: the connection is lent to one request
-    /// after the other. If one was not answered, they share it.
+    /// Notes a question. Questions of other requests that were answered are over: one request after the other uses the
+    /// connection. If one was not answered, they share it.
     pub fn ask(&mut self, mut call: Call) {
         self.calls.retain(|other| other.request != call.request && !other.is_answered);
         if self.calls.len() == CALLS {
@@ -181,14 +183,15 @@ impl Socket {
         self.calls.push(call);
     }
 
-    /// A question is sent, and it is not known for which request. Those that were not answered share the connection with it.
+    /// Notes a question of an unknown request. Questions that were not answered share the connection with it.
     pub fn asks_for_unknown(&mut self) {
         self.has_unknown = true;
         self.calls.retain(|other| !other.is_answered);
         self.calls.iter_mut().for_each(|other| other.is_shared = true);
     }
 
-    /// Whether some data of a request may have come unseen that arrived at `arrived_ns`, and is taken up at `at_ns`.
+    /// Returns whether some data may have come unseen of a request that arrived at `arrived_ns` and is taken up at
+    /// `at_ns`.
     pub fn may_have_missed(&mut self, arrived_ns: u64, at_ns: u64) -> bool {
         let is_missed = arrived_ns < self.clean_ns;
         if self.clean_ns == u64::MAX {
@@ -197,13 +200,14 @@ impl Socket {
         is_missed
     }
 
-    /// How long data has waited at `at_ns`: since something left, or since it is known what holds the rest back.
+    /// Returns how long data has waited at `at_ns`: since other data left, or since the cause that holds the rest back
+    /// is known.
     pub fn held_ns(&self, at_ns: u64) -> u64 {
         let since_ns = self.held.map_or(0, |(_, since_ns)| since_ns).max(self.left.map_or(0, |(_, left_ns)| left_ns));
         if since_ns == 0 { 0 } else { at_ns.saturating_sub(since_ns) }
     }
 
-    /// Data up to `end_seq` has left for the device. Whether that is more than before.
+    /// Notes that data up to `end_seq` has left for the device. Returns whether that is more than before.
     pub fn transmit(&mut self, end_seq: u32, at_ns: u64) -> bool {
         let is_more = self.left.is_none_or(|(before, _)| end_seq.wrapping_sub(before) as i32 > 0);
         if is_more {
@@ -212,13 +216,13 @@ impl Socket {
         is_more
     }
 
-    /// Bytes up to `end_seq` that have not left, the last `length` of which were just given to the socket.
+    /// Returns the bytes up to `end_seq` that have not left. The last `length` of them were just given to the socket.
     pub fn unsent(&self, end_seq: u32, length: u32) -> u32 {
         self.left.map_or(length, |(left, _)| (end_seq.wrapping_sub(left) as i32).max(0) as u32)
     }
 
-    /// Notes a response that is to leave while the next request is under way. The request that is no longer waited for,
-    /// if there are too many.
+    /// Notes a response that is to leave while the next request is under way. If there are too many, returns the
+    /// request that is no longer waited for.
     pub fn leaves_later(&mut self, request: Id) -> Option<Id> {
         let oldest = (self.leaving_count == RESPONSES).then(|| self.leaving[0]);
         if oldest.is_some() {
@@ -230,12 +234,12 @@ impl Socket {
         oldest
     }
 
-    /// The oldest response that has not left.
+    /// Returns the oldest response that has not left.
     pub fn first_leaving(&self) -> Option<Id> {
         self.leaving[..self.leaving_count].first().copied()
     }
 
-    /// Forgets it.
+    /// Forgets the oldest response.
     pub fn forget_first_leaving(&mut self) {
         self.leaving.copy_within(1.., 0);
         self.leaving_count -= 1;

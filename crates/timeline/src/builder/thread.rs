@@ -1,4 +1,4 @@
-//! What a thread did: its states one after the other, and what lay over them.
+//! The history of a thread: its states one after the other, and facts that lay over them.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use crate::cause::Cause;
 use crate::record::{Task, leave};
 use crate::wait::Wait;
 
-/// Detail of a state that is not known because records were lost.
+/// The detail of a state that is unknown because records were lost.
 pub const LOST: u64 = 1;
 
-/// A thread that takes longer between two waits for a lock has had it.
+/// A thread that takes longer than this between two waits for a lock has had the lock.
 const BETWEEN_TURNS_NS: u64 = 1_000_000;
-/// Words of one lock lie so close together.
+/// Largest distance between words of one lock.
 const LOCK_BYTES: u64 = 64;
 
 fn are_close(one: u64, other: u64) -> bool {
     one != 0 && one.abs_diff(other) < LOCK_BYTES
 }
 
-/// Facts that take as much memory as what is known of a wait.
+/// Facts that take as much memory as one wait.
 const FACTS_OF_WAIT: usize = size_of::<(u64, u64, Wait)>().div_ceil(size_of::<Fact>());
 
 /// A thread, with its history.
@@ -32,7 +32,7 @@ pub struct Thread {
     pub pid: u32,
     /// Its states, up to the present one.
     pub states: Track,
-    /// Its present state; `to_ns` is not known.
+    /// Its present state; `to_ns` is unknown.
     pub state: Fact,
     pub faults: Faults,
     pub locks: Waits,
@@ -47,43 +47,43 @@ pub struct Thread {
     pub request: Id,
     /// The thread that handed it that request, 0 if it received it.
     pub handed_by: u32,
-    /// It has taken up a request while it had another one.
+    /// Whether it has taken up a request while it had another one.
     pub takes_several: bool,
     /// The client's socket from which it last took a request.
     pub client: u64,
-    /// It has taken requests of a client while the connection of another one was open.
+    /// Whether it has taken requests of a client while the connection of another one was open.
     pub has_clients: bool,
-    /// It last came to a CPU.
+    /// Time at which it last came to a CPU.
     pub came_ns: u64,
-    /// It was last woken.
+    /// Time at which it was last woken.
     pub woken_ns: u64,
-    /// When it was created, and by which thread, if that was seen.
+    /// Time of its creation, and the thread that created it, if that was seen.
     pub created: Option<(u64, u32)>,
-    /// It was last heard of.
+    /// Time of its last record.
     pub touched_ns: u64,
-    /// How often records had been lost when this was known of it.
+    /// The number of losses of records when its state was last known.
     pub epoch: u32,
     /// The system call that it is in.
     call: Option<Call>,
-    /// The one in which it last slept.
+    /// The system call in which it last slept.
     last_call: Option<Call>,
-    /// A POSIX signal was delivered to it since.
+    /// Whether a POSIX signal was delivered to it since.
     was_signalled: bool,
-    /// How often a signal has interrupted the present wait.
+    /// Number of signals that have interrupted the present wait.
     interrupted: u32,
-    /// What it asked another service for the request that it works on, until that answers.
+    /// Its question to another service for the request that it works on, until that answers.
     pub question: Option<Question>,
-    /// Of its sleeps, from when to when, what is known of each.
+    /// Its sleeps: begin, end, and the wait of each.
     waits: VecDeque<(u64, u64, Wait)>,
-    /// The last disk that answered it, and when.
+    /// The last disk that answered it, and the time.
     disk: (u64, u64),
-    /// When it last woke another thread at a futex, if it has neither slept nor used a socket since.
+    /// Time at which it last woke another thread at a futex, if it has neither slept nor used a socket since.
     woke_ns: u64,
-    /// When a thread that has ended last woke another one at a futex: that one waited for its end.
+    /// Time at which a thread that has ended last woke another one at a futex: that one waited for its end.
     pub told_of_end_ns: u64,
-    /// Why it left the CPU.
+    /// The reason why it left the CPU.
     leave: u32,
-    /// Set if it is ready because it was woken.
+    /// Whether it is ready because it was woken.
     woken: bool,
     moved_ns: u64,
 }
@@ -126,7 +126,7 @@ impl Thread {
         }
     }
 
-    /// Records were lost until `at_ns`: what was is no longer so, maybe.
+    /// Notes that records were lost until `at_ns`: its state may have changed.
     pub fn is_lost(&mut self, at_ns: u64, epoch: u32) {
         self.epoch = epoch;
         (self.request, self.handed_by, self.call, self.moved_ns) = (0, 0, None, 0);
@@ -144,8 +144,8 @@ impl Thread {
         self.state = Fact { from_ns: at_ns, to_ns: at_ns, request: self.request, detail: 0, by, cpu, state, cause };
     }
 
-    /// It did something, so it runs. Some kernels hide threads of theirs from tracers, and what happens while one has the
-    /// CPU: the end of a sleep may not be recorded.
+    /// Notes an activity of the thread: it runs. Some kernels hide some of their threads from tracers, and all that
+    /// happens while one has the CPU. So the end of a sleep may not be recorded.
     pub fn acts(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state == State::Asleep {
@@ -158,19 +158,19 @@ impl Thread {
         }
     }
 
-    /// It wakes another thread at a futex.
+    /// Notes that it wakes another thread at a futex.
     pub fn wakes(&mut self, at_ns: u64) {
         self.woke_ns = at_ns;
     }
 
-    /// It does something on a socket.
+    /// Notes that it uses a socket.
     pub fn uses_socket(&mut self, at_ns: u64, cpu: u32) {
         self.woke_ns = 0;
         self.faults.goes_on(at_ns);
         self.acts(at_ns, cpu);
     }
 
-    /// It works on another request from now on.
+    /// Sets the request that it works on.
     pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
         self.handed_by = handed_by;
         if self.request != request {
@@ -181,7 +181,7 @@ impl Thread {
         }
     }
 
-    /// It left the CPU to `other`.
+    /// Handles its departure from the CPU for `other`.
     pub fn leaves(&mut self, at_ns: u64, why: u32, other: Task) {
         self.touched_ns = at_ns;
         self.faults.leaves(at_ns);
@@ -195,7 +195,7 @@ impl Thread {
             _ => self.woke_ns = 0,
         }
         match why {
-            // A CPU that idles although a thread can run on it: the thread must not run.
+            // The CPU idles although a thread could run on it: the thread must not run.
             leave::PREEMPTED if other.tid == 0 => self.turn(at_ns, State::Ready, Cause::Throttled, cpu, other),
             leave::PREEMPTED => self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, other),
             leave::ENDED => self.turn(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
@@ -213,19 +213,19 @@ impl Thread {
         self.faults.forget_begin();
     }
 
-    /// It comes to a CPU: neither quota nor freezer keep it from one.
+    /// Ends quota and freezer spells: it comes to a CPU, so neither stops it.
     fn is_let_run(&mut self, at_ns: u64) {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
-    /// `waker` woke it from its sleep at `at`; it is to run on `cpu`.
+    /// Handles its wakeup by `waker` from its sleep at `at`; it is to run on `cpu`.
     pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: At, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
                 self.end_sleep(at_ns, waker, at);
                 if self.state.cause == Cause::Migration {
-                    // It moved itself: it sleeps until that is done, and is woken on the other CPU.
+                    // It moved itself: it sleeps until that is done, and is woken on the new CPU.
                     self.moved_ns = at_ns;
                 }
             }
@@ -262,7 +262,8 @@ impl Thread {
         }
     }
 
-    /// A wait that signals interrupted, and that went on each time, is one: what ended it is true of all its parts.
+    /// Joins the parts of a wait that signals interrupted, and that went on each time: its end is true of all its
+    /// parts.
     fn join_interrupted(&mut self, wait: Wait) {
         let last = self.state;
         let (mut left, mut place) = (self.interrupted, self.states.len());
@@ -283,7 +284,7 @@ impl Thread {
         }
     }
 
-    /// A lock that is waited for in turns, each with a timeout, is one wait: what ended the last turn is true of all.
+    /// Joins waits for a lock in turns, each with a timeout: the end of the last turn is true of all.
     fn join_waits(&mut self) {
         let last = self.state;
         let mut place = self.states.len();
@@ -295,7 +296,7 @@ impl Thread {
                 State::Asleep if fact.cause == Cause::Timer && are_close(fact.detail, last.detail) => {
                     (fact.cause, fact.by, ran_ns) = (Cause::Lock, last.by, 0);
                 }
-                // Before a turn it waits for the CPU that the thread with the lock has.
+                // Before a turn it waits for the CPU, which the holder of the lock has.
                 State::Ready if fact.by == last.by => (fact.cause, fact.detail) = (Cause::Lock, last.detail),
                 State::Running if ran_ns + (fact.to_ns - fact.from_ns) < BETWEEN_TURNS_NS => {
                     ran_ns += fact.to_ns - fact.from_ns;
@@ -306,18 +307,18 @@ impl Thread {
         }
     }
 
-    /// What is known of the sleep that `state` is, or is a part of.
+    /// Returns the wait of the sleep that `state` is, or is a part of.
     pub fn wait_of(&self, state: &Fact) -> Option<Wait> {
         let after = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= state.from_ns);
         self.waits.get(after).filter(|(from_ns, ..)| *from_ns < state.to_ns).map(|(_, _, wait)| *wait)
     }
 
-    /// The system call that it is in: at which socket it sleeps, and at which futex.
+    /// Returns the system call that it is in, with the socket or futex at which it sleeps.
     pub fn sleeps_at(&self) -> Option<Call> {
         self.call
     }
 
-    /// The state that it was in just before `at_ns`.
+    /// Returns its state just before `at_ns`.
     pub fn state_before(&self, at_ns: u64) -> Option<Fact> {
         let now = Fact { to_ns: u64::MAX, ..self.state };
         let known = || self.states.get(self.states.first_after(at_ns.saturating_sub(1))).copied();
@@ -325,16 +326,16 @@ impl Thread {
         state.filter(|state| state.from_ns < at_ns)
     }
 
-    /// When its present state began.
+    /// Returns the begin of its present state.
     pub fn state_since_ns(&self) -> u64 {
         self.state.from_ns
     }
 
-    /// It came to `cpu`, after `before`. If it was woken, then at `woken_ns`.
+    /// Handles its arrival on `cpu`, after `before`. `woken_ns` is the time of its wakeup, if there was one.
     pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
         if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
-            // Its first record: where it was when it was woken is not known.
+            // Its first record: its CPU at the wakeup is unknown.
             self.state.from_ns = woken_ns.min(at_ns);
         }
         let was_asleep = self.state.state == State::Asleep;
@@ -355,17 +356,17 @@ impl Thread {
         self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 
-    /// It goes on in the system call in which it slept.
+    /// Notes that it goes on in the system call in which it slept.
     fn returns(&mut self) {
         self.last_call = self.call.take();
     }
 
-    /// A POSIX signal was delivered to it.
+    /// Notes that a POSIX signal was delivered to it.
     pub fn is_signalled(&mut self) {
         self.was_signalled = true;
     }
 
-    /// It was moved to `cpu`. A move at a wake-up is part of that.
+    /// Handles a move to `cpu`. A move at a wake-up is part of that.
     pub fn moves_to(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state != State::Ready {
@@ -378,7 +379,7 @@ impl Thread {
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, by);
     }
 
-    /// It is about to leave the CPU of its own accord, in this system call or in none.
+    /// Notes that it is about to leave the CPU of its own accord, in this system call or in none.
     pub fn sleeps_in(&mut self, at_ns: u64, call: Option<Call>) {
         let what = |call: Call| (call.number, call.argument);
         let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
@@ -388,12 +389,12 @@ impl Thread {
         self.faults.sleeps(at_ns, call.is_some());
     }
 
-    /// The disk that last answered it, and when.
+    /// Returns the disk that last answered it, and the time.
     pub fn disk(&self) -> (u64, u64) {
         self.disk
     }
 
-    /// A disk answered it, or the thread that asked the disk for it.
+    /// Notes that a disk answered it, or the thread that asked the disk for it.
     pub fn disk_answers(&mut self, at_ns: u64, device: u64) {
         self.disk = (device, at_ns);
     }
@@ -412,18 +413,18 @@ impl Thread {
         ]
     }
 
-    /// How many facts it has.
+    /// Returns the number of facts.
     pub fn facts(&self) -> usize {
         self.tracks().iter().map(|track| track.len()).sum::<usize>() + self.waits.len() * FACTS_OF_WAIT
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the bytes that it takes on the heap.
     pub fn bytes(&self) -> usize {
         let waits = self.waits.capacity() * size_of::<(u64, u64, Wait)>();
         self.tracks().iter().map(|track| track.bytes()).sum::<usize>() + waits
     }
 
-    /// Forgets what ended before `floor_ns`.
+    /// Forgets facts that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.states.forget(floor_ns);
         let old = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= floor_ns);
@@ -445,7 +446,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// The states that have ended, and when the present one began.
+    /// Returns the states that have ended, and the begin of the present one.
     fn states(thread: &Thread) -> (Vec<(State, u64, u64)>, u64) {
         let states = (0..thread.states.len()).filter_map(|at| thread.states.get(at));
         (states.map(|fact| (fact.state, fact.from_ns, fact.to_ns)).collect(), thread.state_since_ns())
@@ -453,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_woken_between_its_sleep_and_its_turn() {
-        // Clocks of two CPUs differ: a time of waking before the sleep or after the turn is moved to that.
+        // Clocks of two CPUs differ: a wakeup before the sleep or after the turn is moved to its border.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
             let mut thread = Thread::new(1, 100, 0);
             thread.comes(120, 0, Task::default(), 0);

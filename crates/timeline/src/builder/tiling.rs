@@ -3,18 +3,18 @@
 use crate::cause::Cause;
 use crate::timeline::Span;
 
-/// The most spans of a timeline that is drawn as it is.
+/// The most spans of a timeline that is not shortened.
 const SPANS_MAX: usize = 1024;
 /// Parts into which a timeline of more spans is cut. In each of them, equal spans become one.
 const PARTS: u64 = 64;
-/// Spans of a part that are told apart by more than cause and thread.
+/// The most spans of a part that are told apart by more than cause and thread.
 const SPANS_OF_PART: usize = SPANS_MAX / PARTS as usize;
 
 /// Spans that lie end to end, from one moment on.
 #[derive(Debug)]
 pub struct Tiling {
     at_ns: u64,
-    /// Set if lost records would have told of some of the time.
+    /// Whether lost records would cover some of the time.
     pub is_missing: bool,
     spans: Vec<Span>,
 }
@@ -30,12 +30,12 @@ impl Tiling {
         Tiling { at_ns, is_missing: false, spans: Vec::new() }
     }
 
-    /// Where the next span begins.
+    /// Returns the begin of the next span.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// A span like this one, from the end of the last one until `to_ns`; nothing if that is not later.
+    /// Adds a span like this one, from the end of the last one until `to_ns`, if that is later.
     pub fn until(&mut self, to_ns: u64, like: Span) {
         if to_ns <= self.at_ns {
             return;
@@ -48,14 +48,14 @@ impl Tiling {
         }
     }
 
-    /// The spans, up to `to_ns`; what is missing is not explained.
+    /// Returns the spans, up to `to_ns`; missing time is not explained.
     pub fn finish(mut self, to_ns: u64) -> Vec<Span> {
         self.until(to_ns, nothing());
         if self.spans.len() > SPANS_MAX { coarser(&self.spans) } else { self.spans }
     }
 }
 
-/// A span that says nothing.
+/// Returns a span without a cause.
 pub fn nothing() -> Span {
     Span {
         from_ns: 0,
@@ -71,7 +71,7 @@ pub fn nothing() -> Span {
     }
 }
 
-/// The same time, in at most about [`SPANS_MAX`] spans: in each part the time of each cause is right, not its order.
+/// Returns about [`SPANS_MAX`] spans of the same time: in each part the time of each cause is right, not its order.
 fn coarser(spans: &[Span]) -> Vec<Span> {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Vec::new() };
     let part_ns = (last.to_ns - first.from_ns).div_ceil(PARTS).max(1);
@@ -87,7 +87,8 @@ fn coarser(spans: &[Span]) -> Vec<Span> {
     tiling.spans
 }
 
-/// Adds a span to a part. If that has too many, spans of one cause and thread are one, which says only what is true of all.
+/// Adds a span to a part. If that has too many, spans of one cause and thread become one, with the details that all
+/// share.
 fn add(part: &mut Vec<Span>, span: &Span) {
     let is_full = part.len() >= SPANS_OF_PART;
     let place = part.iter().position(|other| say_the_same(other, span));
@@ -101,7 +102,7 @@ fn add(part: &mut Vec<Span>, span: &Span) {
     }
 }
 
-/// What both spans say.
+/// Returns the details that both spans share.
 fn common(one: &Span, other: &Span) -> Span {
     let by_is_same = (one.by_tid, one.by_pid) == (other.by_tid, other.by_pid);
     let (by_tid, by_pid) = if by_is_same { (one.by_tid, one.by_pid) } else { (0, 0) };

@@ -1,4 +1,4 @@
-//! What is known while a trace goes on: threads, sockets, requests under way, CPUs and processes.
+//! State during a trace: threads, sockets, requests under way, CPUs and processes.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use crate::ending::{Ending, Side, Unanswered};
 use crate::record::{Kind, Kinds, Record, Task, Tasks};
 use crate::wait::Peer;
 
-/// How long a builder waits for what.
+/// Waiting times of a builder, and the kinds of its records.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What the kernel records.
+    /// Kinds of records that the kernel makes.
     pub kinds: Kinds,
-    /// Records come at most so much out of the order of time.
+    /// The most by which records are out of the order of time.
     pub horizon_ns: u64,
     /// Time without further data, or retransmissions, after which a response is complete. The next request on its
     /// connection completes it, too.
@@ -41,26 +41,26 @@ impl Default for Settings {
     }
 }
 
-/// What a builder has seen.
+/// Counts of a builder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Records that were given to it.
     pub records: u64,
-    /// Of those, records that came too late to be put in order. Their numbers are missing: they are among the lost, too.
+    /// Records that came too late to be put in order. Their numbers are missing, so they are among the lost, too.
     pub late: u64,
-    /// Of those, records of CPUs, processes or emitted requests beyond what it keeps. Requests that arrived before one of
-    /// them are given out without their way.
+    /// Records of CPUs, processes or emitted requests beyond the limits. Requests that arrived before one of them are
+    /// given out without their way.
     pub strange: u64,
     /// Records that are missing.
     pub lost: u64,
     /// Requests that were given out whole.
     pub whole: u64,
-    /// Requests that were given out without their way: records of it are missing.
+    /// Requests that were given out without their way, since records of them are missing.
     pub incomplete: u64,
-    /// Of both, requests whose response went on for long after its first part.
+    /// Requests of both kinds whose response went on for long after its first part.
     pub streamed: u64,
-    /// Requests without a response of which it is not known why. Others are told by
-    /// [`Builder::take_unanswered`](super::Builder::take_unanswered).
+    /// Requests without a response for an unknown reason. [`Builder::take_unanswered`](super::Builder::take_unanswered)
+    /// returns the others.
     pub unanswered: u64,
     /// Responses to requests whose start was not seen.
     pub unknown: u64,
@@ -68,29 +68,29 @@ pub struct Counts {
     pub given_up: u64,
 }
 
-/// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
+/// The most threads and sockets that are kept. When there are more, those without a record for longest are forgotten.
 /// Seven eighths of a power of two: one more doubles the table.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
-/// The most processes that are known to take requests up, or to run tasks; of more, all are forgotten.
+/// The most processes that are known to take requests up, or to run tasks. When there are more, all are forgotten.
 const SERVICES_MAX: usize = 4_096;
 /// The most requests that ended and are not given out.
 const CLOSED_MAX: usize = 65_536;
 /// The most requests without a response that are kept until they are taken.
 const UNANSWERED_MAX: usize = 65_536;
 
-/// All that a builder knows.
+/// State of a builder.
 #[derive(Debug)]
 pub struct World {
     pub settings: Settings,
     pub counts: Counts,
-    /// The process that traces; 0 if it is not known.
+    /// The process that traces; 0 if unknown.
     pub tracer_pid: u32,
     /// The last record's time, or later.
     pub now_ns: u64,
-    /// From here on everything is known.
+    /// Time from which everything is known.
     pub known_from_ns: u64,
-    /// How often records were lost, and when for the last time.
+    /// Number of losses of records, and the time of the last.
     pub epoch: (u32, u64),
     pub threads: FxHashMap<u32, Thread>,
     pub sockets: FxHashMap<u64, Socket>,
@@ -99,17 +99,17 @@ pub struct World {
     pub futexes: Futexes,
     /// Other services that have answered.
     pub answering: FxHashSet<Peer>,
-    /// Processes that run tasks of their own; true where these move between threads.
+    /// Processes that run tasks of their own; true if these move between threads.
     pub runtimes: FxHashMap<u32, bool>,
     /// Processes whose threads take requests up.
     pub services: FxHashSet<u32>,
     /// Requests that the program itself emits, by number.
     pub emitted: FxHashMap<u64, Id>,
-    /// Requests that were answered, and when to look whether more follows.
+    /// Requests that were answered, and the time at which to look for more.
     pub answered: VecDeque<(u64, Id)>,
-    /// Requests that ended, and when that was learned.
+    /// Requests that ended, and the time at which that was learned.
     pub closed: VecDeque<(u64, Request)>,
-    /// Requests that their connection's end cut off, since they were last taken.
+    /// Requests that the end of their connection cut off, since they were last taken.
     pub unanswered: Vec<Unanswered>,
 }
 
@@ -169,18 +169,18 @@ impl World {
         }
     }
 
-    /// Records were lost, the last of them until `at_ns`.
+    /// Notes that records were lost, the last of them until `at_ns`.
     pub fn is_lost(&mut self, at_ns: u64) {
         self.epoch = (self.epoch.0.wrapping_add(1).max(1), self.now_ns.max(at_ns));
     }
 
-    /// A record has no place here: what it is about is not told.
+    /// Counts a record without room here.
     pub fn is_too_much(&mut self, record: &Record) {
         self.counts.strange += 1;
         self.known_from_ns = self.known_from_ns.max(record.at_ns);
     }
 
-    /// The thread of a task.
+    /// Returns the thread of a task.
     pub fn thread(&mut self, task: Task) -> &mut Thread {
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task.tid) {
             self.forget_threads();
@@ -196,7 +196,7 @@ impl World {
         thread
     }
 
-    /// A thread of this process takes a request up.
+    /// Notes that a thread of this process takes a request up.
     pub fn note_service(&mut self, pid: u32) {
         if self.services.len() >= SERVICES_MAX && !self.services.contains(&pid) {
             self.services.clear();
@@ -204,12 +204,12 @@ impl World {
         self.services.insert(pid);
     }
 
-    /// Whether the runtime of this process moves its tasks between threads.
+    /// Returns whether the runtime of this process moves its tasks between threads.
     pub fn has_own_scheduler(&self, pid: u32) -> bool {
         self.runtimes.get(&pid) == Some(&true)
     }
 
-    /// This process runs tasks of its own.
+    /// Notes that this process runs tasks of its own.
     fn has_tasks(&mut self, record: &Record) {
         if self.runtimes.len() >= SERVICES_MAX && !self.runtimes.contains_key(&record.task.pid) {
             self.runtimes.clear();
@@ -225,7 +225,7 @@ impl World {
         self.known_from_ns = self.known_from_ns.max(floor_ns + 1);
     }
 
-    /// The socket with this cookie.
+    /// Returns the socket with this cookie.
     pub fn socket(&mut self, cookie: u64) -> &mut Socket {
         if self.sockets.len() >= SOCKETS_MAX && !self.sockets.contains_key(&cookie) {
             self.forget_sockets();
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// A connection is over. `in_vain`: its client did not wait for the last response.
+    /// Ends a connection. `in_vain`: its client did not wait for the last response.
     pub fn close_socket(&mut self, cookie: u64, in_vain: bool) {
         self.close_leaving(cookie);
         let Some(socket) = self.sockets.remove(&cookie) else { return };
@@ -281,7 +281,7 @@ impl World {
         let (request, arrived_ns, ending) = match (last, socket.arrivals.untaken_ns()) {
             (Some(last), _) if last.is_one_way() => (last.number, last.arrived_ns, Ending::NoAnswerWanted),
             (Some(last), _) => (last.number, last.arrived_ns, Ending::of(side, last.data_ns, ended_ns)),
-            // What the service left unread when it closed, it did not want.
+            // The service did not want data that it left unread when it closed.
             (None, Some(came_ns)) if side == Side::Client => (0, came_ns, Ending::of(side, came_ns, ended_ns)),
             (None, _) => return,
         };
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Nothing more leaves from this socket.
+    /// Closes all responses of this socket: no more data leaves from it.
     pub fn close_leaving(&mut self, cookie: u64) {
         while let Some(id) = self.sockets.get(&cookie).and_then(Socket::first_leaving) {
             self.sockets.entry(cookie).and_modify(Socket::forget_first_leaving);
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Nothing more happens to this request.
+    /// Closes this request: it has no more events.
     pub fn close(&mut self, id: Id) {
         let Some(request) = self.requests.remove(id) else { return };
         if self.closed.len() == CLOSED_MAX {
@@ -310,7 +310,7 @@ impl World {
         self.closed.push_back((self.now_ns, request));
     }
 
-    /// Bytes that all this takes.
+    /// Returns the bytes that all this takes.
     pub fn bytes(&self) -> usize {
         self.threads.capacity() * size_of::<(u32, Thread)>()
             + self.threads.values().map(Thread::bytes).sum::<usize>()
@@ -327,7 +327,7 @@ impl World {
             + self.unanswered.capacity() * size_of::<Unanswered>()
     }
 
-    /// Facts that the history has.
+    /// Returns the number of facts in the history.
     pub fn facts(&self) -> usize {
         self.threads.values().map(Thread::facts).sum::<usize>() + self.machine.facts()
     }

@@ -1,4 +1,4 @@
-//! What is kept of a request whose timeline is not.
+//! Summary of a request whose timeline is not kept.
 
 use crate::cause::{BY_TCP, Cause};
 use crate::diagnoser::normal::{NO_TIMES, Times, place};
@@ -6,27 +6,27 @@ use crate::record::Task;
 use crate::timeline::{Span, Timeline};
 use crate::wait::{Ended, Object, TIMEOUT_UNKNOWN, Wait};
 
-/// Who or what was behind a part of a request's time.
+/// The thread or object behind a part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clue {
     pub cause: Cause,
     pub by: Task,
     pub detail: u64,
     pub wait: Option<Wait>,
-    /// All together, and the longest at once.
+    /// The sum of its times, and the longest.
     pub sum_ns: u64,
     pub longest_ns: u64,
 }
 
-/// Clues of a request that are kept: those that took most.
+/// Clues of a request that are kept: the longest.
 const CLUES: usize = 5;
-/// Clues of a request that are told apart.
+/// The most clues of a request that are told apart.
 const CLUES_AT_MOST: usize = 64;
 
-/// Words of one lock lie so close together.
+/// Largest distance between words of one lock.
 const LOCK_BYTES: u64 = 64;
 
-/// A request in short.
+/// Summary of a request.
 #[derive(Debug, Clone)]
 pub struct Digest {
     pub request: u64,
@@ -35,7 +35,7 @@ pub struct Digest {
     pub clues: Vec<Clue>,
 }
 
-/// What a timeline's time went to.
+/// Returns the time of a timeline by cause.
 pub fn times_of(timeline: &Timeline) -> Times {
     let mut times = NO_TIMES;
     timeline.spans.iter().for_each(|span| times[place(span.cause)] += span.length_ns());
@@ -64,12 +64,12 @@ fn is_at_futex(span: &Span) -> bool {
     span.wait.is_some_and(|wait| matches!(wait.object, Object::Futex(..)))
 }
 
-/// The clue that a span is. Details that differ each time are left out, and of a busy CPU the process counts.
+/// Returns the clue of a span. Details that differ each time are left out, and for a busy CPU the process counts.
 fn clue_of(span: &Span) -> Clue {
     let by = match span.cause {
         Cause::RunQueue | Cause::Tracer if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
         Cause::OnCpu | Cause::Downstream => Task::default(),
-        // Of threads that give something to each other in turns, the one that had it for most of the time counts.
+        // If threads give something to each other in turns, the thread that had it for most of the time counts.
         Cause::Lock
             if let Some(Wait { of_peer: true, root, .. }) = span.wait
                 && root.tid != 0 =>
@@ -80,7 +80,7 @@ fn clue_of(span: &Span) -> Clue {
     };
     let detail = match span.cause {
         Cause::PageFault | Cause::ServiceQueue => 0,
-        // A power of two: how much it was, about.
+        // A power of two: the approximate amount.
         Cause::SendBuffer | Cause::SlowReader | Cause::CongestionWindow | Cause::Pacing => {
             (span.detail & !BY_TCP).next_power_of_two() | (span.detail & BY_TCP)
         }
@@ -92,7 +92,7 @@ fn clue_of(span: &Span) -> Clue {
     Clue { cause: span.cause, by, detail, wait, sum_ns: span.length_ns(), longest_ns: span.length_ns() }
 }
 
-/// What is said of a wait: without what differs each time and does not matter to its cause.
+/// Returns the wait without details that differ each time and do not matter to its cause.
 fn said_of(cause: Cause, mut wait: Wait) -> Wait {
     match cause {
         Cause::Inside => {
@@ -117,14 +117,14 @@ fn said_of(cause: Cause, mut wait: Wait) -> Wait {
 }
 
 impl Clue {
-    /// Whether both say the same, but for how long something took.
+    /// Returns whether both are equal, except for times.
     pub fn is_as(&self, other: &Clue) -> bool {
         let without_times = |clue: &Clue| clue.wait.map(|wait| Wait { timeout_ms: 0, ..wait });
         (self.cause, self.by, self.detail) == (other.cause, other.by, other.detail)
             && without_times(self) == without_times(other)
     }
 
-    /// Adds another clue that says the same. Of different timeouts none is said.
+    /// Adds another equal clue. If the timeouts differ, it has none.
     pub fn join(&mut self, other: &Clue, sum_ns: u64) {
         self.sum_ns += sum_ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);

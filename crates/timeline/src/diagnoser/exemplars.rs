@@ -1,4 +1,4 @@
-//! Timelines that are kept: the slowest, and of each cause those that it took most of.
+//! Timelines that are kept: the slowest ones, and for each cause those with the most time of it.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ struct Best {
 }
 
 impl Best {
-    /// Whether one with this score would be kept, of `most`.
+    /// Returns whether a timeline with this score would be kept, of `most`.
     fn wants(&self, score: u64, most: usize) -> bool {
         score > 0 && (self.timelines.len() < most || self.timelines.last().is_some_and(|(last, _)| *last < score))
     }
@@ -31,7 +31,7 @@ impl Best {
     }
 }
 
-/// Timelines that may be asked for.
+/// Timelines that are kept for later questions.
 #[derive(Debug)]
 pub struct Exemplars {
     slowest: Best,
@@ -45,7 +45,7 @@ impl Exemplars {
         Exemplars { slowest: Best::default(), slowest_count, causes }
     }
 
-    /// Keeps a timeline, if it is one to be kept.
+    /// Keeps a timeline, if it is among the best.
     pub fn consider(&mut self, timeline: &Timeline, times: &Times) {
         self.slowest.keep(timeline.latency_ns(), timeline, self.slowest_count);
         for (best, time_ns) in self.causes.iter_mut().zip(times) {
@@ -53,12 +53,12 @@ impl Exemplars {
         }
     }
 
-    /// The slowest requests, the slowest first.
+    /// Returns the slowest requests, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
         self.slowest.timelines.iter().map(|(_, timeline)| timeline)
     }
 
-    /// The timelines that a cause took most of, and the slowest, each once.
+    /// Returns the timelines with the most time of a cause, and the slowest ones, each once.
     pub fn of_cause(&self, cause: Cause) -> Vec<&Timeline> {
         let own = self.causes[place(cause)].timelines.iter().map(|(_, timeline)| timeline);
         let mut all: Vec<&Timeline> = own.chain(self.slowest()).collect();
@@ -67,13 +67,13 @@ impl Exemplars {
         all
     }
 
-    /// The timeline of this request, if it was kept.
+    /// Returns the timeline of this request, if it was kept.
     pub fn find(&self, request: u64) -> Option<&Timeline> {
         let of_causes = self.causes.iter().flat_map(|best| best.timelines.iter().map(|(_, timeline)| timeline));
         self.slowest().chain(of_causes).find(|timeline| timeline.request == request)
     }
 
-    /// Bytes that they take.
+    /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
         let bytes = |best: &Best| -> usize {
             let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());

@@ -1,7 +1,8 @@
-//! From timelines to a diagnosis: what made requests slow.
+//! From timelines to a diagnosis: the causes of slow requests.
 //!
-//! Memory is bounded. Of each class of latency (a quarter of an octave) all requests count, and of its requests a sample
-//! is kept in short. So what is slow can be decided at the end. The slow ones are rare, and mostly all of them are kept.
+//! Memory is bounded. All requests count in their class of latency (a quarter of an octave), and summaries of a sample
+//! of each class are kept. So the limit for slow requests can be decided at the end. Slow requests are rare, so mostly
+//! all of them are kept.
 
 mod digest;
 mod exemplars;
@@ -23,16 +24,16 @@ use exemplars::Exemplars;
 use normal::{Histogram, NO_TIMES, Normal, Normals, Times, bucket, first_of, most_of, place};
 pub use words::{Known, Names, time};
 
-/// log2 of the classes of latency an octave.
+/// Binary logarithm of the classes of latency in an octave.
 const CLASS_BITS: u32 = 2;
-/// Requests of a class that are kept in short.
+/// The most requests of a class whose summaries are kept.
 const DIGESTS: usize = 128;
 /// Examples of a finding.
 const EXAMPLES: usize = 3;
-/// Sentences of evidence about who or what it was.
+/// The most sentences of evidence about threads and objects.
 const SENTENCES: usize = 3;
 
-/// What slow means.
+/// The definition of slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
     /// Slower than this.
@@ -41,14 +42,14 @@ pub enum Objective {
     Percentile(f64),
 }
 
-/// How a diagnoser is set.
+/// Settings of a diagnoser.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnoserSettings {
-    /// What slow means.
+    /// The definition of slow.
     pub objective: Objective,
-    /// What the kernel records.
+    /// Kinds of records that the kernel makes.
     pub kinds: Kinds,
-    /// How many of the slowest requests are kept with their timelines.
+    /// Number of the slowest requests that are kept with their timelines.
     pub slowest: usize,
 }
 
@@ -73,13 +74,13 @@ impl Default for Class {
 }
 
 impl Class {
-    /// How many requests one that is kept stands for.
+    /// Returns how many requests a kept one stands for.
     fn weight(&self) -> f64 {
         self.requests as f64 / self.digests.len() as f64
     }
 }
 
-/// Learns from timelines what made requests slow.
+/// A learner of the causes of slow requests, from timelines.
 #[derive(Debug)]
 pub struct Diagnoser {
     settings: DiagnoserSettings,
@@ -90,13 +91,13 @@ pub struct Diagnoser {
     exemplars: Exemplars,
     incomplete: u64,
     slow: u64,
-    /// Of all requests; what only slow ones tell is not in it.
+    /// Cost of the tracer to all requests, without the parts that only slow ones show.
     tracer: TracerCost,
     random: fastrand::Rng,
 }
 
 impl Diagnoser {
-    /// One that knows nothing yet.
+    /// Creates a diagnoser without requests.
     pub fn new(settings: DiagnoserSettings) -> Diagnoser {
         Diagnoser {
             settings,
@@ -123,7 +124,7 @@ impl Diagnoser {
         let tracer_ns = times[place(Cause::Tracer)];
         self.tracer.delayed += u64::from(tracer_ns > 0);
         self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
-        // Under a percentile all but a few are normal, and medians do not mind the few.
+        // Under a percentile nearly all are normal, and the few others hardly change medians.
         if matches!(self.settings.objective, Objective::Latency(slo_ns) if latency_ns > slo_ns) {
             self.slow += 1;
         } else {
@@ -149,7 +150,7 @@ impl Diagnoser {
         }
     }
 
-    /// The objective; where a percentile is one, what it is by now.
+    /// Returns the objective; for a percentile, its present value.
     pub fn slo_ns(&self) -> u64 {
         match self.settings.objective {
             Objective::Latency(slo_ns) => slo_ns,
@@ -157,23 +158,23 @@ impl Diagnoser {
         }
     }
 
-    /// The cause that is claimed for a request: it explains most of its time above the normal. None if the request is not
-    /// slow, not whole, or if no cause does.
+    /// Returns the cause that is claimed for a request: it explains most of its time above the normal. `None` if the
+    /// request is not slow, not whole, or if no cause does.
     pub fn claim(&self, timeline: &Timeline) -> Option<Cause> {
         claim(&self.normals.normal(), self.slo_ns(), timeline)
     }
 
-    /// The slowest requests, the slowest first.
+    /// Returns the slowest requests, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
         self.exemplars.slowest()
     }
 
-    /// The timeline of a request, if it is one of the slowest or an example.
+    /// Returns the timeline of a request, if it is one of the slowest or an example.
     pub fn timeline(&self, request: u64) -> Option<&Timeline> {
         self.exemplars.find(request)
     }
 
-    /// The distribution of latency, with what the time went to.
+    /// Returns the distribution of latency, with the time by cause.
     pub fn bars(&self) -> Vec<Bar> {
         let bar = |(index, class): (&usize, &Class)| Bar {
             from_ns: first_of(*index, CLASS_BITS),
@@ -186,13 +187,13 @@ impl Diagnoser {
         self.classes.iter().map(bar).collect()
     }
 
-    /// Bytes that it takes, about.
+    /// Returns the approximate bytes that it takes.
     pub fn bytes(&self) -> usize {
         let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
         self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (1 << 20)
     }
 
-    /// What made requests slow. `names` says what threads and processes are called.
+    /// Returns the causes of slow requests. `names` has the names of threads and processes.
     pub fn diagnose(&self, names: Names) -> Diagnosis {
         let tail = Tail::of(self);
         let is_exact = matches!(self.settings.objective, Objective::Latency(_));
@@ -226,20 +227,20 @@ fn claim(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
     is_slow_without_tracer.then(|| most_of(&above_without_tracer(normal, &times))).flatten()
 }
 
-/// What the service itself is slower by than normal: waits for the tracer are no cause of it.
+/// Returns the time above the normal of the service itself: waits for the tracer do not count.
 fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
     let mut above = normal.above(times);
     above[place(Cause::Tracer)] = 0;
     above
 }
 
-/// What to do about a cause, with the next command to type where there is one.
+/// Returns the advice for a cause, with the next command to type if there is one.
 fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> String {
     let usual = advice(cause, detail);
     clue.and_then(|clue| waits::advice(clue, names)).unwrap_or_else(|| usual.to_owned())
 }
 
-/// The causes that cannot be told where only `kinds` are recorded, and why.
+/// Returns the causes that cannot be found if only `kinds` are recorded, and why.
 fn cannot_tell(kinds: Kinds) -> Vec<CannotTell> {
     let missing = |cause: Cause| {
         if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
@@ -253,13 +254,13 @@ fn cannot_tell(kinds: Kinds) -> Vec<CannotTell> {
     Cause::ALL.into_iter().filter_map(missing).collect()
 }
 
-/// What slow requests have above the normal.
+/// The time of slow requests above the normal.
 struct Tail<'a> {
     normal: Normal,
     slo_ns: u64,
     slow: f64,
     mixed: f64,
-    /// Slow requests that would not have been slow without the tracer, and what all slow ones waited for it.
+    /// Slow requests that would not have been slow without the tracer, and the time that all slow ones waited for it.
     tracer_made_slow: f64,
     tracer_ns: f64,
     by_cause: Vec<Share<'a>>,
@@ -271,9 +272,9 @@ struct Share<'a> {
     tail_ns: f64,
     /// Requests for which it is claimed.
     claimed: f64,
-    /// Those of them that are kept, with what it takes above the normal.
+    /// Those of them that are kept, with the time of the cause above the normal.
     examples: Vec<(u64, &'a Digest)>,
-    /// Slow requests in which it takes anything above the normal.
+    /// Slow requests in which it has any time above the normal.
     requests: f64,
     clues: Vec<(Clue, f64)>,
 }
@@ -345,7 +346,7 @@ impl<'a> Tail<'a> {
         })
     }
 
-    /// Requests for which the cause is claimed: first those whose timelines are kept, then the clearest.
+    /// Returns requests for which the cause is claimed: first those whose timelines are kept, then the clearest.
     fn examples(&self, cause: Cause, share: &Share, diagnoser: &Diagnoser) -> Vec<u64> {
         let is_clear = |timeline: &&&Timeline| claim(&self.normal, self.slo_ns, timeline) == Some(cause);
         let kept = diagnoser.exemplars.of_cause(cause);

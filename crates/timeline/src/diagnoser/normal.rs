@@ -1,4 +1,4 @@
-//! What is normal, and what of a slow request's time is above it.
+//! Normal times, and the part of a slow request's time above them.
 
 use crate::cause::Cause;
 
@@ -8,21 +8,21 @@ pub type Times = [u64; Cause::ALL.len()];
 /// No time for any.
 pub const NO_TIMES: Times = [0; Cause::ALL.len()];
 
-/// What each cause usually takes: medians of requests that were not slow.
+/// Normal time of each cause: medians of requests that were not slow.
 ///
-/// Work on a CPU counts as one, whether batch ran beside it or not: what it takes longer beside batch is what batch cost.
+/// Work on a CPU counts as one cause, with batch beside it or not: the extra time beside batch is the cost of batch.
 #[derive(Debug, Clone)]
 pub struct Normal {
     times: Times,
 }
 
-/// The cause's place in [`Times`].
+/// Returns the cause's index in [`Times`].
 pub fn place(cause: Cause) -> usize {
     cause as usize
 }
 
 impl Normal {
-    /// What `times` have above the normal, by cause.
+    /// Returns the part of `times` above the normal, by cause.
     pub fn above(&self, times: &Times) -> Times {
         let mut above = NO_TIMES;
         for (index, time_ns) in times.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Normal {
     }
 }
 
-/// Learns what is normal.
+/// A learner of normal times.
 #[derive(Debug, Clone)]
 pub struct Normals {
     causes: Vec<Histogram>,
@@ -57,7 +57,7 @@ impl Normals {
         }
     }
 
-    /// What is normal by now.
+    /// Returns the normal times so far.
     pub fn normal(&self) -> Normal {
         let mut normal = Normal { times: NO_TIMES };
         for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
@@ -67,7 +67,7 @@ impl Normals {
     }
 }
 
-/// The cause that explains most of the time above the normal; none if no cause explains more than half of it.
+/// Returns the cause that explains most of the time above the normal; `None` if no cause explains more than half of it.
 pub fn most_of(above: &Times) -> Option<Cause> {
     let tail_ns: u64 = above.iter().sum();
     Cause::ALL.into_iter().find(|cause| above[place(*cause)] > tail_ns / 2)
@@ -78,7 +78,7 @@ const STEPS: u64 = 16;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
 const BUCKETS: usize = 64 * STEPS as usize;
 
-/// The bucket of a time, of `2^step_bits` an octave.
+/// Returns the bucket of a time, with `2^step_bits` buckets an octave.
 pub fn bucket(ns: u64, step_bits: u32) -> usize {
     let steps = 1 << step_bits;
     if ns < steps {
@@ -88,7 +88,7 @@ pub fn bucket(ns: u64, step_bits: u32) -> usize {
     ((u64::from(octave + 1) << step_bits) + ((ns >> octave) - steps)) as usize
 }
 
-/// The first time of a bucket.
+/// Returns the first time of a bucket.
 pub fn first_of(bucket: usize, step_bits: u32) -> u64 {
     let (bucket, steps) = (bucket as u64, 1 << step_bits);
     if bucket < steps {
@@ -98,7 +98,7 @@ pub fn first_of(bucket: usize, step_bits: u32) -> u64 {
     u64::try_from(u128::from(steps + bucket % steps) << octave).unwrap_or(u64::MAX)
 }
 
-/// How often which time was seen.
+/// Counts of times.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -118,12 +118,12 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// How many there are.
+    /// Returns the number of times.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// A time that this share of all is at most; the longest of its bucket. 0 if there are none.
+    /// Returns a time that this share of all does not exceed; the longest of its bucket. 0 if there are none.
     pub fn at(&self, share: f64) -> u64 {
         let rank = ((share * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;

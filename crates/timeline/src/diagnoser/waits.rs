@@ -8,10 +8,10 @@ use crate::wait::{Doing, Ended, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wai
 
 /// The port at which names are looked up.
 const NAMES: u16 = 53;
-/// Addresses from here on are the kernel's.
+/// The lowest address of the kernel.
 const KERNEL: u64 = 1 << 63;
 
-/// A peer with its process, where it is on this machine and known.
+/// Returns a peer with its process, if it is on this machine and known.
 fn service(peer: Peer, names: Names) -> String {
     let peer_words = if peer.port() == NAMES { format!("the name server {peer}") } else { peer.to_string() };
     let peer_words = names.path_at(peer).unwrap_or(peer_words);
@@ -21,7 +21,7 @@ fn service(peer: Peer, names: Names) -> String {
     }
 }
 
-/// The peer of a wait's object.
+/// Returns the peer of a wait's object.
 fn peer_of(wait: &Wait) -> Option<Peer> {
     match wait.object {
         Object::Service(peer) => Some(peer),
@@ -33,7 +33,7 @@ fn asked(wait: &Wait, names: Names) -> String {
     peer_of(wait).map_or_else(|| "another service".to_owned(), |peer| service(peer, names))
 }
 
-/// What was waited for in the system call.
+/// Returns the object of a wait in the system call.
 fn object(wait: &Wait, names: Names) -> Option<String> {
     match wait.object {
         Object::Unknown | Object::Futex(..) => None,
@@ -48,7 +48,7 @@ fn object(wait: &Wait, names: Names) -> Option<String> {
     }
 }
 
-/// "in epoll_wait", "in read from a pipe".
+/// Returns the place of a wait: "in epoll_wait", "in read from a pipe".
 fn in_call(wait: &Wait, names: Names) -> String {
     let Some(number) = wait.call else { return String::new() };
     match object(wait, names) {
@@ -57,7 +57,7 @@ fn in_call(wait: &Wait, names: Names) -> String {
     }
 }
 
-/// What the thread did that was waited for, after these words: ", which ran".
+/// Returns the activity of the thread that was waited for, after `before`: ", which ran".
 fn doing(wait: &Wait, before: &str, names: Names) -> String {
     let did = match wait.doing {
         Doing::Unknown => return String::new(),
@@ -83,7 +83,7 @@ fn within(wait: &Wait, longest_ns: u64) -> String {
     }
 }
 
-/// What was seen of a clue that tells of a wait; none if that adds nothing to its cause.
+/// Returns the evidence of a clue with a wait; `None` if that adds nothing to its cause.
 pub fn what(clue: &Clue, names: Names) -> Option<String> {
     let wait = clue.wait.as_ref()?;
     let by = who(clue.by, names);
@@ -142,7 +142,7 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
     Some(said)
 }
 
-/// A lock, semaphore or pool that threads with requests of their own give to each other.
+/// Describes a lock, semaphore or pool that threads with requests of their own give to each other.
 fn of_peer(wait: &Wait, by: Task, names: Names) -> String {
     let did = doing(wait, " and ", names);
     format!("{} had what it waited for in futex (a lock, semaphore or pool){did}", who(by, names))
@@ -153,7 +153,7 @@ fn file(wait: &Wait, names: Names) -> String {
     names.path_of(inode).unwrap_or_else(|| format!("file {number}"))
 }
 
-/// A write that waited for its reader.
+/// Describes a write that waited for its reader.
 fn full(wait: &Wait, by: Task, names: Names) -> String {
     let object = object(wait, names).unwrap_or_else(|| "a pipe or socket".to_owned());
     let other = match wait.object {
@@ -178,7 +178,7 @@ fn handed(wait: &Wait, by: &str, names: Names) -> String {
     format!("its thread waited{} until {by} {how}{did}", in_call(wait, names))
 }
 
-/// A thread that ends such a wait may have worked for the request.
+/// Describes a wait inside. A thread that ends it may have worked for the request.
 fn inside(wait: &Wait, names: Names) -> String {
     let ended = match wait.ended {
         Ended::Thread(_) => {
@@ -194,7 +194,7 @@ fn inside(wait: &Wait, names: Names) -> String {
     format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
 }
 
-/// What to do about a wait for another service, with the next command to type, if it is on this machine.
+/// Returns the advice for a wait for another service, with the next command to type, if it is on this machine.
 pub fn advice(clue: &Clue, names: Names) -> Option<String> {
     use Cause::{Connect, Downstream, Full, NoAnswer, Retransmission, ServiceQueue};
     let is_of_peer = matches!(clue.cause, Connect | Downstream | Full | NoAnswer | Retransmission | ServiceQueue);
@@ -215,7 +215,7 @@ pub fn advice(clue: &Clue, names: Names) -> Option<String> {
              not traced."
                 .to_owned()
         }
-        // Requests are seen at TCP ports alone.
+        // Requests are seen only at TCP ports.
         Peer::Address(_, port, TCP) if names.process_at(peer).is_some() => match wait.connects {
             true => format!(
                 "`ss -ltn sport = :{port}` shows whether its accept queue is full (Recv-Q above Send-Q): let it accept \

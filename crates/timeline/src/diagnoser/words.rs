@@ -7,27 +7,27 @@ use crate::diagnoser::waits;
 use crate::record::{Task, pause};
 use crate::wait::Peer;
 
-/// What is known of threads, processes and what they wait for, beside the records.
+/// Knowledge of threads, processes and their objects from other sources than records.
 pub trait Known {
-    /// What a thread or process is called.
+    /// Returns the name of a thread or process.
     fn name(&self, task: Task) -> Option<String>;
 
-    /// The process on this machine that is asked at this address.
+    /// Returns the process on this machine that is asked at this address.
     fn process_at(&self, _peer: Peer) -> Option<u32> {
         None
     }
 
-    /// The path of the Unix socket at which a process is asked.
+    /// Returns the path of the Unix socket at which a process is asked.
     fn path_at(&self, _peer: Peer) -> Option<String> {
         None
     }
 
-    /// The process that reads from the pipe with this inode.
+    /// Returns the process that reads from the pipe with this inode.
     fn reader_of(&self, _pipe: u32) -> Option<u32> {
         None
     }
 
-    /// The path of the file with this inode.
+    /// Returns the path of the file with this inode.
     fn path_of(&self, _inode: u32) -> Option<String> {
         None
     }
@@ -39,10 +39,10 @@ impl<F: Fn(Task) -> Option<String>> Known for F {
     }
 }
 
-/// What is known beside the records.
+/// Knowledge from other sources than records.
 pub type Names<'a> = &'a dyn Known;
 
-/// A time, in a unit that suits it.
+/// Returns a time, in a unit that suits it.
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -70,7 +70,7 @@ pub(super) fn who(task: Task, names: Names) -> String {
     }
 }
 
-/// What was seen of a clue, without its times.
+/// Returns the evidence of a clue, without its times.
 pub fn what(clue: &Clue, names: Names) -> String {
     if let Some(said) = waits::what(clue, names) {
         return said;
