@@ -2,6 +2,7 @@
 //!
 //! The kernel program keeps them per lane ([`LaneStats`]). A [`Books`] is a copy of all lanes at one moment, including
 //! the turns that still go on. The difference of two copies is what happened in between.
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
