@@ -1,8 +1,9 @@
 //! The analysis thread: puts records through the pipeline, in SCHED_IDLE.
 //!
 //! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
-//! records are fetched: the kernel's rings fill up, and records that find no room there are lost and counted. The fetched
-//! records have no gap, so requests between two losses are told whole. At the end the user waits for the rest; on a CPU
+//! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
+//! records are fetched: the kernel's rings fill up, and records without room there are lost and counted. The fetched
+//! records have no gap, so requests between two losses are complete. At the end the user waits for the rest; on a CPU
 //! of the service it is dropped after 5 seconds, and counted.
 
 use std::sync::Arc;
@@ -22,14 +23,14 @@ use super::run::TraceOptions;
 use sidelane_report::watch_progress::WatchProgress;
 use sidelane_rollback::own_threads::{PATIENCE, Patient, is_apart, waited_for};
 
-/// Records that may wait for the analysis: some 30 MB.
+/// The most records that may wait for the analysis: some 30 MB.
 const ROOM: usize = 1 << 19;
-/// On a CPU of the service, the rest is dropped after this time.
+/// Time after which the rest is dropped on a CPU of the service.
 const DROPS_AFTER: Duration = Duration::from_secs(5);
-/// Records between two looks at whether to drop the rest.
+/// Records between two checks whether to drop the rest.
 const PIECE: usize = 1_024;
 
-/// Records, and the moment up to which none is missing.
+/// Records, and the moment before which none is missing.
 struct Batch {
     records: Vec<Record>,
     until_ns: u64,
@@ -40,13 +41,13 @@ struct Analysis {
     pipeline: Pipeline,
     log: Option<LogWriter>,
     progress: Progress,
-    /// Set when no record comes any more.
+    /// Set when no more records come.
     ends: Arc<AtomicBool>,
     ends_since: Option<Instant>,
     dropped: u64,
 }
 
-/// The thread, as the fetching side sees it.
+/// The fetching side's handle of the thread.
 pub(super) struct AnalysisThread {
     sender: Sender<Batch>,
     /// Records that wait for the analysis.
@@ -75,15 +76,15 @@ impl AnalysisThread {
         Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that studies records")? })
     }
 
-    /// Whether more records may come.
+    /// Returns whether it takes more records.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) < ROOM
     }
 
-    /// Hands over records. No older one than `until_ns` comes later.
+    /// Hands over records. Later ones are not older than `until_ns`.
     pub(super) fn give(&mut self, records: Vec<Record>, until_ns: u64) {
         self.waiting.fetch_add(records.len(), Ordering::Relaxed);
-        // A thread that has ended in a panic is told of by `end`.
+        // A panic of the thread is reported by `end`.
         let _ = self.sender.send(Batch { records, until_ns });
     }
 
@@ -125,7 +126,7 @@ impl Analysis {
         progress.show();
     }
 
-    /// Whether the user has waited long enough for a thread that the service leaves no time.
+    /// Returns whether the user has waited long enough for a thread that gets no time from the service.
     fn drops(&mut self) -> bool {
         if !self.ends.load(Ordering::Relaxed) {
             return false;
@@ -162,7 +163,7 @@ impl Progress {
         });
     }
 
-    /// Takes it off the terminal.
+    /// Removes it from the terminal.
     pub(super) fn clear(&self) {
         self.watch.clear();
     }

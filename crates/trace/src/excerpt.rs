@@ -9,7 +9,7 @@ use super::recent::Recent;
 
 /// The most records that are kept of one request.
 pub const RECORDS_MAX: usize = 1_500;
-/// How much before and after the request is kept, as a part of its latency, and at least.
+/// Time kept before and after the request, as a part of its latency, and at least.
 const MARGIN_DIVISOR: u64 = 20;
 const MARGIN_MIN_NS: u64 = 20_000;
 
@@ -20,7 +20,7 @@ pub struct Excerpt {
     pub timeline: Timeline,
     /// The records of its threads, lanes and socket, in the order of time.
     pub records: Vec<Record>,
-    /// Records that were too many.
+    /// Records beyond the limit.
     pub left_out: u64,
 }
 
@@ -42,7 +42,7 @@ impl Excerpt {
     }
 }
 
-/// What a request has to do with.
+/// The request's threads, lanes and socket.
 pub(super) struct Way {
     request: u64,
     arrived_ns: u64,
@@ -63,8 +63,8 @@ impl Way {
         }
     }
 
-    /// Whether the record belongs to the request. Switches count on the lanes of the request, too: who had them is what
-    /// its threads waited for.
+    /// Returns whether the record belongs to the request. Switches on the lanes of the request count, too: its threads
+    /// waited for the threads that had these lanes.
     fn includes(&self, record: &Record) -> bool {
         let of_thread = [record.task.tid, record.other.tid].iter().any(|tid| self.threads.contains(tid));
         let of_socket = record.socket != 0 && record.socket == self.socket;

@@ -1,4 +1,4 @@
-//! The requests that are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
+//! Requests that are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use sidelane_timeline::timeline::Timeline;
 
 use super::excerpt::Excerpt;
 
-/// The slowest of all.
+/// Number of the slowest requests that are kept.
 const SLOWEST_MAX: usize = 150;
-/// The slowest of each cause.
+/// Number of the slowest requests of each cause.
 const OF_CAUSE_MAX: usize = 12;
-/// Usual ones.
+/// Number of usual requests.
 const USUAL_MAX: usize = 4;
 
 /// Requests that are kept.
@@ -46,7 +46,7 @@ impl Exemplars {
         self.forget(&gone);
     }
 
-    /// Forgets those that are in no list any more.
+    /// Forgets requests that are in no list any more.
     fn forget(&mut self, gone: &[u64]) {
         for number in gone {
             let is_wanted = self.slowest.has(*number)
@@ -58,7 +58,7 @@ impl Exemplars {
         }
     }
 
-    /// All of them, the slowest first.
+    /// Returns all of them, the slowest first.
     pub fn into_slowest_first(self) -> Vec<Excerpt> {
         let mut excerpts: Vec<Excerpt> = self.excerpts.into_values().collect();
         excerpts.sort_by_key(|excerpt| (std::cmp::Reverse(excerpt.timeline.latency_ns()), excerpt.timeline.request));
@@ -66,7 +66,7 @@ impl Exemplars {
     }
 }
 
-/// Where most of the request's time went, but for work.
+/// Returns the cause of most of the request's time, except work.
 fn main_cause(timeline: &Timeline) -> Option<Cause> {
     let others = Cause::ALL.into_iter().filter(|cause| *cause != Cause::OnCpu);
     others.max_by_key(|cause| timeline.of_cause_ns(*cause)).filter(|cause| timeline.of_cause_ns(*cause) > 0)
@@ -77,7 +77,7 @@ fn main_cause(timeline: &Timeline) -> Option<Cause> {
 struct Best(Vec<(u64, u64)>);
 
 impl Best {
-    /// Whether the request is one of the `most` greatest; whom it replaces is added to `gone`.
+    /// Returns whether the request is one of the `most` greatest; adds the one that it replaces to `gone`.
     fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
         if self.0.len() < most {
             self.0.push((measure, number));

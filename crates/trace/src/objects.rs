@@ -1,4 +1,4 @@
-//! What a service waits for, and which processes of this machine are behind it: looked for once, when it is first seen.
+//! Objects that a service waits for, and the processes of this machine behind them: searched once, when first seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use sidelane_host::owners::{Protocol, Wanted, owners, path_of, sockets_at, unix_
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::wait::{Peer, Purpose, UDP};
 
-/// The most objects of each kind that are looked for.
+/// The most objects of each kind that are searched.
 const OBJECTS_MAX: usize = 256;
-/// A pipe, among the kinds of files of `SLEEPS_IN`.
+/// The kind of a pipe in `SLEEPS_IN`.
 const PIPE: u32 = 1;
 const FILE_MASK: u32 = 0xf;
 
-/// What was found of the objects of waits.
+/// Findings on the objects of waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objects {
     /// The process that is asked at an address.
@@ -26,28 +26,28 @@ pub struct Objects {
     /// The path of a file.
     #[serde(default)]
     paths: BTreeMap<u32, String>,
-    /// The path at which a process is asked, by its number.
+    /// The path at which a process is asked, by process id.
     #[serde(default)]
     unix_paths: BTreeMap<u32, String>,
 }
 
 impl Objects {
-    /// The process at a peer.
+    /// Returns the process at a peer.
     pub fn process_at(&self, peer: Peer) -> Option<u32> {
         self.peers.iter().find(|(known, _)| *known == peer).map(|(_, pid)| *pid)
     }
 
-    /// The process that reads from a pipe.
+    /// Returns the process that reads from a pipe.
     pub fn reader_of(&self, pipe: u32) -> Option<u32> {
         self.readers.get(&pipe).copied()
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     pub fn path_of(&self, inode: u32) -> Option<&str> {
         self.paths.get(&inode).map(String::as_str)
     }
 
-    /// The path of the Unix socket of a peer.
+    /// Returns the path of the Unix socket of a peer.
     pub fn path_at(&self, peer: Peer) -> Option<&str> {
         match peer {
             Peer::Unix(pid) => self.unix_paths.get(&pid).map(String::as_str),
@@ -55,17 +55,17 @@ impl Objects {
         }
     }
 
-    /// The processes that were found.
+    /// Returns the processes that were found.
     pub fn pids(&self) -> BTreeSet<u32> {
         self.peers.iter().map(|(_, pid)| *pid).chain(self.readers.values().copied()).collect()
     }
 }
 
-/// Objects that records name.
+/// Objects in records.
 #[derive(Debug, Default)]
 pub struct Sightings {
     seen: BTreeSet<Peer>,
-    /// Not looked for yet, each with the process that waits.
+    /// Objects that were not searched yet, each with the process that waits.
     peers: Vec<(Peer, u32)>,
     pipes: BTreeSet<u32>,
     seen_pipes: BTreeSet<u32>,
@@ -74,7 +74,7 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Notes what a record names.
+    /// Notes the objects in a record.
     pub fn note(&mut self, record: &Record) {
         match record.kind {
             Kind::Sent | Kind::Connects => {
@@ -97,7 +97,7 @@ impl Sightings {
         }
     }
 
-    /// Looks for what is new.
+    /// Searches new objects.
     pub fn look(&mut self) {
         for (inode, (pid, number)) in std::mem::take(&mut self.files) {
             self.found.paths.extend(path_of(pid, number).map(|path| (inode, path)));
@@ -127,7 +127,7 @@ impl Sightings {
         self.found.peers.extend(found);
     }
 
-    /// What was found.
+    /// Returns the findings.
     pub fn found(&self) -> &Objects {
         &self.found
     }

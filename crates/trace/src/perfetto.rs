@@ -1,5 +1,5 @@
-//! A trace for Perfetto: a track for each request that was kept, for each of their threads, and for each lane; arrows
-//! for wake-ups and for the way of a request.
+//! A trace for Perfetto: a track for each kept request, each of their threads, and each lane; arrows for wake-ups and
+//! for the way of a request.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sidelane_report::trace::{Arrow, ArrowKind, Occupant, RowKind, TimelineView, 
 use super::report::TraceReport;
 
 impl TraceReport {
-    /// The trace for Perfetto.
+    /// Returns the trace for Perfetto.
     pub fn to_trace(&self) -> Trace {
         let mut trace = Trace::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
         let mut tracks = Tracks::new(&mut trace);
@@ -26,7 +26,7 @@ impl TraceReport {
     }
 }
 
-/// A request as the page draws it, and when its own time begins.
+/// A request as on the page, and the begin of its own time.
 struct Drawn<'a> {
     request: &'a TimelineView,
     arrived_ns: u64,
@@ -46,7 +46,7 @@ impl Drawn<'_> {
         }
     }
 
-    /// Interrupts lie within turns of threads and would hide them.
+    /// Collects turns without interrupts: these lie within turns of threads and would hide them.
     fn collect_turns(&self, tracks: &mut Tracks) {
         for row in &self.request.rows {
             let turns = tracks.turns.entry(Tracks::key(row)).or_default();
@@ -77,7 +77,7 @@ impl Drawn<'_> {
     }
 }
 
-/// Whether it is a lane, and its name.
+/// The key of a track: whether it is a lane, and its name.
 type Key = (bool, String);
 
 /// The tracks of threads and lanes, which requests share.
@@ -86,7 +86,7 @@ struct Tracks {
     threads: Track,
     lanes: Track,
     known: BTreeMap<Key, Track>,
-    /// Who had what from when to when. Requests that overlap see the same turns, each of which is drawn once.
+    /// Turns on each track: begin, end, name. Requests that overlap see the same turns, each of which is drawn once.
     turns: BTreeMap<Key, BTreeMap<u64, (u64, String)>>,
     arrows: u64,
 }
@@ -112,7 +112,8 @@ impl Tracks {
         *self.known.entry(key.clone()).or_insert_with(|| trace.slices_below(parent, &key.1))
     }
 
-    /// Slices of one track may not overlap: a turn of which one request saw only the end begins where the last ended.
+    /// Adds turns. Slices of one track may not overlap: a turn of which a request saw only the end begins where the
+    /// last ended.
     fn add_turns(&mut self, trace: &mut Trace) {
         for (key, turns) in std::mem::take(&mut self.turns) {
             let track = self.of(trace, &key);

@@ -25,7 +25,7 @@ const RECENT_NS: u64 = 5_000_000_000;
 /// The most records that are kept: 32 MB.
 const RECENT_MAX: usize = 1 << 19;
 
-/// A trace that goes on. Its memory is bounded, however long it takes.
+/// A trace that goes on. Its memory is bounded, for any length.
 pub struct Pipeline {
     builder: Builder,
     requests: Requests,
@@ -33,7 +33,7 @@ pub struct Pipeline {
     threshold: SlowThreshold,
 }
 
-/// What is kept of requests.
+/// Data kept of requests.
 struct Requests {
     diagnoser: Diagnoser,
     recent: Recent,
@@ -42,13 +42,13 @@ struct Requests {
     cut: Cut,
     /// The objective, if one was given.
     limit_ns: Option<u64>,
-    /// Requests count that arrive from here on
+    /// Earliest arrival of requests that count.
     from_ns: u64,
-    /// and before this moment.
+    /// Arrival before which requests count.
     until_ns: u64,
 }
 
-/// How a trace ended.
+/// The end of a trace.
 pub struct Ended {
     /// The service, as the user named it.
     pub service: String,
@@ -56,13 +56,13 @@ pub struct Ended {
     pub end: LogEnd,
     /// Names of threads.
     pub names: Names,
-    /// What was degraded or went wrong.
+    /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
 }
 
 impl Pipeline {
-    /// A trace in which all these kinds of records are made from `begin_ns` on. Of requests that arrived before, some
-    /// records are missing: they do not count.
+    /// Creates a trace in which all these kinds of records are made from `begin_ns` on. Requests that arrived before do
+    /// not count, since some of their records are missing.
     pub fn new(recorded: Kinds, threshold: SlowThreshold, begin_ns: u64) -> Self {
         let settings = Settings { kinds: recorded, ..Settings::default() };
         let requests = Requests {
@@ -82,7 +82,7 @@ impl Pipeline {
         Self { builder: Builder::new(settings), requests, begin_ns, threshold }
     }
 
-    /// Only requests that arrive from `from_ns` on and before `until_ns` count.
+    /// Restricts it to requests that arrive from `from_ns` on and before `until_ns`.
     pub fn only(mut self, from_ns: u64, until_ns: u64) -> Self {
         (self.requests.from_ns, self.requests.until_ns) = (from_ns, until_ns);
         self
@@ -94,18 +94,18 @@ impl Pipeline {
         self
     }
 
-    /// This process traces: waits for its threads are told apart.
+    /// Names the process that traces: waits for its threads are told apart.
     pub fn traced_by(mut self, pid: u32) -> Self {
         self.builder.traced_by(pid);
         self
     }
 
-    /// Records that are missing among those that were taken in.
+    /// Returns the number of missing records among those that were taken in.
     pub fn lost(&self) -> u64 {
         self.builder.counts().lost
     }
 
-    /// Takes in a record; `each` gets the requests that are whole with it, and count.
+    /// Takes in a record; `each` gets the requests that are complete with it, and count.
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         requests.recent.push(record);
@@ -113,13 +113,13 @@ impl Pipeline {
         builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
     }
 
-    /// No record from before `until_ns` comes any more: so a request is told though nothing follows it.
+    /// Notes that no record from before `until_ns` comes any more: so a request is complete even if nothing follows it.
     pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         builder.advance(until_ns, &mut |timeline| requests.take(&timeline, each));
     }
 
-    /// What the trace came to.
+    /// Returns the report of the trace.
     pub fn end(mut self, ended: Ended) -> TraceReport {
         let Self { builder, requests, .. } = &mut self;
         builder.finish(&mut |timeline| requests.take(&timeline, &mut |_| ()));
@@ -150,7 +150,7 @@ impl Pipeline {
         }
     }
 
-    /// What is said of responses that are streams.
+    /// Returns notes on responses that are streams.
     fn streams(&self) -> impl Iterator<Item = RequestNote> + use<> {
         let known = self.builder.counts();
         notes_of(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
@@ -170,7 +170,7 @@ impl Pipeline {
             ..Counts::default()
         };
         if (from_ns, until_ns) != (self.begin_ns, u64::MAX) {
-            // When those requests arrived is not known.
+            // The arrivals of those requests are not known.
             return counts;
         }
         Counts { unanswered: known.unanswered, given_up: known.given_up, unknown: known.unknown, ..counts }

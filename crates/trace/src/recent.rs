@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, VecDeque};
 use sidelane_timeline::builder::CPUS_MAX;
 use sidelane_timeline::record::{Kind, Record};
 
-/// Records in the order of time, the oldest of which make room.
+/// Records in the order of time; the oldest are dropped for new ones.
 #[derive(Debug)]
 pub struct Recent {
     records: VecDeque<Record>,
     records_max: usize,
     length_ns: u64,
-    /// Of each CPU the last number that made room.
+    /// The number of the last dropped record of each CPU.
     gone: Vec<u32>,
-    /// The last record that made room is of this time.
+    /// The time of the last dropped record.
     gone_ns: u64,
-    /// What records that made room tell of processes, which stays true.
+    /// Facts of processes in dropped records, which stay true.
     tasks: BTreeMap<u32, Record>,
 }
 
-/// The most processes of which something stays known.
+/// The most processes with such facts.
 const PROCESSES_MAX: usize = 4_096;
 
 impl Recent {
-    /// Keeps those of the last `length_ns`, and no more than `records_max`.
+    /// Creates it for the records of the last `length_ns`, and at most `records_max`.
     pub fn new(length_ns: u64, records_max: usize) -> Self {
         Self {
             records: VecDeque::new(),
@@ -35,7 +35,7 @@ impl Recent {
         }
     }
 
-    /// Adds the newest.
+    /// Adds the newest record.
     pub fn push(&mut self, record: &Record) {
         if self.records.len() >= self.records_max {
             self.make_room();
@@ -61,29 +61,29 @@ impl Recent {
             self.gone.resize(cpu + 1, 0);
         }
         let before = &mut self.gone[cpu];
-        // Of one CPU they come nearly in the order of their numbers.
+        // Records of one CPU come nearly in the order of their numbers.
         if *before == 0 || oldest.seq.wrapping_sub(*before) as i32 > 0 {
             *before = oldest.seq;
         }
     }
 
-    /// Of each CPU, by its number, the number of the last record that made room; 0 for none.
+    /// Returns, by number of the CPU, the number of the last dropped record; 0 for none.
     pub fn gone(&self) -> &[u32] {
         &self.gone
     }
 
-    /// The newest record that made room is of this time; 0 for none.
+    /// Returns the time of the newest dropped record; 0 for none.
     pub fn gone_ns(&self) -> u64 {
         self.gone_ns
     }
 
-    /// Those from `from_ns` up to and with `to_ns`.
+    /// Returns the records from `from_ns` to `to_ns`, included.
     pub fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Record> {
         let first = self.records.partition_point(|record| record.at_ns < from_ns);
         self.records.range(first..).take_while(move |record| record.at_ns <= to_ns)
     }
 
-    /// All of them, after what is still known of processes from before.
+    /// Returns all records, after the facts of processes from before.
     pub fn all(&self) -> impl Iterator<Item = Record> {
         let begin_ns = self.records.front().map_or(self.gone_ns, |first| first.at_ns);
         let known = self.tasks.values().map(move |record| Record { at_ns: begin_ns, ..*record });

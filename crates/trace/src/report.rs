@@ -20,46 +20,46 @@ use sidelane_requests::Times;
 pub struct TraceReport {
     /// The service, as the user named it.
     pub service: String,
-    /// Which requests are slow.
+    /// The limit of slow requests.
     pub threshold: SlowThreshold,
-    /// How long was traced.
+    /// Length of the trace.
     pub wall_s: f64,
-    /// When the trace began, on `CLOCK_MONOTONIC`.
+    /// Begin of the trace, on `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// What made requests slow.
+    /// The causes of slow requests.
     pub diagnosis: Diagnosis,
-    /// All requests.
+    /// Latencies of all requests.
     pub latency: Times,
     /// All requests by latency and cause.
     pub bars: Vec<Bar>,
     /// Pictures of some requests, the slowest first.
     pub requests: Vec<TimelineView>,
-    /// What was read, and what is missing.
+    /// Counts of records and requests that were read, and that are missing.
     pub counts: Counts,
     /// Requests without a response that their client waited for.
     pub cut: Cut,
-    /// What tracing took of a CPU, where this process traced.
+    /// CPU time of tracing, if this process traced.
     pub cpu_percent: Option<f64>,
-    /// What was degraded or went wrong.
+    /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
 }
 
-/// What was read, and what is missing.
+/// Counts of records and requests that were read, and that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that were read.
     pub records: u64,
     /// Records that were lost before they were read.
     pub lost: u64,
-    /// Runs of the kernel's program that were left out, each of which may have been a record.
+    /// Runs of the kernel program that were left out, each of which may have been a record.
     pub left_out: u64,
     /// Requests that were taken up and had no response at the end.
     pub open: u64,
-    /// Since the oldest of them had arrived.
+    /// Time since the arrival of the oldest of them.
     pub oldest_open_ns: u64,
-    /// Requests without a response of which it is not known why.
+    /// Requests without a response for an unknown reason.
     pub unanswered: u64,
-    /// Requests that were given up: nothing happened to them for long, or there were too many.
+    /// Requests that were given up: they had no event for a long time, or there were too many.
     pub given_up: u64,
     /// Responses to requests whose beginning was not seen.
     pub unknown: u64,
@@ -68,13 +68,13 @@ pub struct Counts {
 /// Requests without a response that their client waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// How long clients waited that closed their connection before a response came.
+    /// Waits of clients that closed their connection before a response came.
     pub abandoned: Times,
-    /// Of those, waits longer than the objective, if one was given.
+    /// Waits longer than the objective, if one was given.
     pub abandoned_slow: u64,
     /// Requests whose connection the service closed.
     pub closed_by_service: u64,
-    /// Messages that ask for no response: the client closed right behind them, or sent on and on without one.
+    /// Messages that ask for no response: the client closed right after them, or sent more and more without one.
     pub one_way: u64,
 }
 
@@ -93,18 +93,18 @@ impl Cut {
     }
 }
 
-/// A time for people.
+/// Returns a time for people.
 pub(super) fn human_ns(ns: u64) -> String {
     Unit::Ns.human(ns as f64)
 }
 
-/// A number for people.
+/// Returns a number for people.
 pub(super) fn human_count(count: u64) -> String {
     Unit::Count.human(count as f64)
 }
 
 impl TraceReport {
-    /// The trace for programs and for the page.
+    /// Returns the trace for programs and for the page.
     pub fn to_result(&self) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
         result.rows.push(self.own_row());
@@ -192,7 +192,7 @@ impl TraceReport {
         }
     }
 
-    /// Every cause that is shown anywhere.
+    /// Returns every cause that is shown anywhere.
     fn causes(&self) -> Vec<Cause> {
         let found = |cause| self.diagnosis.findings.iter().any(|finding| finding.cause == cause);
         let missing = |cause| self.diagnosis.cannot_tell.iter().any(|missing| missing.cause == cause);

@@ -20,22 +20,22 @@ use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::in_bulk;
 
-/// What `sidelane trace` was asked to do.
+/// Options of `sidelane trace`.
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
     /// The service.
     pub target: Target,
-    /// Which requests are slow.
+    /// The limit of slow requests.
     pub threshold: SlowThreshold,
-    /// For how long.
+    /// Length of the trace.
     pub length: Duration,
-    /// Without softirqs and incoming segments.
+    /// Whether softirqs and incoming segments are left out.
     pub light: bool,
-    /// Where records are written.
+    /// The log to which records are written.
     pub log: Option<PathBuf>,
 }
 
-/// Traces to the end, or until a POSIX signal asks to end.
+/// Traces until the end, or until a POSIX signal asks to end.
 pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
     let begin_ns = now_ns();
@@ -49,7 +49,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
     while source.wait()? && began.elapsed() < options.length {
-        // What is not fetched now is fetched later, or counted as lost.
+        // Records that are not fetched now are fetched later, or counted as lost.
         if analysis.has_room() {
             let until_ns = source.read(&mut records)?;
             analysis.give(std::mem::take(&mut records), until_ns);
@@ -57,7 +57,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     }
     source.finish(&mut records);
     analysis.give(records, now_ns());
-    // The rest of the records is studied after the trace.
+    // The rest of the records is analysed after the trace.
     let wall_ns = now_ns() - begin_ns;
     let Analysed { pipeline, log, dropped } = analysis.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
@@ -94,13 +94,13 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
 pub struct ReplayOptions {
     /// Start of the report: requests that arrive this long after the begin of the trace, or later.
     pub from_s: f64,
-    /// And before this.
+    /// End of the report: requests that arrive before this.
     pub to_s: Option<f64>,
     /// Another objective than that of the trace.
     pub threshold: Option<SlowThreshold>,
 }
 
-/// Reads the log at `path` and works out all of it anew.
+/// Reads the log at `path` and analyses it again.
 pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     let mut log = LogReader::open(path)?;
     let head = log.head().clone();

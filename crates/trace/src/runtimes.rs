@@ -26,7 +26,7 @@ enum Runtime {
 }
 
 impl Runtime {
-    /// The runtime of a process, if it has one that is known.
+    /// Returns the runtime of a process, if it has a known one.
     fn of(pid: u32) -> Option<Self> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let name = program.file_name()?.to_str()?;
@@ -41,8 +41,8 @@ impl Runtime {
         }
     }
 
-    /// A Python program that waits with epoll has coroutines if it has loaded a module for them. One without waits for its
-    /// clients in a loop, and has no tasks beside its threads.
+    /// Returns the runtime of a Python program that waits with epoll. It has coroutines if it has loaded a module for
+    /// them. Otherwise it waits for its clients in a loop, and has no tasks besides its threads.
     fn of_python(pid: u32) -> Option<Self> {
         let modules = text_of(&format!("/proc/{pid}/maps")).unwrap_or_default();
         let has = |module: &str| {
@@ -56,7 +56,7 @@ impl Runtime {
         has_epoll(pid).then_some(runtime)
     }
 
-    /// Where it runs its tasks.
+    /// Returns the threads on which it runs its tasks.
     fn tasks(self) -> Tasks {
         match self {
             Self::Go | Self::Tokio | Self::VirtualThreads => Tasks::Move,
@@ -76,7 +76,7 @@ impl Runtime {
     }
 }
 
-/// Whether Go's linker has made the program, as a section of it says.
+/// Returns whether Go's linker has made the program, by a section of it.
 fn is_of_go(pid: u32) -> bool {
     let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return false };
     let cache = ReadCache::new(file);
@@ -84,7 +84,7 @@ fn is_of_go(pid: u32) -> bool {
     elf.is_ok_and(|elf| elf.section_by_name(".go.buildinfo").is_some())
 }
 
-/// Whether a process waits for events with epoll.
+/// Returns whether a process waits for events with epoll.
 fn has_epoll(pid: u32) -> bool {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == "anon_inode:[eventpoll]")
@@ -93,10 +93,10 @@ fn has_epoll(pid: u32) -> bool {
 /// Times that a process without a known runtime is looked at: it may be about to start one.
 const LOOKS: u32 = 20;
 
-/// The device and inode of a process's program: another one if it executes another program.
+/// The device and inode of a process's program: they change if it executes another program.
 type Program = (u64, u64);
 
-/// What is known of a process.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     program: Option<Program>,
@@ -109,12 +109,12 @@ struct Process {
 pub struct Runtimes {
     known: BTreeMap<u32, Process>,
     names: BTreeSet<(Runtime, String)>,
-    /// Processes whose runtime was found, and not told yet.
+    /// Processes whose runtime was found, and not reported yet.
     found: BTreeMap<u32, Runtime>,
 }
 
 impl Runtimes {
-    /// Looks at processes of which no runtime is known: they may have started one, or execute another program.
+    /// Looks at processes without a known runtime: they may have started one, or execute another program.
     pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             let program = program_of(*pid);
@@ -136,7 +136,7 @@ impl Runtimes {
         self.known.retain(|pid, _| pids.contains(pid));
     }
 
-    /// Puts what was found since the last call before `records`, which are in the order of time.
+    /// Puts records of new findings before `records`, which are in the order of time.
     pub fn tell(&mut self, records: &mut Vec<Record>) {
         let Some(first) = records.first() else { return };
         let at_ns = first.at_ns;
@@ -144,7 +144,7 @@ impl Runtimes {
         records.splice(0..0, found.into_iter().map(|(pid, runtime)| record(pid, runtime, at_ns)));
     }
 
-    /// What cannot be told of each.
+    /// Returns notes on what is not seen of each runtime.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         self.names.iter().map(|(runtime, program)| {
             let (runtime, tasks) = runtime.words();
@@ -157,7 +157,7 @@ fn program_of(pid: u32) -> Option<Program> {
     fs::metadata(format!("/proc/{pid}/exe")).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// It is of no CPU, and so has no number among a CPU's.
+/// Returns a record of a runtime. It belongs to no CPU, and so has no number among a CPU's.
 fn record(pid: u32, runtime: Runtime, at_ns: u64) -> Record {
     Record {
         at_ns,
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told of each process.
+    /// Returns the reported runtime of each process.
     fn told(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
         let mut records = vec![record(1, Runtime::Go, 7)];
         runtimes.tell(&mut records);
@@ -223,7 +223,7 @@ mod tests {
         worker.unwrap().join().unwrap();
     }
 
-    /// The runtime of a Python program that says when it is ready, and then reads.
+    /// Returns the runtime of a Python program that prints a line when it is ready, and then reads.
     fn of_python(program: &str) -> Option<Option<Runtime>> {
         let program = format!("{program}\nprint(flush=True); input()");
         let python =
@@ -258,7 +258,7 @@ mod tests {
         let mut runtimes = Runtimes::default();
         let pids = BTreeSet::from([child.id()]);
         (0..LOOKS).for_each(|_| runtimes.look_at(&pids));
-        // As it was before it executed `sleep`.
+        // As before it executed `sleep`.
         runtimes.known.values_mut().for_each(|process| process.program = None);
         runtimes.look_at(&pids);
         child.kill().unwrap();

@@ -21,9 +21,9 @@ pub const SERVER: Task = Task { tid: 100, pid: 100 };
 pub const WORKER: Task = Task { tid: 101, pid: 100 };
 pub const STRANGER: Task = Task { tid: 900, pid: 900 };
 const NOBODY: Task = Task { tid: 0, pid: 0 };
-/// When the trace began.
+/// Begin of the trace.
 const BEGIN_NS: u64 = 5_000_000_000;
-/// Requests arrive so far apart.
+/// Time between two arrivals.
 const APART_NS: u64 = 50_000_000;
 const REQUESTS: u64 = 300;
 
@@ -32,7 +32,7 @@ pub fn record(at_ns: u64, kind: Kind) -> Record {
     Record { at_ns, kind, seq: 1, task: NOBODY, cpu: 1, detail: 0, other: NOBODY, socket: 0, request: 0, value: 0 }
 }
 
-/// A request of the server whose time went to these causes, one after the other.
+/// Returns a request of the server whose time went to these causes, one after the other.
 pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeline {
     let mut from_ns = arrived_ns;
     let mut spans = Vec::new();
@@ -75,7 +75,7 @@ pub struct Sample {
     pub names: Names,
     pub begin_ns: u64,
     pub excerpts: Vec<Excerpt>,
-    /// One that waited for its lane.
+    /// A request that waited for its lane.
     pub behind: Excerpt,
 }
 
@@ -90,7 +90,7 @@ pub fn trace() -> Sample {
     Sample { names, begin_ns: BEGIN_NS, excerpts, behind }
 }
 
-/// What the trace came to.
+/// Returns the report of the trace.
 pub fn report() -> TraceReport {
     let trace = trace();
     let (mut exemplars, mut latency) = (Exemplars::default(), Times::default());
@@ -116,14 +116,14 @@ pub fn report() -> TraceReport {
     }
 }
 
-/// All requests by latency.
+/// Returns all requests by latency.
 fn bars(excerpts: &[Excerpt]) -> Vec<Bar> {
     let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
     excerpts.iter().for_each(|excerpt| diagnoser.add(&excerpt.timeline));
     diagnoser.bars()
 }
 
-/// As a diagnoser would say it.
+/// Returns a diagnosis like that of a diagnoser.
 fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
     let slo_ns = 2_000_000;
     let slow: Vec<&Timeline> =
@@ -171,7 +171,7 @@ const FOUND: [(Cause, &str, &str); 4] = [
     (Cause::Lock, "worker (101) held the lock at 0x7f10", "hold the lock for less long, or split it"),
 ];
 
-/// The records of the whole trace, in the order of time, numbered by CPU.
+/// Returns the records of the whole trace, in the order of time, numbered by CPU.
 pub fn records() -> Vec<Record> {
     let mut records: Vec<Record> = trace().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
     records.sort_by_key(|record| record.at_ns);
@@ -188,13 +188,13 @@ pub fn number(records: &mut [Record]) {
     }
 }
 
-/// All kinds but those of disks, as a kernel without them records.
+/// Returns all kinds but those of disks, as on a kernel without them.
 pub fn kinds() -> Kinds {
     let known = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::DiskIssued | Kind::DiskCompleted));
     known.fold(Kinds::default(), Kinds::with)
 }
 
-/// One request: what delayed it, and its records.
+/// Returns one request: its delay, and its records.
 fn request(number: u64) -> Excerpt {
     let arrived_ns = BEGIN_NS + number * APART_NS;
     let late_ns = 1_000_000 + number * 37_777 % 9_000_000;

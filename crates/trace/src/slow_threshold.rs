@@ -1,4 +1,4 @@
-//! From which latency on a request is slow.
+//! The latency from which a request is slow.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,23 +8,22 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::{parse_objective, written};
 
-/// What makes a request slow.
+/// The definition of a slow request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SlowThreshold {
-    /// No request may take longer.
+    /// A limit for every request.
     Limit(Duration),
-    /// A percentile of the requests may not: those that take longer are slow, and the objective is broken when they
-    /// are too many.
+    /// A limit for a percentile of the requests. Requests above it are slow, and the objective is broken if they are
+    /// too many.
     Percentile(Objective),
-    /// None was given: the p99 of the trace is taken.
+    /// None was given: the p99 of the trace is the limit.
     P99,
 }
 
 impl SlowThreshold {
     /// Reads `10ms` or `p99=10ms`.
     ///
-    /// # Errors
-    /// What is wrong with it, and how one is written.
+    /// # Errors The problem with the text, and how a threshold is written.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('=') {
             return parse_objective(text).map(Self::Percentile);
@@ -36,7 +35,7 @@ impl SlowThreshold {
         Ok(Self::Limit(limit))
     }
 
-    /// The latency above which a request is slow, if it was given.
+    /// Returns the latency above which a request is slow, if it was given.
     pub fn limit_ns(self) -> Option<u64> {
         match self {
             SlowThreshold::Limit(limit) => Some(limit.as_nanos() as u64),
@@ -45,7 +44,7 @@ impl SlowThreshold {
         }
     }
 
-    /// What it is called beside its number.
+    /// Returns its name next to its number.
     pub fn name(self) -> String {
         match self {
             SlowThreshold::Limit(_) => "objective".to_owned(),

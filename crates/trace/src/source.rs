@@ -1,4 +1,4 @@
-//! Where the records of a running trace come from: the kernel's recorder, kept up with its service.
+//! Source of a running trace: the kernel's recorder, which follows its service.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ use sidelane_requests::{notes_of, unseen};
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::Patient;
 
-/// How often a service that was started again is looked for.
+/// Interval at which a restarted service is searched.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A record comes at most so late: the recorder holds each back for less, but for those of a CPU that the hypervisor took
+/// Longest delay of a record. The recorder holds each back for less, except those of a CPU that the hypervisor took
 /// away.
 const SETTLED_NS: u64 = 100_000_000;
-/// How often records are fetched at most and at least.
+/// Shortest and longest interval of fetches, in ms.
 const FETCH_EVERY_MS: (u32, u32) = (1, 50);
 
 /// A running trace.
@@ -41,14 +41,14 @@ pub struct Source {
     runtimes: Runtimes,
     until: Until,
     looked_at: Instant,
-    /// Why the service could not be looked after any more.
+    /// The reason why the service is no longer followed.
     lost_sight: Option<String>,
-    /// Sockets of the service that are not looked at.
+    /// A note on sockets of the service that are not traced.
     unseen: Option<RequestNote>,
 }
 
 impl Source {
-    /// Whether the service listens: one that has just been started does not yet.
+    /// Returns whether the service listens: one that has just been started does not yet.
     pub fn is_there(target: &Target) -> bool {
         target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
     }
@@ -88,12 +88,13 @@ impl Source {
         Ok(source)
     }
 
-    /// The kinds of records that there are here.
+    /// Returns the kinds of records that exist here.
     pub fn recorded(&self) -> Kinds {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
-    /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
+    /// Returns notes on what is not seen here, besides what the kernel lacks, and on requests that may be none of the
+    /// service's.
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
@@ -103,13 +104,13 @@ impl Source {
         own.chain(requests.map(Note::from)).chain(self.runtimes.notes().map(Note::from)).chain(unseen).collect()
     }
 
-    /// Waits until records should be fetched; false if the trace is to end.
+    /// Waits until records should be fetched. Returns false if the trace is to end.
     pub fn wait(&self) -> Result<bool> {
         let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
         self.until.wait(Duration::from_millis(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1).into()))
     }
 
-    /// Fetches what was recorded since the last call. Returns the moment up to which all is there.
+    /// Fetches the records since the last call. Returns the moment before which all are there.
     pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
         let settled_ns = now_ns().saturating_sub(SETTLED_NS);
         let before = records.len();
@@ -124,10 +125,10 @@ impl Source {
         Ok(settled_ns.min(self.pauses.held_since_ns()))
     }
 
-    /// The service may have been started again, or listen elsewhere, or have other JVMs.
+    /// Follows the service, which may have restarted, or listen elsewhere, or have other JVMs.
     fn look_after(&mut self) {
         self.sightings.look();
-        // One that is not there now may be there at the next look.
+        // A service that is not there now may be there at the next look.
         let Ok(service) = self.target.find() else { return };
         if let Err(error) = self.recorder.look_again(0, &service) {
             self.lost_sight = Some(error.to_string());
@@ -145,18 +146,18 @@ impl Source {
         self.pauses.finish(records);
     }
 
-    /// Records that were lost so far.
+    /// Returns the number of records that were lost so far.
     pub fn lost(&self) -> u64 {
         self.recorder.lost()
     }
 
-    /// Runs of the kernel's program that were left out so far, since it was at work on that CPU already; none if the
-    /// kernel does not say.
+    /// Returns the runs of the kernel program that were left out so far, since it was at work on that CPU already;
+    /// `None` if the kernel does not count them.
     pub fn left_out(&self) -> Option<u64> {
         self.recorder.missed().ok()
     }
 
-    /// The names of threads that records spoke of.
+    /// Returns the names of threads in records.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         for pid in self.sightings.found().pids() {

@@ -1,5 +1,5 @@
-//! A trace on the terminal: about ten lines. The first says what was found and what to do; then come the causes, what
-//! could not be told, and what tracing took. What is empty or zero has no line.
+//! A trace on the terminal: about ten lines. The first has the finding and the advice. Then come the causes, those that
+//! could not be found, and the cost of tracing. Empty and zero values have no line.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use sidelane_timeline::diagnosis::Finding;
 use super::report::{Cut, TraceReport, human_count, human_ns};
 use super::slow_threshold::SlowThreshold;
 
-/// More causes than this are summed up in one line.
+/// The most causes with lines of their own; the rest is summed up in one line.
 const CAUSES_MAX: usize = 3;
 /// A cause below this share has no line of its own.
 const SHARE_MIN_PERCENT: f64 = 5.0;
-/// And one below this is not worth a word, unless it is that time is not explained.
+/// A cause below this share is not mentioned, unless it is time without explanation.
 const WORD_MIN_PERCENT: f64 = 1.0;
-/// What follows a cause's line is indented by this.
+/// Indentation of the lines after a cause's line.
 const INDENT: &str = "        ";
 
-/// The whole text, in lines of at most `width` characters.
+/// Returns the whole text, in lines of at most `width` characters.
 pub fn text(report: &TraceReport, width: usize) -> String {
     let mut lines = vec![Line::plain(headline(report))];
     lines.extend(causes(report));
@@ -33,7 +33,7 @@ pub fn text(report: &TraceReport, width: usize) -> String {
 
 /// A line, which may be longer than the terminal is wide.
 struct Line {
-    /// What stands before it.
+    /// Text before it.
     begin: String,
     text: String,
 }
@@ -43,7 +43,7 @@ impl Line {
         Self { begin: String::new(), text }
     }
 
-    /// What goes on stands below the text's beginning, or a little to the right of it.
+    /// Folds it: further lines begin below the text's beginning, or a little to the right of it.
     fn folded(&self, width: usize) -> String {
         let indent = " ".repeat(if self.begin.is_empty() { 2 } else { length(&self.begin) });
         let lines = fold(&self.text, width.saturating_sub(indent.len()));
@@ -52,8 +52,8 @@ impl Line {
     }
 }
 
-/// What was found, and what to do, in one or two sentences; whether clients gave requests up; and whether requests wait
-/// that are slower than all that have ended.
+/// Returns the finding and the advice, in one or two sentences. It says whether clients gave requests up, and whether
+/// requests wait that are slower than all that have ended.
 pub fn headline(report: &TraceReport) -> String {
     let (waits, longest) = (report.counts.oldest_open_ns, report.latency.max_ns.max(report.diagnosis.slo_ns));
     let waits = (report.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(report)));
@@ -61,7 +61,7 @@ pub fn headline(report: &TraceReport) -> String {
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether clients gave requests up after longer than the objective allows; without one, whether any did.
+/// Returns whether clients gave requests up after longer than the objective allows; without one, whether any did.
 fn is_abandoned_slow(report: &TraceReport) -> bool {
     let Cut { abandoned, abandoned_slow, .. } = &report.cut;
     *abandoned_slow > 0 || (report.threshold == SlowThreshold::P99 && abandoned.histogram.count() > 0)
@@ -139,10 +139,10 @@ fn found(report: &TraceReport) -> String {
     }
 }
 
-/// The tracer's own part of the time that slow requests lost, if it is more than this.
+/// Share of the tracer in the lost time of slow requests from which it is mentioned.
 const TRACER_SHARE_MIN: f64 = 0.01;
 
-/// What comes first if the tracer itself delayed the service.
+/// Returns the first sentence if the tracer itself delayed the service.
 fn in_the_way(report: &TraceReport) -> String {
     let (diagnosis, tracer) = (&report.diagnosis, &report.diagnosis.tracer);
     let share = tracer.share(diagnosis.tail_ns);
@@ -164,7 +164,7 @@ fn in_the_way(report: &TraceReport) -> String {
     )
 }
 
-/// What the tracer cost the requests.
+/// Returns the tracer's cost to the requests.
 fn delayed(report: &TraceReport) -> String {
     let (requests, tracer) = (human_count(report.diagnosis.requests), &report.diagnosis.tracer);
     match tracer.delayed {
@@ -184,7 +184,7 @@ fn limit(report: &TraceReport) -> String {
     }
 }
 
-/// A line for each of the largest causes, what to do about all but the first, and one line for the rest.
+/// Returns a line for each of the largest causes, the advice for all but the first, and one line for the rest.
 fn causes(report: &TraceReport) -> Vec<Line> {
     let findings = &report.diagnosis.findings;
     let large = |finding: &&Finding| finding.share_percent >= SHARE_MIN_PERCENT;
@@ -210,14 +210,14 @@ fn percent(percent: f64) -> String {
     if percent < 1.0 { "< 1 %".to_owned() } else { format!("{percent:.0} %") }
 }
 
-/// The cause, in how many requests, what was seen, and the clearest example.
+/// Returns the cause, the number of requests, the evidence, and the clearest example.
 fn cause(report: &TraceReport, finding: &Finding) -> String {
     let requests = match finding.requests {
         0 => None,
         1 => Some("made 1 request slow".to_owned()),
         many => Some(format!("made {} requests slow", human_count(many))),
     };
-    // The first sentence says in how many requests it was seen, those that follow say who or what it was.
+    // The first sentence has the number of requests, the next ones have the thread or object.
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
     let parts = [requests, seen, clearest(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -234,7 +234,7 @@ fn clearest(report: &TraceReport, finding: &Finding) -> Option<String> {
     Some(format!("clearest: request {number}{times}"))
 }
 
-/// Causes that could not be told, together where the reason is the same.
+/// Returns causes that could not be found, joined if the reason is the same.
 fn cannot_tell(report: &TraceReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for missing in &report.diagnosis.cannot_tell {
@@ -245,7 +245,7 @@ fn cannot_tell(report: &TraceReport) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("Cannot be told here: {}", reasons.join("; ")))
 }
 
-/// Records and requests that are missing.
+/// Returns the missing records and requests.
 fn missing(report: &TraceReport) -> Option<String> {
     let (counts, broken) = (&report.counts, report.diagnosis.incomplete);
     let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
@@ -279,7 +279,7 @@ fn missing(report: &TraceReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
 }
 
-/// What tracing took.
+/// Returns the cost of tracing.
 fn cost(report: &TraceReport) -> Option<String> {
     let records = report.counts.records;
     if records == 0 {
@@ -305,7 +305,7 @@ mod tests {
     use super::super::report::Counts;
     use super::*;
 
-    /// What is told of the invented trace in a terminal of 120 columns.
+    /// The text of the invented trace in a terminal of 120 columns.
     const WHOLE: &str = "\
 76 of 300 requests of port:8080 took longer than 2 ms (objective). Largest cause: response in the send buffer, 42 % of
   the time that they lost. What to do: set TCP_NODELAY on the service's sockets

@@ -1,4 +1,4 @@
-//! The picture of one request: its threads and lanes as rows, who had them, wake-ups and its own way as arrows.
+//! The picture of one request: its threads and lanes as rows, the turns on them, wake-ups and its own way as arrows.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sidelane_tracker::requests::own_number;
 use super::excerpt::{Excerpt, Way};
 use super::words::{Names, of_span};
 
-/// The picture of a request; its arrival counts from `begin_ns`, when the trace began.
+/// Returns the picture of a request; its arrival counts from `begin_ns`, the begin of the trace.
 pub fn timeline_view(excerpt: &Excerpt, names: &Names, begin_ns: u64) -> TimelineView {
     let timeline = &excerpt.timeline;
     let rows = Rows::of(excerpt, names);
@@ -43,12 +43,12 @@ fn marks(excerpt: &Excerpt, us: impl Fn(u64) -> f64) -> Vec<Mark> {
         (timeline.finished_ns, "answered"),
         (timeline.ended_ns, "left the machine"),
     ];
-    // What is not recorded has the time of the stage before.
+    // A stage that is not recorded has the time of the one before.
     let last = usize::from(timeline.ended_ns > timeline.finished_ns);
     stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: us(*at_ns), words: (*words).to_owned() }).collect()
 }
 
-/// Which row is whose: threads in the order in which the request came to them, then lanes.
+/// Rows of the picture: threads in the order in which the request came to them, then lanes.
 struct Rows {
     threads: Vec<u32>,
     lanes: Vec<u32>,
@@ -63,13 +63,14 @@ impl Rows {
             span.cpu.into_iter().for_each(|lane| add(&mut rows.lanes, lane, true));
         }
         for record in &excerpt.records {
-            // Without a thread it is an interrupt's or the idle thread's, which is no news of a lane.
+            // Without a thread the record belongs to an interrupt or the idle thread, which is no reason for a lane's
+            // row.
             add(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
             for task in [record.task, record.other] {
                 add(&mut rows.processes, task.pid, rows.threads.contains(&task.tid));
             }
         }
-        // A waker of the service that has a name is worth a row, too: a pool's acceptor.
+        // A named waker of the service has a row, too: a pool's acceptor.
         for waker in excerpt.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
             let is_known = waker.by_tid != 0 && names.name(waker.by_tid).is_some();
             add(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
@@ -168,7 +169,8 @@ impl Blocks {
         for record in excerpt.records.iter().filter(|record| record.kind == Kind::Switched) {
             let since = running.remove(&record.cpu).filter(|(task, _)| task.tid == record.task.tid);
             let from_ns = since.map_or(begin_ns, |(_, from_ns)| from_ns);
-            // Only the first switch of a lane may end a turn that began earlier: later ones have their beginning.
+            // Only the first switch of a lane may end a turn that began earlier; the begins of later turns are
+            // recorded.
             if since.is_some() || !turns.iter().any(|turn: &Turn| turn.cpu == record.cpu) {
                 turns.push(Turn { task: record.task, cpu: record.cpu, from_ns, to_ns: record.at_ns });
             }
@@ -184,7 +186,7 @@ impl Blocks {
     }
 }
 
-/// Wake-ups of the request's threads, and its way from lane to lane.
+/// Returns wake-ups of the request's threads, and its way from lane to lane.
 fn arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
     let mut arrows = wakes(excerpt, rows, names, us);
     arrows.extend(flow(excerpt, rows, us));
@@ -211,7 +213,7 @@ fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64)
     arrows
 }
 
-/// The stages at which a record shows where the request was, joined one to the next.
+/// Returns the stages at which a record shows the request's place, each joined to the next.
 fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     let way = Way::of(&excerpt.timeline);
     let timeline = &excerpt.timeline;

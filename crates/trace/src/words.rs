@@ -11,7 +11,7 @@ use sidelane_tracker::requests::own_number;
 
 use super::objects::Objects;
 
-/// Names of threads, by their numbers, and what they wait for.
+/// Names of threads, by their numbers, and objects of their waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     threads: BTreeMap<u32, String>,
@@ -19,38 +19,38 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds one, or gives it its new name.
+    /// Adds a name, or replaces it.
     pub fn put(&mut self, tid: u32, name: impl Into<String>) {
         self.threads.insert(tid, name.into());
     }
 
-    /// The name of a thread.
+    /// Returns the name of a thread.
     pub fn name(&self, tid: u32) -> Option<&str> {
         self.threads.get(&tid).map(String::as_str)
     }
 
-    /// What a thread is called, or a process: as its first thread.
+    /// Returns the name of a thread, or of a process: that of its first thread.
     pub fn of_task(&self, task: Task) -> Option<String> {
         let tid = if task.tid == 0 { task.pid } else { task.tid };
         self.name(tid).map(str::to_owned)
     }
 
-    /// A thread in words: "redis-server (1234)".
+    /// Returns a thread in words: "redis-server (1234)".
     pub fn words(&self, tid: u32) -> String {
         self.name(tid).map_or_else(|| format!("thread {tid}"), |name| format!("{name} ({tid})"))
     }
 
-    /// All of them.
+    /// Returns all names.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
         self.threads.iter().map(|(tid, name)| (*tid, name.as_str()))
     }
 
-    /// Adds what was found of the objects of waits.
+    /// Sets the findings on the objects of waits.
     pub fn found(&mut self, objects: Objects) {
         self.objects = objects;
     }
 
-    /// What was found of the objects of waits.
+    /// Returns the findings on the objects of waits.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
@@ -78,7 +78,7 @@ impl Known for Names {
     }
 }
 
-/// What a span says beside its cause: which thread, where, and whom it waited for.
+/// Returns the details of a span besides its cause: the thread, the CPU, and the thread that it waited for.
 pub fn of_span(span: &Span, names: &Names) -> String {
     let thread = (span.tid != 0).then(|| names.words(span.tid));
     let lane = span.cpu.map(|cpu| format!("on lane {cpu}"));
@@ -87,7 +87,7 @@ pub fn of_span(span: &Span, names: &Names) -> String {
     [thread, lane, by, behind].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// What the other thread of a span did.
+/// Returns the role of a span's other thread.
 fn role_of_by(cause: Cause) -> &'static str {
     match cause {
         Cause::RunQueue | Cause::Tracer => "behind",

@@ -1,4 +1,4 @@
-//! When a flight recorder writes down what it has: pure, from the latencies of requests.
+//! Conditions under which a flight recorder writes: pure, from the latencies of requests.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub const USUAL_REQUESTS: u64 = 1_000;
 /// A latency of this many times their p99 is unusual.
 const UNUSUAL: u64 = 3;
 
-/// Watches an objective.
+/// Observation of an objective.
 #[derive(Debug)]
 pub struct Breaks {
     threshold: SlowThreshold,
@@ -27,7 +27,7 @@ pub struct Breaks {
     usual: Times,
     steps: VecDeque<Step>,
     broken_ns: Option<u64>,
-    /// Requests that arrived up to here broke it while they waited.
+    /// Arrival up to which requests broke it while they waited.
     told_ns: u64,
 }
 
@@ -39,7 +39,7 @@ struct Step {
     slow: u64,
 }
 
-/// Why a recording is written.
+/// The reason for a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
     /// The latency of one slow request.
@@ -58,18 +58,19 @@ pub enum Break {
 }
 
 impl Breaks {
-    /// Watches `threshold`.
+    /// Observes `threshold`.
     pub fn new(threshold: SlowThreshold) -> Self {
         let limit_ns = threshold.limit_ns();
         Self { threshold, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
     }
 
-    /// The latency above which a request is slow, once it is known.
+    /// Returns the latency above which a request is slow, once it is known.
     pub fn limit_ns(&self) -> Option<u64> {
         self.limit_ns
     }
 
-    /// A request ended at `at_ns`: whether the objective is broken now, and the last recording is long enough ago.
+    /// Takes in a request that ended at `at_ns`. Returns a break if the objective is broken now, and the last recording
+    /// is long enough ago.
     pub fn request(&mut self, at_ns: u64, latency_ns: u64) -> Option<Break> {
         let Some(limit_ns) = self.limit_ns else {
             self.learn(latency_ns);
@@ -83,8 +84,8 @@ impl Breaks {
         self.once_in_a_while(at_ns, found)
     }
 
-    /// Requests that arrived at these times have no response at `now_ns`: whether they break the objective, as they will
-    /// be slow if they ever end; and when the oldest of those that do arrived.
+    /// Checks requests that arrived at these times and have no response at `now_ns`. Returns a break if they break the
+    /// objective, since they will be slow if they ever end, with the arrival of the oldest of them.
     pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<(Break, u64)> {
         let limit_ns = self.limit_ns?;
         let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
@@ -99,8 +100,8 @@ impl Breaks {
         Some((found, oldest_ns))
     }
 
-    /// A request ended without a response: whether that breaks the objective. If its client gave up sooner than the
-    /// objective allows, it is not known how long the response would have taken.
+    /// Takes in a request that ended without a response. Returns a break if it breaks the objective. If its client gave
+    /// up sooner than the objective allows, the latency of the response is unknown.
     pub fn unanswered(&mut self, request: &Unanswered) -> Option<Break> {
         let limit_ns = self.limit_ns?;
         let waited_ns = request.waited_ns();
@@ -128,7 +129,7 @@ impl Breaks {
         }
     }
 
-    /// Counts a request in the window, and says whether too many of it are slow.
+    /// Counts a request in the window. Returns a break if too many requests are slow.
     fn count(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<Break> {
         let number = at_ns / STEP_NS;
         if self.steps.back().is_none_or(|step| step.number < number) {
@@ -148,7 +149,7 @@ impl Breaks {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
         let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
         let allowed = 1.0 - percentile / 100.0;
-        // Of fewer requests the percentile is that of the slowest one alone.
+        // With fewer requests the percentile would be that of the slowest one alone.
         let are_enough = requests as f64 * allowed >= 1.0;
         (are_enough && slow as f64 > requests as f64 * allowed).then_some(Break::Percentile { slow, requests })
     }

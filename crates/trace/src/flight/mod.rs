@@ -41,25 +41,25 @@ const AFTER_NS: u64 = 1_000_000_000;
 const ROOM_NS: u64 = 10_000_000;
 /// Interval at which requests that have not ended are checked.
 const WAITING_NS: u64 = 100_000_000;
-/// More recordings than this are not written by one flight recorder, unless the user says otherwise.
+/// The most recordings of one flight recorder, unless the user says otherwise.
 pub const RECORDINGS: u32 = 100;
 
-/// What a flight recorder is to do.
+/// Options of a flight recorder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlightOptions {
-    /// What the service is called.
+    /// The name of the service.
     pub service: String,
-    /// How it is found.
+    /// The target by which it is found.
     pub target: Target,
-    /// What it owes its clients.
+    /// Its objective.
     pub threshold: SlowThreshold,
-    /// Without softirqs and incoming segments.
+    /// Whether softirqs and incoming segments are left out.
     pub light: bool,
-    /// Where recordings are written.
+    /// The folder of recordings.
     pub dir: PathBuf,
-    /// How much is kept.
+    /// The time that is kept.
     pub keep: Duration,
-    /// So many recordings are written, no more.
+    /// The most recordings.
     pub recordings: u32,
 }
 
@@ -82,7 +82,7 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell
     flight.end(&|| (source.names(), source.notes()))
 }
 
-/// The names of threads, and what is not seen, as they are known now.
+/// The names of threads, and the notes on what is not seen, at present.
 type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
 
 /// A flight recorder.
@@ -96,18 +96,18 @@ struct Flight<'o> {
     due: Option<Due>,
     writing: Option<Writing>,
     recordings: u32,
-    /// A recording could not be written.
+    /// Whether a recording could not be written.
     has_failed: bool,
     waiting_seen_ns: u64,
-    /// All is there up to here.
+    /// Time before which all records are there.
     now_ns: u64,
 }
 
 /// A recording that is to be written.
 struct Due {
-    /// When.
+    /// Time at which it is due.
     at_ns: u64,
-    /// The request that broke the objective arrived then.
+    /// Arrival of the request that broke the objective.
     from_ns: u64,
     broken: Break,
 }
@@ -133,7 +133,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Takes in records; none from before `until_ns` comes any more.
+    /// Takes in records; none from before `until_ns` comes later.
     fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
         for record in records.drain(..) {
             self.recent.push(&record);
@@ -153,7 +153,7 @@ impl<'o> Flight<'o> {
         Ok(())
     }
 
-    /// Looks at the requests that the builder gives out when `go_on` is done with it.
+    /// Looks at the requests that the builder gives out during `go_on`.
     fn look(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
         let Self { builder, breaks, due, .. } = self;
         let was_known = breaks.limit_ns().is_some();
@@ -174,7 +174,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Requests without a response may break the objective, too.
+    /// Checks requests without a response: they may break the objective, too.
     fn look_at_waiting(&mut self, now_ns: u64) {
         if now_ns < self.waiting_seen_ns.saturating_add(WAITING_NS) {
             return;
@@ -219,7 +219,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// A recording that cannot be written is told now, not at the next one.
+    /// Reports a recording that could not be written, at once and not at the next one.
     fn look_at_writing(&mut self) {
         if self.writing.as_ref().is_some_and(Writing::is_over) {
             self.finish_writing();
@@ -232,14 +232,14 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// A disk may have room again at the next break: it does not end the recorder.
+    /// Handles a failed recording. It does not end the recorder: the disk may have room again at the next break.
     fn is_unwritten(&mut self, error: &Error) {
         self.recordings -= 1;
         self.has_failed = true;
         (self.tell)(Event::Unwritten(format!("{error:#}")));
     }
 
-    /// No record comes any more: what breaks the objective yet is written.
+    /// Ends the records: a recording that is still due is written.
     fn end(mut self, known: Known<'_>) -> Result<()> {
         self.look(Builder::finish);
         self.write(known)?;
@@ -266,7 +266,7 @@ fn in_words(broken: Break, threshold: SlowThreshold) -> String {
     }
 }
 
-/// What a flight recorder tells, as it happens.
+/// An event that a flight recorder reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// It records the requests of this service from now on.
@@ -278,18 +278,18 @@ pub enum Event {
         /// Requests from which it was learned.
         requests: u64,
     },
-    /// The objective is broken; how, in words.
+    /// The objective is broken; the text says how.
     Broken(String),
-    /// What the recording tells, in a line.
+    /// The finding of the recording, in a line.
     Diagnosed(String),
     /// A recording is written.
     Written {
-        /// For people.
+        /// The page for people.
         page: PathBuf,
-        /// For `sidelane report`.
+        /// The log for `sidelane report`.
         log: PathBuf,
     },
-    /// A recording could not be written, and nothing is left of it; why. The recorder goes on.
+    /// A recording could not be written, for this reason, and nothing is left of it. The recorder goes on.
     Unwritten(String),
     /// The number of recordings written: the most that are allowed.
     Full(u32),
@@ -297,7 +297,7 @@ pub enum Event {
     Unbroken,
 }
 
-/// Hears what a flight recorder tells, on whatever thread it tells it.
+/// A function that gets the events of a flight recorder, on any thread.
 pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl fmt::Display for Event {
@@ -324,14 +324,15 @@ impl fmt::Display for Event {
     }
 }
 
-/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this ends it, and does not wait for its end.
+/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this ends it,
+/// without waiting for its end.
 pub struct RunningFlight {
     options: FlightOptions,
     thread: Aside<Event, ()>,
 }
 
 impl RunningFlight {
-    /// Records as soon as the service listens at a port.
+    /// Starts it. It records as soon as the service listens at a port.
     pub fn start(options: FlightOptions) -> Result<Self> {
         let its = options.clone();
         let thread = Aside::start("sidelane-flight", move |until, events| {
@@ -344,31 +345,30 @@ impl RunningFlight {
         Ok(Self { options, thread })
     }
 
-    /// What it was asked to do.
+    /// Returns its options.
     pub fn options(&self) -> &FlightOptions {
         &self.options
     }
 
-    /// What it has told since the last call.
+    /// Returns its events since the last call.
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.thread.events()
     }
 
-    /// Why it has ended by itself, once it has.
+    /// Returns why it has ended by itself, if it has.
     pub fn why_ended(&mut self) -> Option<anyhow::Error> {
         self.thread.why_ended()
     }
 
-    /// Ends it, and waits until all is written. What it told last can still be asked for.
+    /// Ends it, and waits until all is written. Its last events can still be asked for.
     ///
-    /// # Errors
-    /// If it could not go on before, or could not write.
+    /// # Errors If it had failed before, or could not write.
     pub fn end(&mut self) -> Result<()> {
         self.ask_to_end();
         self.thread.join().unwrap_or(Ok(()))
     }
 
-    /// Has it end, and does not wait for that.
+    /// Asks it to end, without waiting for that.
     pub fn ask_to_end(&self) {
         self.thread.ask_to_end();
     }

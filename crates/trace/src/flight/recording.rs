@@ -23,51 +23,51 @@ use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::own_threads::Patient;
 
-/// What a flight recorder held when the objective broke.
+/// State of a flight recorder when the objective broke.
 pub(super) struct Recording {
     pub records: Vec<Record>,
     pub service: String,
     pub threshold: SlowThreshold,
-    /// What was slow, where no objective was given.
+    /// The limit of slow requests, if no objective was given.
     pub limit_ns: Option<u64>,
     pub recorded: Kinds,
     pub names: Names,
-    /// What is not seen.
+    /// Notes on what is not seen.
     pub notes: Vec<Note>,
-    /// How many records each CPU had written before the first of these.
+    /// Number of records that each CPU had written before the first of these.
     pub written: Vec<u32>,
-    /// The request that broke the objective arrived then.
+    /// Arrival of the request that broke the objective.
     pub broken_from_ns: u64,
-    /// All is there up to here.
+    /// Time before which all records are there.
     pub end_ns: u64,
 }
 
-/// Two files that were not there before.
+/// Two new files.
 struct Files {
     log: (PathBuf, File),
     page: (PathBuf, File),
 }
 
-/// So many names are tried.
+/// The most names that are tried.
 const NAMES_MAX: u32 = 100;
 
 /// A recording that is being written, on a thread of its own: records are read in the same time.
 pub(super) struct Writing(JoinHandle<Result<()>>);
 
 impl Writing {
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits for it.
+    /// Waits for its end.
     pub(super) fn join(self) -> Result<()> {
         self.0.join().map_err(|_| anyhow!("the thread that wrote the recording ended early"))?
     }
 }
 
 impl Recording {
-    /// Writes log and page into `dir`, beside whatever else goes on, and says where they are.
+    /// Writes log and page into `dir` on a thread of its own, and reports where they are.
     pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
@@ -84,7 +84,7 @@ impl Recording {
         let written = self.write_both(log, &page, page_file, tell);
         match &written {
             Ok(()) => tell(Event::Written { page, log: path }),
-            // A part of a recording would take the room that the next one needs.
+            // A part of a recording would take the room of the next one.
             Err(_) => [page, path].iter().for_each(|file| drop(remove_file(file))),
         }
         written
@@ -104,7 +104,7 @@ impl Recording {
         self.records.first().map_or(self.end_ns, |record| record.at_ns)
     }
 
-    /// Whether it begins too late for the request that broke the objective.
+    /// Returns a note if it begins too late for the request that broke the objective.
     fn late(&self) -> Option<TraceNote> {
         let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
         let late = Duration::from_nanos(late_ns);
@@ -158,7 +158,7 @@ impl Files {
     }
 }
 
-/// A file of this name, unless something has it.
+/// Creates a file of this name, unless the name is taken.
 fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         Ok(file) => Ok(Some((path, file))),
@@ -167,7 +167,7 @@ fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
     }
 }
 
-/// A service's name, as it can be in the name of a file.
+/// Returns a service's name in a form for file names.
 pub fn as_a_part_of_a_path(service: &str) -> String {
     const CHARACTERS_MAX: usize = 64;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };

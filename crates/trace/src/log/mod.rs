@@ -1,4 +1,5 @@
-//! The log of a trace: its records, the names of threads, and what the tracer says of it (docs/reference/trace-records.md).
+//! The log of a trace: its records, the names of threads, and the tracer's own figures
+//! (docs/reference/trace-records.md).
 //!
 //! A head in JSON, then chunks until the end of the file. Each begins with four letters and the number of bytes that
 //! follow: `RECS`, records as abi/trace.h has them; `NAME`, names of threads by number, in JSON; `ENDS`, how the trace
@@ -38,10 +39,10 @@ pub struct LogHead {
     pub slo: Option<String>,
     /// The numbers of the kinds of records that could be recorded.
     pub kinds: Vec<u32>,
-    /// When the trace began, on `CLOCK_MONOTONIC`.
+    /// Begin of the trace, on `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// How many records each CPU, by its number, had written before the first one here; CPUs at the end that had written
-    /// none are left out.
+    /// Number of records that each CPU, by its number, had written before the first one here; CPUs at the end without
+    /// any are left out.
     #[serde(default)]
     pub written: Vec<u32>,
     /// The process that traced; 0 in logs of older versions.
@@ -50,38 +51,38 @@ pub struct LogHead {
 }
 
 impl LogHead {
-    /// The kinds of records that could be recorded. Numbers of a newer version are left out.
+    /// Returns the kinds of records that could be recorded. Numbers of a newer version are left out.
     pub fn recorded(&self) -> Kinds {
         self.kinds.iter().filter_map(|number| Kind::of(*number)).fold(Kinds::default(), Kinds::with)
     }
 
-    /// The numbers of these kinds.
+    /// Returns the numbers of these kinds.
     pub fn numbers(kinds: Kinds) -> Vec<u32> {
         Kind::ALL.into_iter().filter(|kind| kinds.has(*kind)).map(|kind| kind as u32).collect()
     }
 }
 
-/// How a trace ended.
+/// The end of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogEnd {
-    /// How long was traced.
+    /// Length of the trace.
     pub wall_s: f64,
     /// Records that were lost before they were read.
     pub lost: u64,
-    /// Runs of the kernel's program that were left out, where that is known.
+    /// Runs of the kernel program that were left out, if that is known.
     #[serde(default)]
     pub left_out: Option<u64>,
-    /// What tracing took of a CPU.
+    /// CPU time of tracing.
     pub cpu_percent: Option<f64>,
-    /// What was found of the objects of waits.
+    /// Findings on the objects of waits.
     #[serde(default)]
     pub objects: Objects,
 }
 
-/// Records of a chunk.
+/// Records in a chunk.
 const CHUNK_RECORDS: usize = 4096;
 
-/// A log that is being written. The trace goes on if it cannot be written; its end says so.
+/// A log that is being written. The trace goes on if that fails; the end reports it.
 pub struct LogWriter {
     file: BufWriter<File>,
     path: PathBuf,
@@ -128,7 +129,7 @@ impl LogWriter {
         }
     }
 
-    /// Ends the log; what went wrong while it was written.
+    /// Ends the log. Returns the problem of writing it, if there was one.
     pub fn end(mut self, names: &Names, end: &LogEnd) -> Option<LogNote> {
         self.write_records();
         let end = LogEnd { objects: names.objects().clone(), ..end.clone() };

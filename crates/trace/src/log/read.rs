@@ -1,4 +1,4 @@
-//! Reads the log of a trace. From a damaged file it returns all records before the damage.
+//! Reading of a trace's log. From a damaged file it returns all records before the damage.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
 use sidelane_diagnostics::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
 use sidelane_diagnostics::log_note::LogNote;
 
-/// The longest chunk that is read at once.
+/// The longest chunk that is read at once, in bytes.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
-/// Whether the file at `path` begins as the log of a trace does. A file that cannot be read does not.
+/// Returns whether the file at `path` begins as the log of a trace does; false if it cannot be read.
 pub fn is_trace(path: &Path) -> bool {
     let mut first = Magic::default();
     File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == MAGIC
@@ -39,13 +39,13 @@ impl LogReader<BufReader<File>> {
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head from `input`; an error in words if it is invalid.
+    /// Reads the head from `input`; the error is a text if it is invalid.
     pub fn new(mut input: R) -> Result<Self, String> {
         let head: LogHead = read_head(&mut input, &MAGIC)?;
         Ok(Self { input, head, names: Names::default(), end: None, problem: None })
     }
 
-    /// The head.
+    /// Returns the head.
     pub fn head(&self) -> &LogHead {
         &self.head
     }
@@ -62,22 +62,22 @@ impl<R: Read> LogReader<R> {
         }
     }
 
-    /// The names of threads; after all has been read.
+    /// Returns the names of threads; after all has been read.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// How the trace ended; none if the log does not say.
+    /// Returns the end of the trace; `None` if the log has none.
     pub fn end(&self) -> Option<&LogEnd> {
         self.end.as_ref()
     }
 
-    /// Why reading stopped before the log's proper end.
+    /// Returns why reading stopped before the log's proper end.
     pub fn problem(&self) -> Option<&LogNote> {
         self.problem.as_ref()
     }
 
-    /// A record of a kind that this version does not know is skipped.
+    /// Reads records. Kinds that this version does not know are skipped.
     fn read_records(&mut self, bytes: &[u8], each: &mut impl FnMut(&Record)) {
         let records = bytes.as_chunks::<RECORD_SIZE>();
         if !records.1.is_empty() {
@@ -105,7 +105,7 @@ impl<R: Read> LogReader<R> {
         read
     }
 
-    /// The next chunk, unless the log ends or is damaged here.
+    /// Returns the next chunk, unless the log ends or is damaged here.
     fn next_chunk(&mut self) -> Option<([u8; 4], Vec<u8>)> {
         if self.problem.is_some() {
             return None;
@@ -129,7 +129,7 @@ impl<R: Read> LogReader<R> {
         Some(([a, b, c, d], bytes))
     }
 
-    /// A log that has no end was cut off: its tracer was killed.
+    /// Notes a log without an end: its tracer was killed.
     fn at_end<T>(&mut self) -> Option<T> {
         if self.end.is_none() {
             self.problem = Some(LogNote::LogCutOff);

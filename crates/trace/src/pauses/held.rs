@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use sidelane_timeline::record::Record;
 
-/// More records than this do not wait: 32 MB.
+/// The most records that wait: 32 MB.
 const HELD_MAX: usize = 1 << 19;
 
-/// Two streams, each in the order of time but for pauses of several JVMs, which become one.
+/// Two streams, each in the order of time, except for pauses of several JVMs, which become one.
 #[derive(Debug, Default)]
 pub struct Held {
     kernel: VecDeque<Record>,
@@ -22,7 +22,7 @@ impl Held {
         self.pauses.make_contiguous().sort_by_key(|record| record.at_ns);
     }
 
-    /// Hands on all from before `told_ns`, in the order of time. If too many wait, the oldest do no longer.
+    /// Hands on all records from before `told_ns`, in the order of time. If too many wait, hands on the oldest, too.
     pub fn release(&mut self, told_ns: u64, into: &mut Vec<Record>) {
         while let Some(at_ns) = self.kernel.front().map(|record| record.at_ns) {
             if at_ns >= told_ns && self.kernel.len() <= HELD_MAX {
@@ -34,13 +34,13 @@ impl Held {
         self.release_pauses(told_ns, into);
     }
 
-    /// The time of the oldest that waits.
+    /// Returns the time of the oldest record that waits.
     pub fn oldest_ns(&self) -> u64 {
         let oldest = self.kernel.front().into_iter().chain(self.pauses.front());
         oldest.map(|record| record.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Pauses up to and with `until_ns`.
+    /// Hands on pauses up to `until_ns`, included.
     fn release_pauses(&mut self, until_ns: u64, into: &mut Vec<Record>) {
         while self.pauses.front().is_some_and(|pause| pause.at_ns <= until_ns) {
             into.extend(self.pauses.pop_front());

@@ -9,36 +9,36 @@ use sidelane_channels::Word;
 use sidelane_channels::hsperf::{Jvm, JvmError};
 use sidelane_timeline::record::{Kind, Record, Task, pause};
 
-/// HotSpot's collectors: of the young generation, of all, and what else stops for a concurrent one.
+/// HotSpot's collectors, by number: of the young generation, of all, and the stops of a concurrent one.
 const COLLECTORS: [(usize, u32); 3] =
     [(0, pause::YOUNG_COLLECTION), (1, pause::FULL_COLLECTION), (2, pause::YOUNG_COLLECTION)];
-/// What a JVM counts in, unless it says otherwise.
+/// Ticks of a JVM, unless it says otherwise.
 const TICKS_PER_S: u64 = 1_000_000_000;
 
-/// When a collector stopped the JVM last, in ticks.
+/// The last stop by a collector, in ticks.
 struct Collector {
-    /// How often it has begun.
+    /// Number of begun stops.
     begun: Word,
     entry: Word,
     exit: Word,
     detail: u32,
-    /// The end of the last stop that was told.
+    /// The end of the last stop that was reported.
     told: u64,
-    /// How often it had begun then.
+    /// The number of begun stops at that time.
     told_begun: u64,
 }
 
 /// A JVM under watch.
 pub struct JvmPauses {
     pid: u32,
-    /// Readable once the process has ended.
+    /// A descriptor that is readable once the process has ended.
     end: OwnedFd,
     ticks: Ticks,
     collectors: Vec<Collector>,
     looked_ns: u64,
-    /// It is stopped, since before this moment.
+    /// A moment before which the present stop began.
     stopped_ns: Option<u64>,
-    /// Stops that another one followed within one look.
+    /// Stops that were followed by another one within one look.
     missed: u64,
 }
 
@@ -66,13 +66,13 @@ impl JvmPauses {
         Self { pid, end, ticks, collectors, looked_ns: now_ns, stopped_ns: None, missed: 0 }
     }
 
-    /// Looks at the counters, and adds what happened since the last look. Returns the moment up to which all is told:
-    /// a pause that goes on is told at its end.
+    /// Looks at the counters, and adds the pauses since the last look. Returns the moment before which all pauses are
+    /// reported: a pause is reported at its end.
     pub fn look(&mut self, now_ns: u64, records: &mut Vec<Record>) -> u64 {
         let (before_ns, mut is_stopped) = (self.looked_ns, false);
         self.looked_ns = now_ns;
         for collector in &mut self.collectors {
-            // In this order: of a stop that begins now no more than its beginning is seen.
+            // In this order: for a stop that begins now, only the begin is seen.
             let begun = collector.begun.read();
             let (entry, exit) = (collector.entry.read(), collector.exit.read());
             is_stopped |= entry > exit;
@@ -90,12 +90,12 @@ impl JvmPauses {
         self.stopped_ns.unwrap_or(before_ns)
     }
 
-    /// Stops that were not told since this was last asked.
+    /// Returns the number of stops that were not reported since the last call.
     pub fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }
 
-    /// Whether the process has ended. A stop that went on is told: it ended with the process.
+    /// Returns whether the process has ended. A stop that lasted is reported: it ended with the process.
     pub fn has_ended(&self, now_ns: u64, records: &mut Vec<Record>) -> bool {
         let mut ends = [PollFd::new(&self.end, PollFlags::IN)];
         let has_ended = poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0);
@@ -107,7 +107,7 @@ impl JvmPauses {
     }
 }
 
-/// The two records of a pause. They are of no CPU, and so have no number among a CPU's.
+/// Adds the two records of a pause. They belong to no CPU, and so have no number among a CPU's.
 fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
     let nobody = Task::default();
     let began = Record {
@@ -136,7 +136,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Counters of one collector in a file, and a process that has nothing to do with them.
+    /// Counters of one collector in a file, and an unrelated process.
     struct Fake {
         file: File,
         pauses: JvmPauses,

@@ -1,7 +1,7 @@
-//! Pauses of runtimes, in the midst of the kernel's records: a thread looks at the counters of the service's JVMs once a
+//! Pauses of runtimes among the kernel's records: a thread looks at the counters of the service's JVMs once a
 //! millisecond.
 //!
-//! A pause is known when it has ended. So records wait until it is known that no pause began before them.
+//! A pause is known when it has ended. So records wait until no earlier begin of a pause is possible.
 
 mod held;
 mod jvm;
@@ -22,40 +22,40 @@ use held::Held;
 use jvm::JvmPauses;
 use sidelane_channels::hsperf::JvmError;
 
-/// How often the counters are looked at.
+/// Interval at which the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Looks between two checks for processes that have ended.
 const ENDS_EVERY: u32 = 64;
 /// Looks of its owner at which a process is asked for its counters: a JVM has none when it has just begun.
 const TRIES: u32 = 20;
 
-/// Watches the JVMs of a service.
+/// A watcher of the JVMs of a service.
 pub struct Pauses {
     held: Held,
     records: Receiver<Record>,
     shared: Arc<Shared>,
     newcomers: Sender<JvmPauses>,
-    /// What takes the newcomers, until there is a thread that does.
+    /// Channels for the thread, until there is one.
     door: Option<(Receiver<JvmPauses>, Sender<Record>)>,
     thread: Option<JoinHandle<()>>,
-    /// How often each process was asked.
+    /// Number of times that each process was asked.
     asked: BTreeMap<u32, u32>,
     /// JVMs whose counters cannot be read.
     unseen: BTreeMap<u32, String>,
 }
 
-/// What the two threads share.
+/// State that the two threads share.
 #[derive(Default)]
 struct Shared {
-    /// Pauses that began before this have been sent.
+    /// Time before which all begun pauses have been sent.
     told_ns: AtomicU64,
-    /// Pauses that were not seen for others that followed them at once.
+    /// Pauses that were not seen since others followed at once.
     missed: AtomicU64,
     ends: AtomicBool,
 }
 
 impl Pauses {
-    /// Watches those of these processes that are JVMs.
+    /// Watches the JVMs among these processes.
     pub fn watch(pids: &BTreeSet<u32>) -> Self {
         let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
         let ((send, records), (newcomers, come)) = (channel(), channel());
@@ -73,7 +73,7 @@ impl Pauses {
         new
     }
 
-    /// These are the service's processes now. Those that ended need not be told: that is seen.
+    /// Sets the service's present processes. Ends are noticed by themselves.
     pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
         self.asked.retain(|pid, _| pids.contains(pid));
         for pid in pids {
@@ -103,22 +103,22 @@ impl Pauses {
                 Err(error) => drop(self.unseen.insert(pid, error.to_string())),
             }
         }
-        // Without a thread that was said.
+        // Without a thread this was reported already.
         let _ = self.newcomers.send(jvm);
     }
 
-    /// Whether there is a runtime whose pauses are seen.
+    /// Returns whether there is a runtime whose pauses are seen.
     fn are_seen(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// The kinds of records that there are where the kernel makes these.
+    /// Returns the kinds of records that exist if the kernel makes these.
     pub fn kinds_beside(&self, kernel: Kinds) -> Kinds {
         let pauses = [Kind::PauseBegan, Kind::PauseEnded];
         if self.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
     }
 
-    /// What cannot be seen.
+    /// Returns notes on runtimes that cannot be seen.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         let unseen = self.unseen.iter();
         let unseen = unseen.map(|(pid, error)| TraceNote::PausesUnseen { pid: *pid, error: error.clone() });
@@ -126,17 +126,17 @@ impl Pauses {
         unseen.chain((pauses > 0).then_some(TraceNote::PausesMissed { pauses }))
     }
 
-    /// Puts pauses among `records`, which are in the order of time, and keeps those back that come too early.
+    /// Puts pauses among `records`, which are in the order of time, and keeps back records for which it is too early.
     pub fn merge(&mut self, records: &mut Vec<Record>) {
         if self.are_seen() {
-            // First up to when, then what: all that was sent before is there.
+            // The time is read first: all pauses sent before it are in the channel.
             let told_ns = self.shared.told_ns.load(Ordering::Acquire);
             self.held.add(records.drain(..), self.records.try_iter());
             self.held.release(told_ns, records);
         }
     }
 
-    /// From when on records are held back.
+    /// Returns the time from which records are held back.
     pub fn held_since_ns(&self) -> u64 {
         self.held.oldest_ns()
     }
@@ -151,7 +151,7 @@ impl Pauses {
     fn stop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A watcher that panicked has nothing more to tell.
+            // A watcher that panicked has no more pauses.
             let _ = thread.join();
         }
     }

@@ -1,30 +1,29 @@
-//! A JVM's own clock. It counts from a moment that the JVM does not tell, which is found out from what is seen to have
-//! happened between two looks.
+//! A JVM's own clock. The JVM does not report its zero, which is bounded by events that happened between two looks.
 
 /// From ticks to `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticks {
     ticks_per_s: u64,
-    /// The clock's zero lies between these.
+    /// Bounds of the clock's zero.
     zero_ns: (i128, i128),
 }
 
 impl Ticks {
-    /// A clock of which nothing is known but its pace.
+    /// Creates a clock of which only the rate is known.
     pub fn new(ticks_per_s: u64) -> Self {
         Self { ticks_per_s: ticks_per_s.max(1), zero_ns: (i128::MIN, i128::MAX) }
     }
 
-    /// The moment `ticks` lay between `before_ns` and `after_ns`.
+    /// Takes in that the moment `ticks` lay between `before_ns` and `after_ns`.
     pub fn seen(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
         let since_ns = self.ns(ticks);
         let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
         let narrow = (self.zero_ns.0.max(low), self.zero_ns.1.min(high));
-        // The two clocks drift apart, however little: the latest look is right.
+        // The two clocks drift apart, if only a little: the latest look is right.
         self.zero_ns = if narrow.0 <= narrow.1 { narrow } else { (low, high) };
     }
 
-    /// `ticks` on `CLOCK_MONOTONIC`; none before anything was seen.
+    /// Returns `ticks` on `CLOCK_MONOTONIC`; `None` before the first bound.
     pub fn at_ns(&self, ticks: u64) -> Option<u64> {
         let (low, high) = self.zero_ns;
         let zero_ns = if low == i128::MIN { return None } else { low + (high - low) / 2 };
@@ -56,7 +55,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each look narrows it down, and never past the truth.
+        /// Each look narrows the bounds, which always contain the truth.
         #[test]
         fn looks_narrow_it_down(
             zero_ns in 0..1_u64 << 40,
