@@ -165,7 +165,7 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     show(&result, &all, &args.json, &args.table)
 }
 
-/// Where the XDG base directory specification puts caches.
+/// Returns the folder for caches of the XDG base directory specification.
 fn default_cache() -> PathBuf {
     let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);

@@ -42,7 +42,7 @@ fn assert_answer(stream: &mut TcpStream, words: &[&str], answer: &str) {
     assert_eq!(ask(stream, words, answer.len()), answer, "{words:?}");
 }
 
-/// What is in the files of tables; logs and what is in memory is not.
+/// Returns the bytes in the files of tables, without logs and memory.
 fn table_bytes(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     let of_tables = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "sst" || kind == "wt"));

@@ -14,7 +14,7 @@ const DELAY: [&str; 2] = ["--delay-ms", "10"];
 const REQUESTS: usize = 12;
 const EVERY: usize = 4;
 
-/// What the client wrote down.
+/// Records of the client.
 struct Truth {
     number: u64,
     planted: bool,

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
 struct Service {
     pages: Pages,
     faulting: bool,
-    /// What was read of the next command.
+    /// The part of the next command that was read.
     line: Vec<u8>,
     /// When it last looked at the clock, or was to go on after a pause.
     got_on_ns: Nanos,

@@ -53,7 +53,7 @@ pub struct Args {
     corpus_dir: Option<PathBuf>,
 }
 
-/// What an index was built from.
+/// Parameters from which an index was built.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     format: u32,

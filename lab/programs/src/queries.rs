@@ -31,7 +31,7 @@ const DOCUMENTS_MIN: u32 = 3;
 /// This many of the most common words are in no query.
 const STOP_WORDS: usize = 30;
 
-/// Of ten queries, this many are AND queries and OR queries; the rest are phrases.
+/// Number of AND queries, and of OR queries, among ten; the rest are phrases.
 const AND_IN_TEN: usize = 4;
 const OR_IN_TEN: usize = 4;
 

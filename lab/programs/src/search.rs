@@ -106,7 +106,7 @@ pub fn read_queries(path: &Path) -> Result<Vec<SearchQuery>> {
     Ok(queries)
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hits {
     /// Number of documents that match.

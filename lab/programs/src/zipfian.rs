@@ -21,7 +21,7 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Of `keys` keys, one at least.
+    /// Creates it for `keys` keys, at least one.
     pub fn new(keys: u64) -> Self {
         let zeta_2 = 1.0 + second_weight();
         Self { keys, eta: (1.0 - (2.0 / RANKS).powf(1.0 - THETA)) / (1.0 - zeta_2 / ZETA) }

@@ -156,8 +156,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What the tracker adds to one context switch and the wake-up that goes with it, with one service and with
-    /// sixty; and what the kernel alone charges for calling programs there.
+    /// Returns what the tracker adds to one context switch and its wake-up, with one service and with sixty, and the
+    /// kernel's own cost of calling programs there.
     fn switch_cost(&self) -> Result<SwitchCost> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Placement::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
@@ -271,8 +271,8 @@ impl Bench<'_> {
         Ok([overlap_percent, share_percent])
     }
 
-    /// What the kernel counted in each of `parts` of `length` with batch beside a pulse, and the
-    /// holders' counters. The rhythm is busy and idle microseconds, and the number of pulses.
+    /// Returns the kernel's counts in each of `parts` of `length` with batch beside a pulse, and the holders' counters.
+    /// The rhythm is busy and idle microseconds, and the number of pulses.
     fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];

@@ -24,9 +24,9 @@ const ROUND_TRIPS: u64 = 2_000;
 /// CPU time of a round trip, service and client together, in turns.
 pub(super) struct Cost {
     pub(super) untracked_us: Vec<f64>,
-    /// What tracking lane words alone adds.
+    /// Added by tracking lane words alone.
     pub(super) lanes_us: Vec<f64>,
-    /// What tracking lane words and requests adds.
+    /// Added by tracking lane words and requests.
     pub(super) requests_us: Vec<f64>,
 }
 

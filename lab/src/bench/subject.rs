@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The designs of the echo server.
 pub const DESIGNS: [&str; 3] = ["event-loop", "thread-per-connection", "pool"];
 
-/// Where service and client run.
+/// CPUs of service and client.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The service's CPU.
@@ -112,7 +112,7 @@ impl Real {
         let port = port.to_string();
         let words: Vec<&str> = match self {
             Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
-            // As another user than ours it would not die with this process.
+            // With another user than ours it would not die with this process.
             Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
         };
         words.into_iter().map(str::to_owned).collect()
@@ -150,7 +150,7 @@ impl RealServer {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// Where programs are built and run.
+/// The folder in which programs are built and run.
 pub struct Workshop {
     dir: TempDir,
 }

@@ -9,7 +9,7 @@ use sidelane_tracker::mapped::MappedArray;
 use sidelane_tracker::tracker::Tracker;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/changes.bpf.o"));
-/// As in `lab/bpf/changes.bpf.c`.
+/// The same number as in `lab/bpf/changes.bpf.c`.
 const CHANGES: usize = 16_384;
 /// The arrays that the tracker's program writes and this one reads.
 const OF_TRACKER: [&str; 2] = ["lane_words", "hold_words"];
@@ -62,7 +62,7 @@ impl Changes {
         Ok(Self { records, _link: link, _object: object })
     }
 
-    /// What was recorded so far, up to the first change that is being written.
+    /// Returns the recorded changes, up to the first one that is being written.
     pub(super) fn seen(&self) -> impl Iterator<Item = Change> {
         let whole = self.records.iter().map(|record| (record.at_ns.load(Ordering::Acquire), record));
         whole.take_while(|(at_ns, _)| *at_ns != 0).map(|(at_ns, record)| Change {

@@ -16,8 +16,8 @@ use sidelane_report::chart::Multiples;
 use sidelane_report::{Check, ResultFile, Row};
 use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
 
-/// What is compared: variants `V`, of which figures `F` are measured, in turns `T`. A turn is the part of a round that
-/// shares what is started once; mostly it is a variant.
+/// A comparison: variants `V`, of which figures `F` are measured, in turns `T`. A turn is the part of a round that
+/// shares programs that are started once; mostly it is a variant.
 pub struct Experiment<'e, V, F, T> {
     /// Its name while it runs.
     pub name: &'e str,
@@ -55,7 +55,7 @@ impl<V, F, T> Experiment<'_, V, F, T> {
     }
 }
 
-/// What was measured of a variant in a round.
+/// Figures of a variant in a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<V, F> {
     /// The round, from 0 on.
@@ -117,10 +117,10 @@ impl<V: Copy + PartialEq, F> Samples<V, F> {
     }
 }
 
-/// What an experiment tells.
+/// Results of an experiment.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What was compared, and how.
+    /// Settings of the comparison.
     pub settings: Map<String, Value>,
     /// The figures of variants.
     pub rows: Vec<Row>,

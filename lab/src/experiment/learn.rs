@@ -17,7 +17,7 @@ use crate::note::LabNote;
 use sidelane_lanes::session::Session;
 use sidelane_lanes::terms::Learned;
 
-/// What a session knows of the service at its start, and what it may take to learn more.
+/// Knowledge of a session about the service at its start, and its time to learn more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Experience {
     /// From another session with the same service and batch.
@@ -28,7 +28,7 @@ pub struct Experience {
 
 /// Harm counts as learned when it is raised by no more than this to be on the safe side.
 const MARGIN: f64 = 0.2;
-/// What a request in the queue costs is a mean, too.
+/// Least requests for the cost of a request in the queue, which is a mean, too.
 const REQUESTS_MIN: u64 = 100;
 /// Load comes in pieces, and the session is asked between them.
 const PIECE: Duration = Duration::from_secs(2);

@@ -19,7 +19,7 @@ use sidelane_report::Percentile;
 pub struct Rhythm {
     /// How many, on average.
     pub rate_per_s: f64,
-    /// For how long they are measured.
+    /// Time for which they are measured.
     pub run: Duration,
     /// Load before that.
     pub warm_up: Duration,
@@ -51,7 +51,7 @@ pub struct Step {
     pub limit: Duration,
 }
 
-/// What the client saw, as `sidelane-lab load` reports it.
+/// Figures of the client, as `sidelane-lab load` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Latencies {
     /// Requests measured.
@@ -97,7 +97,7 @@ pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
 pub struct Window {
     /// Its beginning, after the warm-up.
     pub from_s: f64,
-    /// Of the requests meant to be sent in it; nothing if there were none.
+    /// p99 of the requests planned for it; `None` if there were none.
     pub p99_us: Option<f64>,
 }
 
@@ -139,7 +139,7 @@ impl Load {
 }
 
 impl Rhythm {
-    /// As options of `load`.
+    /// Returns it as options of `load`.
     fn options(&self) -> Vec<String> {
         let mut options = vec![
             ("--rate", self.rate_per_s.to_string()),

@@ -1,5 +1,5 @@
-//! What experiments are made of: a service on its request lane, a client that asks it on time, a
-//! batch job beside it in some setting, and what client and kernel saw of one run.
+//! Parts of experiments: a service on its request lane, a client that asks it on time, a batch job beside it in some
+//! setting, and the figures of client and kernel in one run.
 //!
 //! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
 //! - `place`: which lanes, and where the client runs

@@ -1,4 +1,4 @@
-//! Where an experiment runs: the lane pair, and a CPU for the client.
+//! CPUs of an experiment: the lane pair, and a CPU for the client.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct Place {
     pub batch: u32,
     /// The client's CPU.
     pub client: u32,
-    /// What makes the lanes a pair.
+    /// The reason why the lanes are a pair.
     pub kind: PairKind,
 }
 
@@ -42,7 +42,7 @@ impl Place {
         Ok(Self { request, batch: batch.cpu, client, kind: lanes.kind })
     }
 
-    /// As `--lanes` takes it.
+    /// Returns the lanes in the form of `--lanes`.
     pub fn lanes(self) -> String {
         format!("{}:{}", self.request, self.batch)
     }
@@ -52,7 +52,7 @@ impl Place {
         self.client == self.batch
     }
 
-    /// Where the client runs, as options of the lab's `load`.
+    /// Returns the client's CPU, as options of the lab's `load`.
     pub fn client_options(self) -> [String; 4] {
         ["--cpu", &self.client.to_string(), "--fifo", CLIENT_PRIORITY].map(str::to_owned)
     }

@@ -25,7 +25,7 @@ const TIMELINE: Duration = Duration::from_millis(60);
 /// How often a session is looked after, as in `sidelane run`.
 pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
-/// What is run.
+/// The subject of a run.
 #[derive(Clone, Copy)]
 pub struct Task<'stage> {
     /// The service.
@@ -38,16 +38,16 @@ pub struct Task<'stage> {
     pub batch_alone_per_s: f64,
     /// Record a timeline too.
     pub draw: bool,
-    /// What the session knows of the service, and may learn before the run.
+    /// Knowledge of the session about the service, and its time to learn before the run.
     pub experience: Experience,
 }
 
-/// What was measured in one run.
+/// Figures of one run.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// What the client saw.
+    /// Latencies of the client.
     pub latencies: Latencies,
-    /// What was seen at the service's sockets, where the client has no CPU of its own.
+    /// Figures at the service's sockets, if the client has no CPU of its own.
     pub at_socket: Option<AtSocket>,
     /// CPU time of the service ÷ the length of the run.
     pub lc_utilisation: f64,
@@ -77,18 +77,18 @@ impl Figures {
     }
 }
 
-/// What the kernel counted while batch ran beside the service.
+/// Counts of the kernel while batch ran beside the service.
 #[derive(Clone, Debug)]
 pub struct BesideFigures {
     /// The books of the time in which the load ran.
     pub books: Books,
     /// Batch's work a second ÷ the same with the lane to itself.
     pub batch_work_ratio: f64,
-    /// Who ran on the lanes, if that was wanted.
+    /// Threads on the lanes, if that was wanted.
     pub timeline: Option<Timeline>,
-    /// What the session knew of the service at the end, if lanes were lent.
+    /// Knowledge of the session about the service at the end, if lanes were lent.
     pub learned: Option<Learned>,
-    /// What was degraded.
+    /// Notes on degradations.
     pub notes: Vec<Note>,
 }
 
@@ -167,7 +167,7 @@ fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<T
     timeline::record(session, setting.name, TIMELINE).map(Some)
 }
 
-/// What the service used since a moment.
+/// Resources that the service used since a moment.
 struct Watch<'stage> {
     stage: &'stage Stage,
     began: Instant,

@@ -18,7 +18,7 @@ use super::socket::SocketView;
 use super::stage::Stage;
 use crate::programs::Lab;
 
-/// What the service is asked.
+/// The requests of the service.
 struct Mix {
     name: &'static str,
     file: &'static str,
@@ -85,7 +85,7 @@ impl Library {
         Ok(Self { index, queries })
     }
 
-    /// What a search takes on a CPU, done once.
+    /// Returns the mean time of a search on a CPU, measured once.
     fn mean_service_us(&self, lab: &Lab, cpu: u32) -> Result<f64> {
         let (scratch, cpu) = (scratch()?, cpu.to_string());
         let json = scratch.path().join("service-times.json");

@@ -5,7 +5,7 @@ use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, PolicyKind};
 
 use sidelane_lanes::batch::BatchClass;
 
-/// What runs beside the service.
+/// The batch setting beside the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Its name in results.

@@ -40,17 +40,17 @@ pub struct Slowdown {
 }
 
 impl Slowdown {
-    /// What the service loses beside batch, in percent.
+    /// Returns the service's loss beside batch, in percent.
     pub fn service_loss_percent(self) -> f64 {
         100.0 * (1.0 - 1.0 / self.service)
     }
 
-    /// What batch loses beside the service, in percent.
+    /// Returns batch's loss beside the service, in percent.
     pub fn batch_loss_percent(self) -> f64 {
         100.0 * (1.0 - 1.0 / self.batch)
     }
 
-    /// As `sidelane-lab sibling` takes it.
+    /// Returns it in the form of `sidelane-lab sibling`.
     pub fn words(self) -> String {
         format!("service:batch={},batch:service={},service:nap={}", self.service, self.batch, self.nap)
     }
@@ -67,7 +67,7 @@ pub struct Sibling {
 }
 
 impl Sibling {
-    /// What was chosen for `place`: by default there is one where its lanes share no core.
+    /// Returns the chosen emulation for `place`: by default there is one if its lanes share no core.
     pub fn choose(choice: Option<Carrier>, place: Place, lab: &Lab) -> Result<Option<Self>> {
         let carrier = match (choice, place.kind) {
             (Some(Carrier::None), _) | (None, PairKind::Smt) => return Ok(None),
@@ -131,13 +131,13 @@ impl Sibling {
         Ok(())
     }
 
-    /// What it came to so far, as `sidelane-lab sibling` reports it: the request lane, then the batch lane.
+    /// Returns its result so far, as `sidelane-lab sibling` reports it: the request lane, then the batch lane.
     pub fn report(&mut self) -> Result<[LaneReport; 2]> {
         let answer = self.service.ask("report").context("the emulated sibling has ended")?;
         serde_json::from_str(&answer).with_context(|| format!("the emulated sibling reported `{answer}`"))
     }
 
-    /// What the service loses for each moment beside batch, of 1.
+    /// Returns the service's loss for each moment beside batch, as a fraction of 1.
     pub fn service_loss(&self) -> f64 {
         self.slowdown.service_loss_percent() / 100.0
     }
@@ -165,7 +165,7 @@ impl Sibling {
         format!("emulated sibling, {:.0} %", self.slowdown.service_loss_percent())
     }
 
-    /// What it means for the results.
+    /// Returns the note on its meaning for the results.
     pub fn note(&self) -> LabNote {
         let service_loss = self.slowdown.service_loss_percent().round() as u64;
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
@@ -176,7 +176,7 @@ impl Sibling {
         }
     }
 
-    /// What is real where lanes share no core and their harm is emulated.
+    /// Returns which parts are real if lanes share no core and their harm is emulated.
     pub fn explanation(&self, lanes: &str) -> String {
         format!(
             "CPUs {lanes} are declared to be a pair: they are not known to share a core. What lanes of one core take \
@@ -198,7 +198,7 @@ fn place_of(service: &Service) -> Result<String> {
     Ok(format!("{}:{}", service.ready("pid")?, service.ready("fd")?))
 }
 
-/// What a result says of an emulated sibling that may be gone by then.
+/// Description of an emulated sibling, for a result after its end.
 #[derive(Clone, Debug)]
 pub struct Emulated {
     /// See [`Sibling::title`].
@@ -210,31 +210,31 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// Of a sibling on `lanes`, if there is one.
+    /// Describes the sibling on `lanes`, if there is one.
     pub fn of(sibling: Option<&Sibling>, lanes: &str) -> Option<Self> {
         let sibling = sibling?;
         Some(Self { title: sibling.title(), explanation: sibling.explanation(lanes), note: sibling.note() })
     }
 }
 
-/// What one lane came to.
+/// Figures of one lane.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct LaneReport {
     /// Time in which programs ran there.
     pub worked_ns: u64,
-    /// Of it, time in which the other lane worked, too.
+    /// The part in which the sibling lane worked, too.
     pub both_ns: u64,
     /// The slowdown by the emulator's own account.
     pub slowdown: Option<f64>,
-    /// What programs spun.
+    /// Time that programs spun.
     pub spun_ns: u64,
-    /// What a thief took.
+    /// Time that a thief took.
     pub taken_ns: u64,
     /// How often it was woken.
     pub wake_ups: u64,
     /// Context switches.
     pub switches: u64,
-    /// What the kernel program took of one, in the mean of those that were timed.
+    /// Mean time of the kernel program in a switch, over those that were timed.
     pub switch_ns: Option<f64>,
 }
 

@@ -55,7 +55,7 @@ impl SlowCpu {
         Ok(report["speed"].as_f64())
     }
 
-    /// What it means for the results.
+    /// Returns the note on its meaning for the results.
     pub fn note(&self) -> LabNote {
         let (cpu, loss) = (self.cpu, (100.0 * (1.0 - self.speed)).round() as u64);
         match self.carrier {

@@ -22,7 +22,7 @@ pub(super) struct SocketView {
     /// Attached for as long as this lives.
     tracking: ServiceTracking,
     requests: Requests,
-    /// Of the run that is watched.
+    /// Begin of the run that is watched.
     began_ns: u64,
     /// Arrival and latency of each of this run.
     seen: Vec<(u64, u64)>,
@@ -39,7 +39,8 @@ struct HostWatch {
     disturbed: Vec<(u64, u64)>,
 }
 
-/// As long as some requests; each turn of the host's own scheduler is longer.
+/// The most stolen time of an undisturbed request: as long as some requests. Each turn of the host's own scheduler is
+/// longer.
 const TAKEN_MOST_NS: u64 = 100_000;
 
 impl HostWatch {
@@ -100,8 +101,8 @@ impl SocketView {
         self.host.look(now_ns(), books.lane(self.request_lane).stolen_ns);
     }
 
-    /// As [`SocketView::end`], of those requests that did not wait for the host, and the share of the others, 0 to 1.
-    /// Who decides where batch runs has no part in what the host takes.
+    /// Returns the same as [`SocketView::end`] for requests that did not wait for the host, and the share of the
+    /// others, 0 to 1. The host's share does not depend on the policy.
     pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
         self.look_at_host();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };
@@ -115,7 +116,7 @@ impl SocketView {
         }))
     }
 
-    /// What the requests of `rhythm` took, without its warm-up.
+    /// Returns the times of the requests of `rhythm`, without its warm-up.
     pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;

@@ -20,19 +20,19 @@ use sidelane_requests::at_socket::AtSocket;
 pub struct Stage {
     /// Brings the client and the batch job.
     pub lab: Lab,
-    /// Where everything runs.
+    /// The CPUs of all parts.
     pub place: Place,
     /// The service's process.
     pub pid: u32,
-    /// Where it listens on the loopback interface.
+    /// Its port on the loopback interface.
     pub port: u32,
-    /// What the client has to know of it, as options of `load`.
+    /// Facts about it that the client needs, as options of `load`.
     pub questions: Vec<OsString>,
-    /// What a request takes on an idle lane: what rates are worked out from.
+    /// Mean time of a request on an idle lane, from which rates are computed.
     pub mean_service_us: f64,
-    /// What makes the lanes slow each other, where the machine does not.
+    /// The emulation that makes the lanes slow each other, if the machine does not.
     pub sibling: Option<Sibling>,
-    /// Where the client is in its own way.
+    /// The view at the sockets, if the client disturbs its own measurement.
     pub(super) sockets: Option<RefCell<SocketView>>,
     pub(super) _service: Box<dyn Any>,
     /// A folder for files that are not kept.
@@ -65,7 +65,7 @@ impl Stage {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
     }
 
-    /// What was seen there of `rhythm`.
+    /// Returns the figures there for `rhythm`.
     pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }

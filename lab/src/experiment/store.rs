@@ -102,7 +102,7 @@ impl Store {
     }
 }
 
-/// What a store holds, and is asked.
+/// Contents of a store, and the requests to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// The load generator's name of it.
@@ -149,7 +149,7 @@ pub fn stage(
     Ok(stage)
 }
 
-/// As [`stage`], and finds out well what a request takes at half load: a server that is asked often takes several
+/// Prepares a [`stage`], and measures well what a request takes at half load: a server under load takes several
 /// requests at a time.
 pub fn measured_stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix: Mix) -> Result<Stage> {
     let mut stage = stage(place, lab, sibling, None, store, mix)?;
@@ -190,7 +190,7 @@ impl Server {
             Store::Redis => {
                 &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
             }
-            // As another user than ours it would not die with this process.
+            // With another user than ours it would not die with this process.
             Store::Memcached => {
                 &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }

@@ -1,4 +1,4 @@
-//! Who ran on the lanes of the pair in one short stretch of a run.
+//! Threads on the lanes of the pair in one short stretch of a run.
 
 use std::thread;
 use std::time::Duration;

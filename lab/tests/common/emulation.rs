@@ -38,7 +38,7 @@ pub struct Emulation {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Where its memory is, for `--sibling`.
+    /// The place of its memory, for `--sibling`.
     pub at: String,
 }
 

@@ -27,7 +27,7 @@ const FLUSH_BYTES: usize = 32 * 1024;
 /// Times the buffer is written in a unit.
 const FLUSHES: usize = 4;
 
-/// What a batch thread does.
+/// The work of a batch thread.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Kernel {
     /// Call an empty function

@@ -23,7 +23,7 @@ pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first paragraph of `text` ends: at the first blank line after enough bytes.
+/// Returns the end of the first paragraph of `text`: the first blank line after enough bytes.
 fn paragraph_end(text: &str) -> usize {
     let mut end = 0;
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! What a store does.
+//! Operations of a store.
 
 use std::path::Path;
 

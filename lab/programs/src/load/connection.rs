@@ -15,7 +15,7 @@ const READ_BYTES: usize = 4096;
 /// A request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// What it asks for.
+    /// The kind of the request.
     pub kind: Kind,
     /// When it should have been sent.
     pub intended_ns: Nanos,

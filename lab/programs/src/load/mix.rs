@@ -53,7 +53,7 @@ impl MixName {
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What is asked for.
+    /// The kind of the request.
     pub kind: Kind,
     /// The number of its record.
     pub record: u64,

@@ -108,9 +108,9 @@ pub struct Args {
 enum ProtocolName {
     /// HTTP searches, as `serve` answers them
     Search,
-    /// That of Redis, for Redis and for `kv`
+    /// The protocol of Redis, for Redis and for `kv`
     Redis,
-    /// That of memcached, as text
+    /// The text protocol of memcached
     Memcached,
 }
 

@@ -17,7 +17,7 @@ pub enum Reply {
     Error { length: usize, message: String },
 }
 
-/// What a request asks for. Latencies are reported by kind, too.
+/// The kind of a request. Latencies are reported by kind, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

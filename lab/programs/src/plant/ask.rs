@@ -169,7 +169,7 @@ impl<'a> Client<'a> {
         self.stream.write_all(request.as_bytes()).context("cannot send; did the service close the connection?")
     }
 
-    /// What comes in the first milliseconds is lost.
+    /// Sends a request, and loses the segments of the first `lose_ms` milliseconds.
     fn send_and_lose(&mut self, request: &str, lose_ms: u64) -> Result<()> {
         become_deaf(&self.stream)?;
         let until_ns = now_ns() + lose_ms * SECOND_NS / 1000;

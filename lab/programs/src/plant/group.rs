@@ -82,7 +82,7 @@ impl Group {
     }
 }
 
-/// Where a controller of cgroup v1 is mounted.
+/// Returns the mount point of a controller of cgroup v1.
 fn mount_of_v1(controller: &str) -> Option<PathBuf> {
     mount(|kind, options| kind == "cgroup" && options.split(',').any(|option| option == controller))
 }

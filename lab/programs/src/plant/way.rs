@@ -1,4 +1,4 @@
-//! What is planted, and what every way to do so is given and does.
+//! Planted causes: the arguments and operations that each of them has.
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ pub enum Planted {
     Abandoned,
 }
 
-/// What a planted request meets.
+/// The cause that a planted request meets.
 pub trait Way {
     /// Disturbs the request that runs now.
     fn strike(&mut self) -> Result<()>;

@@ -31,13 +31,13 @@ const EVENTS_MAX: usize = 64;
 /// The listening socket's number in epoll; a connection's number is its slot.
 const LISTENER: u64 = u64::MAX;
 
-/// What a service does with what it receives.
+/// A service's handling of the data that it receives.
 pub trait Answer {
     /// Answers the first request in `received`, and appends the answer to `reply`.
     fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered;
 }
 
-/// What became of the first request.
+/// The outcome of the first request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answered {
     /// Its end has not arrived yet.
@@ -101,7 +101,7 @@ fn announce(port: u16) -> Result<()> {
         .context("cannot print on standard output that the service is ready")
 }
 
-/// What its threads share.
+/// State that its threads share.
 struct Server {
     listener: TcpListener,
     epoll: OwnedFd,

@@ -33,7 +33,7 @@ impl<T> Slots<T> {
         self.places[place] = Some(owner);
     }
 
-    /// Who was taken out does not come back.
+    /// Frees the place of a connection that was taken out for good.
     pub fn leave(&mut self, place: usize) {
         self.free.push(place);
     }

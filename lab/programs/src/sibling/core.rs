@@ -51,7 +51,7 @@ impl Stopwatch {
 pub struct Lane {
     /// Time in which the lane worked, and in which a holder napped there.
     pub spent: [Stopwatch; LOADS],
-    /// What the other lane did while this lane worked.
+    /// Activity of the sibling lane while this lane worked.
     pub both: [Stopwatch; LOADS],
     /// The part of `both` while threads without a place ran here.
     pub overlap: [Stopwatch; LOADS],
@@ -82,7 +82,7 @@ pub struct Lane {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
-    /// What the other lane did while the thread ran.
+    /// Activity of the sibling lane while the thread ran.
     pub overlap: [Stopwatch; LOADS],
     /// How often the thread was switched in.
     pub turns: AtomicU32,

@@ -9,11 +9,11 @@ use anyhow::{Context, Error, Result, bail};
 
 use crate::signals::{EndingSignals, end_with_parent};
 
-/// What makes CPUs other than they are, for as long as it lives.
+/// An emulation that changes CPUs while it lives.
 pub trait Emulation: Send + 'static {
     /// How CPUs are, as the line `on HOW` says it.
     type How: FromStr<Err: Into<Error>>;
-    /// What that is called.
+    /// Its name.
     const HOW: &str;
 
     /// The file descriptor by which other processes find its memory.
@@ -22,9 +22,9 @@ pub trait Emulation: Send + 'static {
     fn begin(&mut self, how: Self::How) -> Result<()>;
     /// CPUs are as they are from now on.
     fn end(&mut self);
-    /// What it came to so far, as JSON.
+    /// Returns its result so far, as JSON.
     fn report(&self) -> serde_json::Result<String>;
-    /// What it came to, for people.
+    /// Returns its result, for people.
     fn result(&self) -> String;
 }
 

@@ -31,7 +31,7 @@ use crate::place;
 /// system call.
 const ALIVE_EVERY_NS: Nanos = 50_000_000;
 
-/// Where the emulated sibling's memory is, as `sidelane-lab sibling` prints it: `PID:FD`.
+/// The place of the emulated sibling's memory, as `sidelane-lab sibling` prints it: `PID:FD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     pid: i32,

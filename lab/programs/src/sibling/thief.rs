@@ -49,7 +49,7 @@ pub struct Deeds {
     pub late_ns: AtomicU64,
 }
 
-/// Where a thief works.
+/// The lane of a thief, and its CPU and pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Beat {
     /// The lane.

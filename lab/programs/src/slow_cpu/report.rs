@@ -33,7 +33,7 @@ pub struct SpeedReport {
     /// How often the thief woke up, and how often it took a slice.
     wake_ups: u64,
     slices: u64,
-    /// What its wake-ups took.
+    /// Time that its wake-ups took.
     late_ns: Nanos,
     /// Context switches, and the kernel program's mean time for one, over those that were timed.
     switches: u32,

@@ -12,7 +12,7 @@ use crate::sibling::slowdown::{MOST, Slowdown};
 pub struct Speed(f64);
 
 impl Speed {
-    /// What `lane` has beside one that works all the time.
+    /// Returns the slowdown of `lane` beside a lane that works all the time.
     pub fn slowdown(self, lane: usize) -> Slowdown {
         Slowdown::of_lane(lane, 1.0 / self.0)
     }

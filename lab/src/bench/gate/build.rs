@@ -15,7 +15,7 @@ const SOURCES: [(&str, &str); 3] = [
     ("examples/kernels.c", include_str!("../../../../runtime/c/examples/kernels.c")),
 ];
 
-/// Where programs are built and run.
+/// The folder in which programs are built and run.
 pub(super) struct Workshop {
     programs: workshop::Workshop,
     library: PathBuf,

@@ -60,7 +60,7 @@ fn download(dir: &Path) -> Result<bool> {
     Ok(apt(&["update"]) && apt(&["source", "--download-only", PACKAGE]))
 }
 
-/// Where this machine gets its packages: address, release and component.
+/// Returns the source of this machine's packages: address, release and component.
 fn archive() -> Option<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]);

@@ -167,11 +167,11 @@ impl Heard {
     }
 }
 
-/// What an agent is told of this experiment.
+/// Settings of an agent for this experiment.
 pub(super) struct Told<'a> {
     pub(super) variant: Variant,
     pub(super) place: Place,
-    /// Where services listen.
+    /// Ports on which services listen.
     pub(super) ports: &'a [u32],
     /// The group of all containers.
     pub(super) batch: &'a str,

@@ -27,12 +27,12 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 
 /// How often containers come and go, and requests are taken from the kernel.
 const TICK: Duration = Duration::from_millis(20);
-/// For how long each kind of work is measured with the lane to itself, at least.
+/// Least time for which each kind of work is measured with the lane to itself.
 const WORK_ALONE: Duration = Duration::from_millis(400);
 /// S, before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
-/// What one store's clients saw in one run.
+/// Figures of one store's clients in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Latency {
     pub(super) requests: u64,
@@ -61,7 +61,7 @@ pub(super) struct Figures {
 /// The stores and what batch needs, for all runs of a group.
 pub(super) struct Environment {
     pub(super) stages: Vec<Stage>,
-    /// What each of them is.
+    /// The kind of each store.
     stores: Vec<Store>,
     workshop: Workshop,
     /// How fast each kind of work is with the batch lane to itself, a second.
@@ -276,7 +276,7 @@ impl Plan {
     }
 }
 
-/// What everyone has used up to a moment.
+/// Resources used by each part up to a moment.
 struct Used {
     at: Instant,
     services_ns: u64,

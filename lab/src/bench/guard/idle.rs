@@ -1,4 +1,4 @@
-//! What an agent costs that has nothing to do: its services get no requests.
+//! Cost of an idle agent: its services get no requests.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -111,7 +111,7 @@ fn reactions(plan: &Plan, environment: &Environment, heard: Heard) -> Result<Rea
     Ok(reactions)
 }
 
-/// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
+/// Measures once what concerns the agent alone. Its reaction time needs counters.
 fn of_agent(plan: &Plan, environment: &Environment, counts: bool, measured: &mut Measured) -> Result<()> {
     if measured.idle.is_none() {
         measured.idle = Some(idle::measure(environment, plan)?);

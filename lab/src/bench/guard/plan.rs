@@ -106,13 +106,13 @@ pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) groups: Vec<Group>,
     pub(super) variants: Vec<Variant>,
-    /// Of blocks.
+    /// Limit on blocks.
     pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
     /// Load for a fresh agent before its first measured run.
     pub(super) learning: Duration,
-    /// For how long an idle agent is watched.
+    /// Time for which an idle agent is watched.
     pub(super) idle: Duration,
     /// Limit on rounds of onsets, which measure how fast batch leaves.
     pub(super) onset_limit: Limit,

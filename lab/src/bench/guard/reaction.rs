@@ -52,7 +52,7 @@ impl Reactions {
         self.elapsed_ns += elapsed.as_nanos() as u64;
     }
 
-    /// Of all onsets.
+    /// Returns the onsets that were left out, in percent of all.
     pub(super) fn left_out_percent(&self) -> f64 {
         100.0 * self.left_out as f64 / (self.left_out + self.sorted_ns.len()) as f64
     }
@@ -118,7 +118,7 @@ fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> 
     Ok(got_on.then(|| off_ns.saturating_sub(onset_ns)))
 }
 
-/// From when to when the service did not get on.
+/// Returns the intervals in which the service made no progress.
 fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
     let stretches = word(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
     let stretches = stretches.map(|stretch| {

@@ -1,4 +1,4 @@
-//! What is told: comparisons of variants, the checks, the rows and the pictures.
+//! Results: comparisons of variants, the checks, the rows and the pictures.
 
 use std::collections::BTreeSet;
 
@@ -317,7 +317,7 @@ pub(super) mod tests {
         (Variant::HolmesGate, 108.0, 0.6),
     ];
 
-    /// Of six rounds with p99 and batch's work under each variant.
+    /// Returns the verdicts of six rounds with p99 and batch's work under each variant.
     fn verdicts(variants: [(Variant, f64, f64); 4]) -> Vec<Verdict> {
         let round = |round| {
             let alone = (round, Variant::Alone, 100.0, 0.0);

@@ -41,7 +41,7 @@ pub(super) struct Environment {
     pub(super) measures: Measures,
     cores: Cores,
     energy: Result<RefCell<Energy>, String>,
-    /// What was learnt so far, by load.
+    /// Thresholds learnt so far, by load.
     known_ns: BTreeMap<Load, u64>,
 }
 
@@ -61,7 +61,7 @@ impl Environment {
         Ok(Self { stage, slow, measures, cores, energy, known_ns: BTreeMap::new() })
     }
 
-    /// Where energy is measured, or why it is not.
+    /// Returns the source of energy figures, or why there is none.
     pub(super) fn energy_source(&self) -> String {
         self.energy.as_ref().map_or_else(String::clone, |energy| energy.borrow().to_string())
     }

@@ -36,7 +36,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let checks = |samples: &Samples| results::checks(Compared(samples));
     let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
     let (samples, rounds) = mapping.run(|(variant, loads), round, samples| {
-        // What is learnt at one load is not for another one.
+        // A threshold learnt at one load does not fit another one.
         let together = if variant == Variant::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
         for loads in loads.chunks(together) {
             samples.add(round, variant, environment.mapped(&plan, variant, loads, round)?);

@@ -8,7 +8,7 @@ use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::sibling::Carrier;
 use sidelane_stats::rounds::{Limit, Patience};
 
-/// What all cores of the paper's machine do, in big ones, and its mean request on a big core, in seconds: see
+/// Capacity of all cores of the paper's machine, in big cores, and its mean request on a big core, in seconds: see
 /// `lab/scenarios/hurry-fig8.toml`.
 const PAPER_CORES: f64 = 3.25;
 const PAPER_MEAN_S: f64 = 0.07;
@@ -16,7 +16,7 @@ const PAPER_MEAN_S: f64 = 0.07;
 /// The load of Fig. 9, and of what is measured at one load.
 pub(super) const SWEEP_LOAD: Load = Load(20);
 
-/// Where the cores of a variant would be busier than this, requests pile up.
+/// Load of a variant's cores above which requests pile up.
 const FULL: f64 = 0.95;
 
 /// The speed of a little core, of 1: the paper's Fig. 3 has 3.2 times the tail latency on one.
@@ -70,7 +70,7 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
     /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
     pub(super) learns_everywhere: bool,
-    /// Of pairs with and without a mapper.
+    /// Limit on pairs with and without a mapper.
     pub(super) cost: Limit,
 }
 

@@ -1,4 +1,4 @@
-//! What is told: figures of each variant and load, the checks, the rows and the pictures.
+//! Results: figures of each variant and load, the checks, the rows and the pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,16 +32,16 @@ pub(super) struct Mapped {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) load: Load,
-    /// What the client saw.
+    /// Latencies of the client.
     pub(super) seen: Latencies,
     /// Energy that all CPUs used in the same time, if that is measured.
     pub(super) joules: Option<f64>,
 }
 
-/// What the mapper told at the end of a turn.
+/// The mapper's report at the end of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MapperFigures {
-    /// What it took of one CPU.
+    /// CPU time of the mapper, in percent of one CPU.
     pub(super) own_percent: Option<f64>,
     /// Requests that moved to the big core, of those that were answered.
     pub(super) moved_percent: Option<f64>,
@@ -62,7 +62,7 @@ type Sample = comparison::Sample<Variant, Mapped>;
 pub(super) struct Compared<'a>(pub(super) &'a Samples);
 
 impl<'a> Compared<'a> {
-    /// What was mapped by a variant.
+    /// Returns the turns of a variant.
     pub(super) fn turns(self, variant: Variant) -> impl Iterator<Item = &'a Mapped> {
         self.0.of(variant).map(|sample| &sample.figures)
     }
@@ -82,7 +82,7 @@ impl<'a> Compared<'a> {
         self.0.0.iter().map(|turn| turn.variant).collect()
     }
 
-    /// What a variant's mappers took of one CPU, by round that of the one that took most.
+    /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round that of the mapper with most.
     pub(super) fn own_percent(self, variant: Variant) -> Vec<f64> {
         let mut rounds = BTreeMap::new();
         for (round, percent) in

@@ -27,7 +27,7 @@ pub(super) enum Variant {
     AllLittle,
 }
 
-/// What times are worked out from.
+/// Measures from which times are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measures {
     /// The mean request on a big core.
@@ -58,7 +58,7 @@ impl Variant {
         thresholds.iter().copied().map(Self::Given).chain(paper).collect()
     }
 
-    /// What its cores can do, in big ones.
+    /// Returns the capacity of its cores, in big cores.
     pub(super) fn capacity(self, speed: f64) -> f64 {
         match self {
             Self::AllBig => 1.0,
@@ -93,7 +93,7 @@ impl Variant {
         }
     }
 
-    /// What the mapper is asked for. A learnt threshold begins with `known_ns`.
+    /// Returns the configuration of the mapper. A learnt threshold begins with `known_ns`.
     pub(super) fn config(self, measures: Measures, known_ns: u64) -> Config {
         let usual = Config::default();
         let little_speed_milli = (measures.speed * 1e3).round() as u32;

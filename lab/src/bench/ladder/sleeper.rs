@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sidelane_host::nap::Nap;
 
-/// What T2 is asked to do.
+/// Commands to T2.
 pub(super) const BE_AWAKE: u32 = 0;
 pub(super) const NAP: u32 = 1;
 pub(super) const END: u32 = 2;

@@ -19,9 +19,9 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::tsc::cycles;
 
-/// For how long T2 sleeps: long enough that an idle CPU reaches its deepest sleep here.
+/// Sleep of T2: long enough that an idle CPU reaches its deepest sleep here.
 const NAP_TIME: Duration = Duration::from_micros(200);
-/// For how long T2 is awake before the next round.
+/// Time for which T2 is awake before the next round.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
 /// If T2 has not answered after this time, another program is using its lane.
 const PATIENCE_NS: u64 = 50_000_000;

@@ -22,7 +22,7 @@ use sidelane_lanes::terms::Learned;
 use sidelane_report::Check;
 use sidelane_stats::rounds::{Turn, until_decided};
 
-/// For how long batch is measured with the lane to itself.
+/// Time for which batch is measured with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Runs of the service alone are longer: budgets are computed from one of each.
 const CALIBRATION_TIMES: u32 = 2;
@@ -38,10 +38,10 @@ pub(super) struct Sweep {
     /// How late the client sent 1 % of the requests, in its worst run.
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<Note>,
-    /// What a request loses to batch for each moment beside it, where that is emulated.
+    /// Loss of a request to batch for each moment beside it, if that is emulated.
     pub(super) emulated_harm: Option<f64>,
-    /// What sessions have learned, by batch kernel and setting. Neither batch's cost to a request
-    /// nor a request's demand depends on the load.
+    /// Knowledge of the sessions, by batch kernel and setting. Neither batch's cost to a request nor a request's demand
+    /// depends on the load.
     pub(super) learned: BTreeMap<(String, &'static str), Learned>,
 }
 
@@ -139,7 +139,7 @@ impl Sweep {
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
     }
 
-    /// What the earlier sessions have learned; the first session gets time to learn.
+    /// Returns the knowledge of the earlier sessions; the first session gets time to learn.
     fn experience(&self, kernel: &str, setting: &Setting) -> Experience {
         let taken_over = self.learned.get(&(kernel.to_owned(), setting.name)).copied();
         let learning = if taken_over.is_some() { Duration::ZERO } else { self.plan.learning };

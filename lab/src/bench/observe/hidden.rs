@@ -1,5 +1,4 @@
-//! What slow sampling hides: thesis Figure 3.1, with a program whose speed changes every few
-//! microseconds.
+//! Facts that slow sampling hides: thesis Figure 3.1, with a program whose speed changes every few microseconds.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
 
-/// As in the scenario: a job that never waits, and the two jobs that the paper names.
+/// Names from the scenario: a job that never waits, and the two jobs that the paper names.
 const BUSY: &str = "busy";
 const SLOWEST: &str = "pmd";
 const FASTEST: &str = "fop";

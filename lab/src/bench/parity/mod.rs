@@ -64,7 +64,7 @@ const RECORD_MARGIN: Duration = Duration::from_secs(1);
 const RECORD_LOAD: f64 = 0.4;
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
-/// For how long batch is measured with the lane to itself.
+/// Time for which batch is measured with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
 /// Runs the scenario on the machine and in simulation.

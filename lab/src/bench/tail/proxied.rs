@@ -18,7 +18,7 @@ use sidelane_host::priority::{make_this_thread_fifo, with_this_thread_on};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a proxy is asked for.
+/// Options of a proxy.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// `--hazard`
@@ -38,13 +38,13 @@ pub(super) struct Proxied {
     scratch: TempDir,
 }
 
-/// What a proxy did, of what it says at its end.
+/// Work of a proxy, from its report at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Done {
     pub(super) requests: u64,
     /// Requests that were sent to the other server, too.
     pub(super) hedges: u64,
-    /// Of those, the ones that answered first.
+    /// Hedges that answered first.
     pub(super) wins: u64,
 }
 
@@ -80,7 +80,7 @@ impl Proxied {
         Ok(proxy)
     }
 
-    /// Where clients go.
+    /// Returns the port to which clients connect.
     pub(super) fn port(&self) -> u32 {
         self.port
     }

@@ -1,4 +1,4 @@
-//! What every part is given.
+//! Context of every part.
 
 use anyhow::Result;
 
@@ -10,7 +10,7 @@ use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_report::ResultFile;
 
-/// Where a part is measured, and how.
+/// The CPUs and options of a part's measurement.
 pub(super) struct Stage<'a> {
     pub(super) lab: Lab,
     /// CPUs: services run on the request lane, clients and what disturbs a service on its sibling.

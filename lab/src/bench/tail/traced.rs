@@ -32,11 +32,11 @@ pub(super) struct Traced {
     pub(super) recorded: Kinds,
 }
 
-/// What is traced.
+/// The traced service.
 pub(super) struct Subject {
     pub(super) service: Target,
     pub(super) place: Place,
-    /// What works beside it, if its lanes are looked at.
+    /// Batch beside it, if its lanes are tracked.
     pub(super) batch: Option<Batch>,
 }
 

@@ -12,7 +12,7 @@ use super::{Containers, Work, Workshop};
 pub struct Stay {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// When it comes, as a share of the run.
     pub from: f64,
@@ -26,7 +26,7 @@ pub struct Churn<'a> {
     length: Duration,
     containers: Containers,
     workshop: &'a Workshop,
-    /// What those that are gone have done.
+    /// Work done by containers that are gone.
     done: BTreeMap<&'static str, u64>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Churn<'a> {
     }
 }
 
-/// Who comes or goes in that time, in order.
+/// Returns the containers that come or go in that time, in order.
 fn due(stays: &[Stay], length: Duration, before: Duration, now: Duration) -> Vec<(&Stay, bool)> {
     let is_due = |at: f64| {
         let at = length.mul_f64(at);

@@ -103,7 +103,7 @@ impl Containers {
 }
 
 impl Drop for Containers {
-    /// Of an experiment that failed: what is left ends.
+    /// Ends the containers of an experiment that failed.
     fn drop(&mut self) {
         for container in std::mem::take(&mut self.there) {
             let _ = container.stop();
@@ -122,7 +122,7 @@ fn brief(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
 /// In `cpu.stat` of cgroup v2, in microseconds.
 const USED: &str = "usage_usec";
 
-/// Where CPUs are given, and processes are paused.
+/// Returns whether CPUs are assigned, and processes are paused, in this hierarchy.
 fn is_managed(hierarchy: &Hierarchy) -> bool {
     hierarchy.is_v2() || hierarchy.controls("cpuset") || hierarchy.controls("freezer")
 }

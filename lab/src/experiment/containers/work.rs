@@ -1,4 +1,4 @@
-//! What runs in a container.
+//! Programs in a container.
 
 use std::ffi::OsString;
 use std::fs;
@@ -93,7 +93,7 @@ impl Prepared {
     }
 }
 
-/// What work needs: the lab, and files to work on.
+/// Needs of the work: the lab, and files to work on.
 pub struct Workshop {
     lab: Lab,
     sibling_options: Vec<String>,
@@ -138,7 +138,7 @@ fn has_spark() -> bool {
     on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
 }
 
-/// Where a program is on the PATH.
+/// Returns the path of a program on the PATH.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())

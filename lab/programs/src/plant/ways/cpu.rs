@@ -14,7 +14,7 @@ use crate::plant::way::{Args, Way, spin};
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;
 
-/// What batch beside the service is called.
+/// The name of batch beside the service.
 const BATCH: &str = "plant-batch";
 
 /// A process of a far higher priority.

@@ -43,8 +43,8 @@ pub fn plain(args: &Args) -> Result<Lasting> {
     Lasting::start(args, serve, ask)
 }
 
-/// As gRPC does: by HTTP/2 on one connection. The second service asks at once whether the first one is there, and says
-/// that it has read the question; the answer comes later, in two parts.
+/// Plants a question by HTTP/2 on one connection, as gRPC asks it. The second service asks at once whether the first
+/// one is there, and acknowledges the question; the answer comes later, in two parts.
 pub fn grpc(args: &Args) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         http2::greet(&mut client)?;

@@ -26,7 +26,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 2);
 const DEVICE: &str = "sidelane-far";
 /// More than the first congestion window, and less than the client's first receive window.
 const RESPONSE_BYTES: usize = 48 << 10;
-/// Of an IPv4 header.
+/// Length of an IPv4 header.
 const HEADER_BYTES: usize = 20;
 
 /// A response that takes several round trips, each as long as the delay.

@@ -1,10 +1,10 @@
-//! As much of HTTP/2 (RFC 9113) as one question and one answer need.
+//! The part of HTTP/2 (RFC 9113) that one question and one answer need.
 
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result};
 
-/// What a client begins with, and its empty settings.
+/// The first bytes of a client, with its empty settings.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 pub const DATA: u8 = 0;
@@ -18,7 +18,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const HEAD_BYTES: usize = 9;
 
-/// Of the static table (RFC 7541): POST, http and the path `/`; the status 200.
+/// Indices in the static table (RFC 7541): POST, http and the path `/`; the status 200.
 const POST: [u8; 3] = [0x83, 0x86, 0x84];
 const STATUS_200: [u8; 1] = [0x88];
 /// A message of gRPC without content: not compressed, no bytes.
@@ -67,7 +67,7 @@ impl Frame {
         self.payload.len()
     }
 
-    /// As it is sent.
+    /// Returns the bytes to send.
     pub fn bytes(self) -> Vec<u8> {
         let length = (self.length() as u32).to_be_bytes();
         let head = [&length[1..], &[self.kind, self.flags], &self.stream.to_be_bytes()].concat();

@@ -23,7 +23,7 @@ pub fn address(cause: Planted) -> Ipv4Addr {
     if cause == Planted::CongestionWindow { far::SERVICE } else { Ipv4Addr::LOCALHOST }
 }
 
-/// What `args` ask for. This process must have one thread.
+/// Prepares the cause in `args`. This process must have one thread.
 pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),

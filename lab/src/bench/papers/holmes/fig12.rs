@@ -10,7 +10,7 @@ use crate::bench::papers::statement::{READ, Statement};
 
 /// The workload of Table 3.
 const COUNTED: &str = "redis-a";
-/// As in the scenario: the mean work of a job, and how much time stands for an hour.
+/// Values of the scenario: the mean work of a job, and the time that stands for an hour.
 const JOB_NS: f64 = 21e9;
 const HOUR_NS: f64 = 60e9;
 
@@ -139,7 +139,7 @@ fn vpi(service: &ServiceFigures) -> f64 {
     service.vpi.unwrap_or(f64::NAN)
 }
 
-/// Of the work that was done, since a run is too short to count whole jobs.
+/// Returns the rate by the work that was done, since a run is too short to count whole jobs.
 fn jobs_an_hour(figures: &MachineFigures) -> f64 {
     figures.batch_work_ns / JOB_NS * HOUR_NS / figures.elapsed_ns as f64
 }

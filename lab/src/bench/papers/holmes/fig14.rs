@@ -9,7 +9,7 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// As in the scenario.
+/// The key in the scenario.
 const THRESHOLD: &str = "setting.1.interference_threshold";
 const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
 /// Two runs differ by less though nothing differs but which container was where.

@@ -58,7 +58,7 @@ impl Evidence {
         own.iter().map(ratio).collect::<Option<Vec<f64>>>().filter(|ratios| !ratios.is_empty())
     }
 
-    /// What was swept of what a move costs.
+    /// Returns the costs of a move that were swept.
     pub(super) fn moves_us(&self) -> Vec<Option<f64>> {
         let mut all: Vec<_> = self.outcomes.iter().map(|outcome| outcome.number(MOVE_US)).collect();
         all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));

@@ -9,7 +9,7 @@ use crate::bench::papers::statement::{READ, Statement};
 
 /// The loads of which the text says that a higher threshold makes requests later and takes less energy.
 const LOADS: [f64; 4] = [10.0, 15.0, 20.0, 30.0];
-/// What a move costs on the paper's machine.
+/// Cost of a move on the paper's machine.
 const MOVE_US: Option<f64> = Some(50.0);
 /// How much worse than the best threshold of a sweep the learnt one may be.
 const LEARNT: f64 = 0.05;

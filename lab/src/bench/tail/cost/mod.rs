@@ -1,4 +1,4 @@
-//! What a trace costs the service it looks at, beside empty programs at the same tracepoints and beside peers that
+//! Cost of a trace to the traced service, compared with empty programs at the same tracepoints and with peers that
 //! record the same events.
 //!
 //! - `request`: CPU time of one request, with the client on the service's own CPU, so that nothing is left out

@@ -95,7 +95,7 @@ impl RunningPeer {
 impl Drop for RunningPeer {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
-        // As a user would end it: what it changed is put back.
+        // Ended as by a user, so that it undoes its changes.
         let _ = kill_process(pid, Signal::INT);
         let _ = self.child.wait();
     }

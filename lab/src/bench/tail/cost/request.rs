@@ -14,7 +14,7 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_all;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// As much again as empty programs cost.
+/// Limit: twice the cost of empty programs.
 const OVER_EMPTY_LIMIT: f64 = 2.0;
 const SETTINGS: [Setting; 5] =
     [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
@@ -60,7 +60,7 @@ fn check(rounds: &[Round]) -> Check {
     Check::interval_at_most(name, of_all(rounds, over_empty), OVER_EMPTY_LIMIT, Unit::Ratio)
 }
 
-/// What a trace adds, as a multiple of what empty programs add.
+/// Returns the cost of a trace as a multiple of that of empty programs.
 fn over_empty(rounds: &[&Round]) -> Option<f64> {
     let added = |index: usize| median(rounds.iter().map(|round| round[index] - round[0]));
     Some(added(2)? / added(1).filter(|empty| *empty > 0.0)?)

@@ -50,7 +50,7 @@ pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, resu
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         let mut round = Round::new();
         for index in 0..settings.len() {
-            // Who comes first finds another machine than who comes last.
+            // The first setting finds another machine than the last one.
             let setting = settings[(index + turn.round as usize) % settings.len()];
             round.push(one(stage, server, place, &mut watchers, setting)?);
         }
@@ -95,7 +95,7 @@ fn one(
     let quick = stage.options.patience.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
     watchers.under(setting, || {
-        // What has just been started, or moved, is at work by then.
+        // By then all that was just started, or moved, is at work.
         saturate(server, place, REQUESTS_QUICK)?;
         let requests_per_s = saturate(server, place, requests)?;
         let load = server.load(&stage.lab, place, RATE_PER_S, seconds)?;

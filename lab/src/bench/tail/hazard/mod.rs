@@ -28,13 +28,13 @@ const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(60
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 15.0;
 const SECONDS_QUICK: f64 = 2.2;
-/// Of the proxy: below the client's, above everything else on their CPU.
+/// Priority of the proxy: below the client's, above everything else on their CPU.
 const PRIORITY: i32 = 70;
 /// A server has half of its CPU's time to spare.
 const RATE_PER_S: f64 = 400.0;
 /// A proxy makes its connections.
 const WARM_UP_S: f64 = 0.3;
-/// Of the timer's p99.9.
+/// Limit, as a part of the timer's p99.9.
 const P999_RATIO: f64 = 0.5;
 /// A timer with fewer hedges would look worse than it is.
 const HEDGES_RATIO: f64 = 0.9;
@@ -64,7 +64,7 @@ impl Hedging {
     }
 }
 
-/// What was seen in one run.
+/// Figures of one run.
 struct Run {
     timer: Option<Timer>,
     seen: Report,
@@ -126,7 +126,7 @@ impl Servers<'_> {
     }
 }
 
-/// What hedging at hazards must gain over a timer.
+/// Returns the checks that hedging at hazards must gain over a timer.
 fn checks(samples: &Samples) -> Vec<Check> {
     let late = samples
         .compared(Hedging::Hazard, Hedging::Timer, |hazard, timer| Some(hazard.seen.p999_us / timer.seen.p999_us));

@@ -1,7 +1,7 @@
-//! How long a timer waits that sends as many requests twice as there were at hazards.
+//! The wait of a timer that sends as many requests twice as hazards did.
 //!
-//! As many as took longer in runs without hedges, to begin with. The client's latencies are not the proxy's, and a timer
-//! is a little late, so what came out in earlier runs corrects it.
+//! At first it is the latency that this share of requests exceeded in runs without hedges. The client's latencies are
+//! not the proxy's, and a timer is a little late, so the results of earlier runs correct it.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,4 @@
-//! What the client asks: the server itself, or `sidelane proxy` in front of two.
+//! Target of the client: the server itself, or `sidelane proxy` in front of two.
 //!
 //! With a backup, the active server is started again while the proxy watches it, so that a run begins for all variants alike:
 //! with a server that has just been started.
@@ -39,7 +39,7 @@ impl Front {
         Ok(Self { port: proxy.port(), _servers: vec![active, backup], _proxy: Some(proxy) })
     }
 
-    /// Where the client goes.
+    /// Returns the port to which the client connects.
     pub(super) fn port(&self) -> u32 {
         self.port
     }

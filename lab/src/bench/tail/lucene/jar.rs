@@ -28,7 +28,7 @@ const SOURCES: [(&str, &str); 10] = [
 ];
 const QUERIES: &str = "1000";
 
-/// What a server needs.
+/// Files that a server needs.
 pub struct Lucene {
     pub(super) jar: PathBuf,
     pub(super) index: PathBuf,

@@ -1,4 +1,4 @@
-//! What a client sends, and sees.
+//! Load of a client, and the latencies that it measures.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use super::jar::Lucene;
 use crate::bench::tail::stage::Stage;
 
-/// As in the thesis.
+/// Iterations, as in the thesis.
 pub(super) const ITERATIONS: usize = 20;
 /// Enough that the client sends on time though every response is late by 40 ms, and no more: where the CPU of the client is
 /// the backup's, too, the backup's first request waits until the proxy has taken all of them.
 pub const CONNECTIONS: &str = "64";
 
-/// What the client saw in one iteration.
+/// Figures of the client in one iteration.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Iteration {
     pub(super) p50_us: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Point {
     pub us: f64,
 }
 
-/// What the client saw.
+/// Figures of the client.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
     pub p50_us: f64,
@@ -41,7 +41,7 @@ pub struct Report {
     pub iterations: Vec<Iteration>,
 }
 
-/// What a client sends.
+/// Load of a client.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub per_s: f64,

@@ -27,7 +27,7 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Patience};
 
-/// As in the thesis.
+/// Request rate, as in the thesis.
 const RATE_PER_S: f64 = 1_000.0;
 /// The thesis' iterations have 1 000 requests.
 const REQUESTS: f64 = 1_000.0;
@@ -131,7 +131,7 @@ fn run(stage: &Stage<'_>, lucene: &Lucene, variant: Variant, round: u64) -> Resu
     Ok(iterations)
 }
 
-/// What the remedies must do.
+/// Returns the checks of the remedies.
 fn checks(samples: &Samples) -> Vec<Check> {
     let times =
         samples.compared(Variant::Plain, Variant::TREATED, |plain, treated| Some(max_us(plain)? / max_us(treated)?));

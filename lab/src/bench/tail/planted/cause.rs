@@ -1,4 +1,4 @@
-//! What is planted, and what it should be called.
+//! Planted causes, and the name that a trace should give each.
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::Kinds;
@@ -10,7 +10,7 @@ use sidelane_stats::rounds::Patience;
 pub(super) const DELAY_MS: &str = "20";
 pub(super) const SLOW_NS: u64 = 10_000_000;
 
-/// What a trace says of a slow request.
+/// Statement of a trace on a slow request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// Most of its time above the normal went to this
@@ -20,7 +20,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// What it is called where people read.
+    /// Returns its name for people.
     pub(super) fn words(self) -> &'static str {
         match self {
             Claim::Cause(cause) => cause.words(),
@@ -42,13 +42,13 @@ impl Claim {
 pub(super) struct Planted {
     /// The lab's name of it.
     pub(super) name: &'static str,
-    /// What a trace should say.
+    /// The expected statement of a trace.
     pub(super) claim: Claim,
-    /// Where it is planted.
+    /// The program in which it is planted.
     pub(super) place: Place,
 }
 
-/// Where a cause is planted.
+/// The program in which a cause is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the lab's service of that name
@@ -98,7 +98,7 @@ impl Planted {
         planted("no-answer", Cause::NoAnswer, Place::Service),
         planted("connect", Cause::Connect, Place::Seldom),
         planted("full-pipe", Cause::Full, Place::Service),
-        // What comes in the first milliseconds is sent again.
+        // Segments of the first milliseconds are lost and sent again.
         planted("retransmit", Cause::Retransmission, Place::Client(&["--lose-ms", "10"])),
         // A buffer smaller than the response.
         planted(

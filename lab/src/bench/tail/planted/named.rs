@@ -1,4 +1,4 @@
-//! What a trace named for the requests of a run, beside what was planted.
+//! Causes that a trace named for the requests of a run, and the planted ones.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::bench::tail::traced::Traced;
 /// A run of one planted cause.
 pub(super) struct Named {
     pub(super) planted: &'static Planted,
-    /// What was named for planted requests, and how often; nothing for a request that the trace does not have.
+    /// Number of planted requests by named cause; `None`: the trace does not have the request.
     pub(super) of_planted: BTreeMap<Option<Claim>, u64>,
     /// The same for those of the others that were slow.
     pub(super) of_others: BTreeMap<Option<Claim>, u64>,
@@ -76,7 +76,7 @@ impl Asked {
         self.answered_ns - self.sent_ns
     }
 
-    /// What the trace says of it. A client that left is said first.
+    /// Returns the statement of the trace on it. A client that left comes first.
     fn claim(&self, whole: &[&Timeline], unanswered: &[Unanswered], diagnoser: &Diagnoser) -> Option<Claim> {
         let is_left = |request: &Unanswered| request.ending == Ending::Abandoned && self.is(request.arrived_ns);
         if unanswered.iter().any(is_left) {

@@ -67,7 +67,7 @@ fn key(named: Option<Claim>) -> String {
     text.unwrap_or_default().replace('-', "_")
 }
 
-/// Of a hundred slow requests with a planted cause: what was named for them.
+/// Returns the causes that were named for a hundred slow requests with each planted cause.
 pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
     let runs = |planted: &Planted| of_cause(seen, planted);
     let named: BTreeSet<Option<Claim>> =

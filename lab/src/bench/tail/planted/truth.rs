@@ -1,4 +1,4 @@
-//! What the client wrote down.
+//! Records of the client.
 
 use std::fs;
 use std::path::Path;

@@ -20,18 +20,19 @@ use sidelane_stats::rounds::{Limit, Turn, until_decided};
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
 /// Too few to decide anything: a first look.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(9) };
-/// Of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole seconds.
+/// Time of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole
+/// seconds.
 const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
 const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
 /// Turns of each proxy in a round, at half of the saturation rate: a disturbance by the host of one second decides the
 /// p99 of one turn.
 const TURNS: u32 = 10;
-/// Of the requests of the better peer.
+/// Least throughput, as a part of the better peer's.
 const SPEED_RATIO: f64 = 0.9;
-/// Of the better peer's p99.
+/// Highest p99, as a multiple of the better peer's.
 const P99_RATIO: f64 = 1.0;
 
-/// What was seen of one proxy in one round.
+/// Figures of one proxy in one round.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     per_s: f64,

@@ -12,10 +12,10 @@ use crate::programs::dying_with_us;
 use crate::programs::sidelane;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the server answers: as long as a small object.
+/// Length of the server's answer: that of a small object.
 const BODY_BYTES: usize = 100;
 
-/// Who passes requests on.
+/// The proxy that forwards requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Sidelane,
