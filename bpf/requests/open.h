@@ -7,7 +7,6 @@
  * a server. It stops counting as open in two cases: its thread has slept for PARKED_NS, or its thread had nothing to
  * do and then took up another request. If threads hand requests over, this is not known: the thread that received
  * sleeps while another one works.
- * while another one works.
  */
 #ifndef SIDELANE_REQUEST_OPEN_H
 #define SIDELANE_REQUEST_OPEN_H

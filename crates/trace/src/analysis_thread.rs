@@ -1,7 +1,6 @@
 //! The analysis thread: puts records through the pipeline, in SCHED_IDLE.
 //!
 //! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
-//! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
 //! records are fetched: the kernel's rings fill up, and records without room there are lost and counted. The fetched
 //! records have no gap, so requests between two losses are complete. At the end the user waits for the rest; on a CPU
 //! of the service it is dropped after 5 seconds, and counted.

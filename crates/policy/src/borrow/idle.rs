@@ -5,7 +5,6 @@
 //!
 //! Approach. In the figure a check finds the request lane occupied and naps. That is all: batch never runs beside a
 //! request. It needs no knowledge of requests, so it works for every service.
-//! every service.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;

@@ -3,7 +3,6 @@
 //! The kernel sees no difference. The value that a thread expects there identifies the mutexes of C libraries and of
 //! Rust. For the rest, use decides: threads that wait for a lock hold it at other times, and then wake its waiters. A
 //! thread that waits for work, or for another thread's end, does not wake others there.
-//! thread that waits for work, or for another one's end, does not wake others there.
 
 use rustc_hash::FxHashMap;
 

@@ -78,7 +78,6 @@ const LOOK_EVERY_NS: Nanos = 10_000_000;
 /// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
 /// is up, and may miss changes between two samples. So rules count from the times in an [`Observation`], not from the
 /// time of the sample.
-/// time of the sample.
 pub trait Rule {
     /// Takes in what was seen at `now`, idle or busy. While the request lanes are busy, returns the time
     /// until which batch may run beside them; `None`: not at all, and not before they were idle.
