@@ -168,7 +168,7 @@ struct connection {
 	uint32_t room_until;      /* number of the first message without room */
 	uint32_t seen_seq;        /* end of the data that has arrived */
 	uint32_t known;           /* epoch in which it is known, 0 before the first arrival */
-	uint32_t foreign;         /* 1: 1: the last receiver is not of the service */
+	uint32_t foreign;         /* 1: the last receiver is not of the service */
 	uint32_t service;         /* number of the service whose connection it is, 0 while none is known */
 	uint32_t reserved;
 
@@ -182,7 +182,7 @@ struct connection {
 	uint32_t lane;      /* lane on which it was received */
 	uint32_t on_lane;   /* its place among the requests open on that lane, plus 1; 0 for none */
 	uint32_t whole;     /* messages of the request under way */
-	uint32_t fresh;     /* 1: 1: it began under watch, and has had one request at most */
+	uint32_t fresh;     /* 1: it began under watch, and has had one request at most */
 	uint32_t waited;
 	uint32_t queue_len;
 	uint64_t first_number;
@@ -227,7 +227,7 @@ struct request_thread {
 	uint32_t hands_over;  /* 1: other threads answered what it received */
 	uint32_t takes_over;  /* 1: it answered what other threads received */
 	uint32_t service;     /* number of its service */
-	uint32_t holds;       /* 1: 1: it has taken up one request of request_books.handed */
+	uint32_t holds;       /* 1: it has taken up one request of request_books.handed */
 	uint32_t sleep_count; /* wraps */
 	uint32_t word;        /* its place in thread_words, plus 1; 0 for none yet */
 	uint32_t lane;        /* lane on which `running` is open, if it is counted there */

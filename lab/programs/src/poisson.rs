@@ -25,7 +25,7 @@ impl Arrivals {
         Arrivals { rng, gap_mean_ns: gap_mean_ns(rate_per_s), last_ns: 0.0, changes: VecDeque::new() }
     }
 
-    /// Arrivals at the rates before until `at_ns`, and at `rate_per_s` from then on. At a rate of 0
+    /// Arrivals at the rates before until `at_ns`, and at `rate_per_s` after that. At a rate of 0
     /// nothing comes until the next change, so the last rate must be above 0.
     pub fn then(mut self, at_ns: Nanos, rate_per_s: f64) -> Self {
         self.changes.push_back((at_ns as f64, gap_mean_ns(rate_per_s)));

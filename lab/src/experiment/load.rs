@@ -43,7 +43,7 @@ pub enum Shape {
 /// A change of the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The rate from then on.
+    /// The rate after that.
     pub then_per_s: f64,
     /// When, after the warm-up.
     pub at: Duration,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A faulty service: it emits one request, and from then on writes random values to random places of
+ * A faulty service: it emits one request, and then writes random values to random places of
  * its file, for 2 ms at a time with as much rest in between.
  */
 #include "../sidelane.h"

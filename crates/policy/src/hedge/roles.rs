@@ -4,7 +4,7 @@
 //!
 //! Approach. When a hazard of the active server begins and the backup is better off, they swap, and requests in flight
 //! at the former active server are sent to the new one, too. A server that comes back after a restart is warmed up
-//! before it counts as well; if it was left for that, it is the backup from then on.
+//! before it counts as well; if it was left for that, it stays the backup.
 //!
 //! Differences from the thesis: servers are compared by rank, well before cold before slow before away. So there is no
 //! swap to a server that is no better, and when both have hazards they swap as soon as one of them is over. A server to

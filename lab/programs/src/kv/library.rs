@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A loaded library. It stays loaded until the process ends, so that functions taken from it are
-/// valid for as long as anybody can call them.
+/// A loaded library. It stays loaded until the process ends, so that functions taken from it
+/// stay valid.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,

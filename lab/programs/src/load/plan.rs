@@ -23,7 +23,7 @@ pub const REQUESTS_STREAM: u64 = 1;
 pub struct Step {
     /// Seconds after the warm-up.
     pub at_seconds: f64,
-    /// The rate from then on.
+    /// The rate after that.
     pub then_per_s: f64,
 }
 

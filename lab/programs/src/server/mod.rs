@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Waits until sockets are ready. New connections are accepted before anybody else waits.
+    /// Waits until sockets are ready. New connections are accepted before another thread waits.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         events.clear();

@@ -23,7 +23,7 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Takes out who is there.
+    /// Takes out the owner at this place.
     pub fn take(&mut self, place: usize) -> Option<T> {
         self.places[place].take()
     }
@@ -33,7 +33,7 @@ impl<T> Slots<T> {
         self.places[place] = Some(owner);
     }
 
-    /// Frees the place of a connection that was taken out for good.
+    /// Frees the place of an owner that was taken out for good.
     pub fn leave(&mut self, place: usize) {
         self.free.push(place);
     }

@@ -50,7 +50,7 @@ pub(super) struct Figures {
     pub(super) stores: Vec<Latency>,
     /// Both lanes' time in which services or batch ran; 2 at most.
     pub(super) utilisation: Option<f64>,
-    /// Batch's work, over what one lane would have done in that time without anybody beside it.
+    /// Batch's work, over what one lane would have done in that time alone.
     pub(super) batch_work: Option<f64>,
     pub(super) agent_cpu_percent: Option<f64>,
     pub(super) agent_memory_mib: Option<f64>,
