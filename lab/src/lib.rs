@@ -1,4 +1,4 @@
-//! Sidelane's laboratory: the demo, benches, the papers' figures and what they run on. It measures the product as users
+//! Sidelane's laboratory: the demo, benches, the papers' figures and their subjects. It measures the product as users
 //! get it, and the product knows nothing of it.
 //!
 //! # Invariants

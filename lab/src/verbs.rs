@@ -21,10 +21,9 @@ use crate::cli::{
 };
 use crate::demo::{self, DemoOptions};
 
-/// Carries out a verb; its exit code.
+/// Carries out a verb. Returns its exit code.
 ///
-/// # Errors
-/// What could not be measured.
+/// # Errors The measurement that failed.
 pub fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Demo(args) => demonstrate(args),

@@ -1,5 +1,5 @@
-//! Two processes that hand a CPU to each other: one of them, the partner, can be a service beside which the other is a
-//! bystander. The partner is the child of the two: what a service's process starts belongs to the service.
+//! Two processes that hand a CPU to each other. One of them, the partner, can be a service, with the other as a
+//! bystander. The partner is the child of the two: child processes of a service belong to the service.
 //!
 //! A byte goes back and forth through two pipes, so each bounce is two context switches, and
 //! wake-ups, on one CPU that is never idle. The cost of watching the switches, or of holding a lane

@@ -1,12 +1,13 @@
 //! A synthetic service that is disturbed on command: it begins, and ceases, to make page faults.
 //!
-//! It stands in for a service whose sibling disturbs it, on machines where no counter tells that: page faults are
-//! counted everywhere. It spins in turns, with or without a pause between them, and reads commands between two looks at
-//! the clock:
+//! It stands in for a service whose sibling disturbs it, on machines without counters for that: page faults are counted
+//! everywhere. It spins in turns, with or without a pause between them, and reads commands between two looks at the
+//! clock:
 //!
 //! - `fault`: begins; answers `onset_ns=N`, the moment before the first fault
-//! - `rest`: ceases; answers `rested_ns=N faults=M kept_off_ns=FROM:TO,FROM:TO`, with the number of pages touched since
-//!   `fault`, and when since then it was to work and did not get on: the machine's host had its CPU, or another thread
+//! - `rest`: ceases; answers `rested_ns=N faults=M kept_off_ns=FROM:TO,FROM:TO`. M is the number of pages touched since
+//!   `fault`. The intervals are those since then in which it made no progress, since the host or another thread had its
+//!   CPU
 
 use std::io::{Read, Write, stdin, stdout};
 use std::net::{Ipv4Addr, TcpListener};

@@ -1,7 +1,7 @@
 //! Building the index, once for a corpus: a database of SQLite with one full-text table (FTS5).
 //!
-//! An index directory is complete or absent: it is built beside its place and renamed into it. A
-//! stamp, written last, says from which corpus it was built.
+//! An index directory is complete or absent: it is built beside its place and renamed into it. A stamp, written last,
+//! names the corpus from which it was built.
 
 use std::fs;
 use std::path::{Path, PathBuf};

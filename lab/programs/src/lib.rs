@@ -1,4 +1,4 @@
-//! The workloads and the load that Sidelane's experiments run on: what `sidelane-lab` starts as processes of its own.
+//! Workloads and load of Sidelane's experiments: programs that `sidelane-lab` starts as processes of their own.
 //!
 //! Nothing here depends on gates or policies. There is a latency-critical service with a
 //! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
@@ -53,8 +53,7 @@ pub use cli::Command;
 
 /// Runs one of the programs.
 ///
-/// # Errors
-/// What it could not do.
+/// # Errors The step that failed.
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Index(args) => index::run(&args),

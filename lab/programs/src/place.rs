@@ -41,8 +41,8 @@ pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
 }
 
-/// Sleeps for a moment, so that the calling thread is switched out and in again, as a rule. A sleep of a few
-/// nanoseconds may be over before it has left its CPU, again and again.
+/// Sleeps for a moment, so that the calling thread is usually switched out and in again. A sleep of a few nanoseconds
+/// may be over before it has left its CPU, even several times in a row.
 pub fn leave_and_return() -> Result<()> {
     let moment = Timespec { tv_sec: 0, tv_nsec: 50_000 };
     rustix::io::retry_on_intr(|| match nanosleep(&moment) {

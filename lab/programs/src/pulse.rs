@@ -71,8 +71,7 @@ fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     }
 }
 
-/// How long the program was away from its CPU at a time: another program ran there, or a hypervisor
-/// had taken the CPU away.
+/// Stretches in which the program was away from its CPU: another program ran there, or a hypervisor had taken the CPU.
 struct Stalls {
     print: bool,
     longest_ns: Nanos,

@@ -1,4 +1,4 @@
-//! Searching: what a query is, and the engine that answers it with one thread.
+//! Searching: the form of a query, and the engine that answers it with one thread.
 //!
 //! A query is written as its shape and its terms: `and kernel driver`, `or page table walk` or
 //! `phrase in order to`. A query file has one query on each line. Terms are lower-case words as in
@@ -23,9 +23,9 @@ const TOP: usize = 10;
 /// `ORDER BY rank` would sort all of them, and would not count them.
 const SEARCH: &str = "SELECT rowid, rank FROM documents WHERE documents MATCH ?";
 
-/// What an engine does first. `mmap_size`: SQLite reads pages where they lie and copies none, which saves 5 % of a
-/// search. `BEGIN`: all searches are in one transaction that never ends. Otherwise each document that is ranked ends
-/// a transaction, and Debian's SQLite takes a lock of the whole process for that (its option `ENABLE_UNLOCK_NOTIFY`).
+/// The first statements of an engine. `mmap_size`: SQLite reads pages in place and copies none, which saves 5 % of a
+/// search. `BEGIN`: all searches are in one transaction that never ends. Otherwise each document that is ranked ends a
+/// transaction, and Debian's SQLite takes a lock of the whole process for that (its option `ENABLE_UNLOCK_NOTIFY`).
 const PREPARATION: &str = "PRAGMA mmap_size = 2000000000; BEGIN;";
 
 /// How the terms of a query combine.

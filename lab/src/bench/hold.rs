@@ -44,8 +44,8 @@ const TRACKED_BOUNCES: u64 = 10_000;
 /// Each side works some tens of µs, so that a hold begins and ends in each bounce: 65 µs on a fast CPU.
 const HELD_WORK: u64 = 500_000;
 const HELD_BOUNCES: u64 = 1_000;
-/// Longer than the idle time between two bounces, so that one hold lasts through all of them. After a longer one batch is
-/// sent away instead of held.
+/// Longer than the idle time between two bounces, so that one hold lasts through all of them. With a longer wait than
+/// this, batch would be sent away instead of held.
 const LASTING_MIN_IDLE_NS: u64 = 1_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);

@@ -1,10 +1,10 @@
 //! The skeleton of experiments that compare variants: the variants take turns in rounds, until each claim is decided.
 //!
-//! Problem. Machines are slow for a while. A variant that is measured at another time than the others has another
+//! Problem. Machines are slow for a while. A variant that is measured at another time than the others has a different
 //! machine.
 //!
 //! Approach. Each round has a sample of each variant, with the same requests. Figures are compared within a round; rows
-//! have medians over the rounds. An [`Experiment`] is data: its variants, the samples of a turn, and what is claimed.
+//! have medians over the rounds. An [`Experiment`] is data: its variants, the samples of a turn, and its claims.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};

@@ -1,8 +1,9 @@
 //! Before a run: load until the session knows its service.
 //!
-//! A session learns from requests what batch costs them, and what one in the queue does. A service runs for hours, so
-//! what a policy is worth is what it does when it knows that. A run of a second does not get there; so sessions of one
-//! experiment take over from each other, and the first of them is given time, until an event: the terms are learned.
+//! A session learns from requests what batch costs them, and what a request in the queue costs. A service runs for
+//! hours, so the value of a policy is its value with that knowledge. A run of a second does not reach it. So sessions
+//! of one experiment take over from each other, and the first of them is given time, until an event: the terms are
+//! learned.
 
 use std::time::{Duration, Instant};
 

@@ -2,18 +2,18 @@
 //! setting, and the figures of client and kernel in one run.
 //!
 //! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
-//! - `place`: which lanes, and where the client runs
-//! - `stage`: a service that is ready to be asked; `search` and `store` put one up
+//! - `place`: the lanes, and the client's CPU
+//! - `stage`: a service that is ready for requests; `search` and `store` start one
 //! - `load`: the client
-//! - `sibling`: a core whose lanes slow each other, where the machine has none
-//! - `slow_cpu`: a little core, where the machine has none
+//! - `sibling`: a core whose lanes slow each other, if the machine has none
+//! - `slow_cpu`: a little core, if the machine has none
 //! - `batch`: the batch job and its progress
 //! - `containers`: batch in groups of its own, which come and go
-//! - `setting`: how batch runs beside the service, as data
+//! - `setting`: the way in which batch runs beside the service, as data
 //! - `run`: one run
 //! - `learn`: load before it, until the session knows its service
-//! - `socket`: what the service's sockets show of one run, where the client is in its own way
-//! - `timeline`: who ran on the lanes, in one short stretch of it
+//! - `socket`: the view of one run at the service's sockets, if the client disturbs its own measurement
+//! - `timeline`: the threads on the lanes, in one short stretch of it
 
 pub mod batch;
 mod changes;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use sidelane_host::topology::{PairKind, Topology};
 
-/// Above the lane holder (10) and threaded interrupts (50): where client and batch share a lane
-/// the client stands in for another machine, which no batch could delay.
+/// Above the lane holder (10) and threaded interrupts (50): if client and batch share a lane, the client stands in for
+/// another machine, which batch could not delay.
 const CLIENT_PRIORITY: &str = "80";
 
 /// A lane pair and the client's CPU.

@@ -31,8 +31,8 @@ const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
 /// Searches as long as they have keywords.
 const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400" };
 
-/// Puts it up at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache`
-/// between runs.
+/// Starts it at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache` between
+/// runs.
 pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Stage> {
     let lab = Lab::find()?;
     // First, since it may be refused.

@@ -1,5 +1,4 @@
-//! Settings: what runs beside the service, and how. Data, so that an experiment lists those it
-//! compares.
+//! Settings of batch beside the service, as data, so that an experiment lists those it compares.
 
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, PolicyKind};
 
@@ -46,8 +45,8 @@ impl Setting {
         Self::lent("borrow_idle", "borrow idle", Lending::default())
     }
 
-    /// A user-space daemon that freezes batch when the service is busy and thaws it when it is
-    /// not: borrow idle with a debt of nothing, so that each hold sends batch away at once.
+    /// Returns a user-space daemon that freezes batch when the service is busy and thaws it when it is not: borrow idle
+    /// without any debt, so that each hold sends batch away at once.
     pub fn freezer() -> Self {
         Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }
@@ -77,8 +76,8 @@ impl Setting {
         self.beside.is_some_and(|terms| terms.hold.is_some_and(|lending| lending.policy.needs_harm()))
     }
 
-    /// Whether it is worth comparing beside every batch kernel; the service alone, and the paper's own
-    /// rules, are beside one.
+    /// Returns whether it is worth a comparison beside every batch kernel; the service alone, and the paper's own
+    /// rules, have one.
     pub fn compares_everywhere(&self) -> bool {
         self.beside.is_some_and(|terms| !terms.hold.is_some_and(|lending| lending.policy.is_printed()))
     }

@@ -1,5 +1,5 @@
-//! The emulated sibling: two CPUs that slow each other as the lanes of one core do, where the machine has no such
-//! core. `sidelane-lab sibling` does it; here it is chosen, started and put into words.
+//! The emulated sibling: two CPUs that slow each other as the lanes of one core do, if the machine has no such core.
+//! `sidelane-lab sibling` does it; here it is chosen, started and described.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -13,8 +13,8 @@ use crate::note::LabNote;
 use crate::programs::{Lab, Service};
 use sidelane_host::topology::PairKind;
 
-/// How much batch slows the service, and the service batch, unless something else is asked for. Elfen's
-/// Fig. 4 has requests lose 40 % and more to a busy lane.
+/// Default slowdown of the service by batch, and of batch by the service. In Elfen's Fig. 4 requests lose 40 % and more
+/// to a busy lane.
 const SLOWDOWN: Slowdown = Slowdown { service: 1.67, batch: 1.4, nap: 1.0 };
 
 /// Who makes programs as slow as beside a sibling.

@@ -1,9 +1,9 @@
-//! What the service's requests took, seen at its sockets: from their arrival there to the response.
+//! Times of the service's requests, seen at its sockets: from their arrival there to the response.
 //!
-//! Where the client has no CPU of its own it is in the way of what it measures: its turns take a lane
-//! from batch, and its own wake-ups are late when that lane is busy. From the socket on a request has
-//! nothing to do with it. All settings are watched by the same tracker, the service alone too, so what
-//! the watching costs is in all of them. The tracker is loaded once, for all runs of a stage.
+//! A client without a CPU of its own disturbs its measurement: its turns take a lane from batch, and its own wake-ups
+//! are late when that lane is busy. After the socket, a request does not depend on the client. The same tracker watches
+//! all settings, the service alone too, so the cost of watching is in all of them. The tracker is loaded once, for all
+//! runs of a stage.
 
 use anyhow::{Context, Result};
 

@@ -67,8 +67,8 @@ impl Store {
         }
     }
 
-    /// Has one that listens on this port do now what it would do later, at some moment or other, for what was written
-    /// so far: an engine writes from memory to its files. The two servers keep nothing but memory.
+    /// Makes the server on this port do at once the deferred work for all writes so far: an engine writes from memory
+    /// to its files. The two servers have nothing but memory.
     pub fn settle(self, port: u32) -> Result<()> {
         if matches!(self, Store::Redis | Store::Memcached) {
             return Ok(());
@@ -116,8 +116,8 @@ impl Mix {
     pub const PLAIN: Self = Self { name: "plain", records: 20_000 };
 }
 
-/// Puts it up at `place`, fills it, and finds out roughly what a request takes. The lab's programs make up themselves
-/// for what the sibling takes, if that is so: the stage's own, or that of another stage.
+/// Starts it at `place`, fills it, and measures roughly what a request takes. The lab's programs make up for the
+/// sibling's loss themselves, if there is a sibling: the stage's own, or that of another stage.
 pub fn stage(
     place: Place,
     lab: Lab,

@@ -20,7 +20,8 @@ pub struct Accomplice {
 
 impl Accomplice {
     /// Forks it: this process must have one thread. `prepare` is called in the new process and returns the deed.
-    /// `put_right` is called when the service is gone. It is no child of the service, so it is not taken for a part of it.
+    /// `put_right` is called when the service is gone. The new process is no child of the service, so it does not count
+    /// as a part of it.
     pub fn start<D: FnMut() -> Result<()>>(
         prepare: impl FnOnce() -> Result<D>,
         put_right: impl FnOnce(),

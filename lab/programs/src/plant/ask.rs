@@ -1,8 +1,8 @@
-//! `sidelane-lab ask`: a client that asks one request at a time and writes the truth down: which requests were planted
-//! ones, and when each was sent and answered, or left.
+//! `sidelane-lab ask`: a client that asks one request at a time and records the truth: which requests were planted, and
+//! when each was sent and answered, or left.
 //!
-//! One at a time: what slows a planted request then slows no other one. Each request can be found in a trace by the time
-//! at which it was sent. Twins, which wait together, are both planted.
+//! One at a time, so that the cause of a planted request slows no other one. Each request is found in a trace by the
+//! time at which it was sent. Twins, which wait together, are both planted.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
@@ -155,8 +155,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Closes the connection. Opens another one, and waits twice as long as before, so that no request waits for the
-    /// service to be done with the one that was left.
+    /// Closes the connection, opens another one, and waits twice as long as before. So no request waits until the
+    /// service is done with the one that was left.
     fn leave(&mut self, after_ns: Nanos) -> Result<Nanos> {
         sleep_until(now_ns() + after_ns)?;
         let left_ns = now_ns();

@@ -1,5 +1,5 @@
-//! A service in which some requests are slow, each of exactly one cause that is known: it tests whether a tool that
-//! explains slow requests is right.
+//! A service in which some requests are slow, each for exactly one known cause. It tests tools that explain slow
+//! requests.
 //!
 //! `plant` is the service: it serves one connection after another. `GET /plain` takes some microseconds of work, and
 //! `GET /planted` meets the cause, too. [`ask`] is its client, which writes down which request was which, and when.
@@ -36,8 +36,8 @@ pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     let address = ways::address(args.cause);
     let door = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))?;
-    // A connection has it from its listener. BBR would take a client that reads slowly for a slow network, and pace: a cause
-    // beside the planted one.
+    // A connection inherits it from its listener. BBR would treat a client that reads slowly as a slow network, and
+    // pace: a second cause beside the planted one.
     rustix::net::sockopt::set_tcp_congestion(&door, "reno").context("cannot set the congestion control reno")?;
     println!("ready port={} pid={}", door.local_addr()?.port(), std::process::id());
     stdout().flush().context("cannot print on standard output that the service is ready")?;

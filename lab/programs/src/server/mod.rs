@@ -1,9 +1,8 @@
 //! A service of one thread or a few: they do all work, and sleep in the kernel when there is none.
 //!
-//! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they
-//! wait in their sockets, and epoll returns the sockets in the order in which they became ready.
-//! One thread makes service times independent of each other. What a request is, and what the answer
-//! to it, is up to an [`Answer`].
+//! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they wait in their sockets,
+//! and epoll returns the sockets in the order in which they became ready. One thread makes service times independent of
+//! each other. An [`Answer`] decides what a request is, and what its answer is.
 //!
 //! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. So
 //! each core gets requests of every length, as in a pool whose threads wait in line.

@@ -55,8 +55,7 @@ pub struct Args {
     /// On which lanes a thief takes the loss from programs that do not make up for it themselves
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LANE,…", default_value = "service,batch")]
     thief: Vec<Whose>,
-    /// While programs make up for their loss themselves, they make page faults: these stand in for what a counter of
-    /// stalls would tell
+    /// While programs make up for their loss themselves, they make page faults, which stand in for a counter of stalls
     #[arg(long)]
     stand_in: bool,
     /// Write a library there: a program that is started with LD_PRELOAD=FILE and SIDELANE_LAB_SIBLING=PID:FD makes up

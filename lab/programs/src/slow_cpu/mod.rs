@@ -1,15 +1,15 @@
 //! `sidelane-lab slow-cpu`: a CPU that is slow, as a little core is.
 //!
-//! All cores of an ordinary machine are equally fast, so an experiment with big and little cores needs a CPU on which
-//! programs lose a share of their time. That is the [emulated sibling](crate::sibling) beside a lane that is only
-//! thought and works all the time: with a speed of 0.4, a program on the slow CPU loses 60 % of that time.
+//! All cores of an ordinary machine are equally fast. An experiment with big and little cores needs a CPU on which
+//! programs lose a share of their time. That is the [emulated sibling](crate::sibling) beside a lane that is not real
+//! and always works: with a speed of 0.4, a program on the slow CPU loses 60 % of that time.
 //!
-//! - *Built in:* a program with `--sibling PID:FD` makes up for its time itself, at the end of each request, wherever
-//!   it is by then. That is exact for a request that moves, too. In the time t that it was on the slow CPU it did the
-//!   work of t, and should have done that of speed × t; the difference, (1 − speed) × t, is what any other CPU does in
+//! - *Built in:* a program with `--sibling PID:FD` makes up for its time itself, at the end of each request, on
+//!   whatever CPU it is then. That is exact for a request that moves, too. In the time t on the slow CPU it did the
+//!   work of t, and should have done that of speed × t. The difference, (1 − speed) × t, is what any other CPU does in
 //!   that time. Before the end of a request the order of work and loss cannot be observed.
-//! - *A thief* takes the time from any other program, 0.5 to 2 ms at once. What a program leaves behind when it sleeps,
-//!   ends or moves, less than a slice, is taken from the next one.
+//! - *A thief* takes the time from any other program, 0.5 to 2 ms at once. If a program sleeps, ends or moves with a
+//!   loss of less than a slice, the next program pays that.
 //!
 //! A real-time thread loses nothing.
 

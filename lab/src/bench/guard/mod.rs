@@ -1,13 +1,14 @@
 //! `sidelane-lab bench guard`: Holmes' evaluation (§6), on this machine.
 //!
-//! Key-value stores are asked in bursts, batch comes and goes in containers, and five ways of sharing the machine take
-//! turns with the same requests: the stores alone, batch unmanaged, and `sidelane agent` with PerfIso, with Holmes, and
-//! with Holmes and a gate on the lanes that batch borrows. The agent is the real one: a process with a file.
+//! Key-value stores get requests in bursts, and batch comes and goes in containers. Five ways of sharing the machine
+//! take turns with the same requests: the stores alone, batch unmanaged, and `sidelane agent` with PerfIso, with
+//! Holmes, and with Holmes and a gate on the lanes that batch borrows. The agent is the real one: a process with a
+//! file.
 //!
-//! - `plan`: which stores, mixes, containers and ways of sharing, how often and for how long
+//! - `plan`: stores, mixes, containers and ways of sharing, their number and time
 //! - `environment`: one sample and its figures; `agent`: the agent's process and its file
-//! - `idle`: what an agent costs that has nothing to do; `reaction`: from interference to batch being off
-//! - `results`: comparisons, checks, rows and pictures; `words`: what was compared
+//! - `idle`: the cost of an idle agent; `reaction`: from interference to batch being off
+//! - `results`: comparisons, checks, rows and pictures; `words`: the subject of the comparison
 
 mod agent;
 mod environment;

@@ -20,9 +20,9 @@ use sidelane_stats::rounds::{Limit, Patience};
 pub(super) const RUNS_A_BLOCK: u64 = 3;
 /// Six runs of each variant, the fewest that have an interval.
 const BLOCKS_MIN: u64 = 2;
-/// The rate of the short mixes. Two services keep their lane half busy with it, so that batch beside them makes requests
-/// queue: at lower rates the wake-ups of an idle CPU are most of what a request takes, and batch changes little. The
-/// promise on the agent's cost is about 5 000 a second.
+/// The rate of the short mixes. With it, two services keep their lane half busy, so that batch beside them makes
+/// requests queue. At lower rates a request's time is mostly the wake-up of an idle CPU, and batch changes little. The
+/// promise on the agent's cost is for about 5 000 a second.
 const RATE_PER_S: f64 = 8_000.0;
 /// Rounds of onsets.
 const ONSETS: Limit = Limit { first: 2, rounds: 8, time: Duration::from_secs(240) };

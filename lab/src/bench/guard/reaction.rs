@@ -2,7 +2,8 @@
 //! time after each unit of its work.
 //!
 //! Page faults stand in for stalls. The kernel program counts them, and rings; the agent asks its policy, and takes the
-//! lane from batch. What is measured is the real path, from the moment before the first fault to the last unit of work.
+//! lane from batch. The measured path is the real one, from the moment before the first fault to the last unit of work.
+//!
 //! A service that makes no progress is not disturbed, and no counter can show it. If the host or another thread kept it
 //! off its CPU for long before batch was off, the onset is left out.
 
@@ -22,8 +23,8 @@ const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Some seconds are far longer than it takes to bring batch back.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// S, short: batch is to come back soon, though S doubles each time. A pause of the service is shorter, and no end of its
-/// traffic.
+/// S: short, so that batch comes back soon, though S doubles each time. A pause of the service is shorter, so it is no
+/// end of its traffic.
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 

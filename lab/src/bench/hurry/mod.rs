@@ -1,9 +1,9 @@
 //! `sidelane-lab bench hurry`: Hurry-up's evaluation (Nishtala et al., §IV), on one big and one little core.
 //!
-//! - `variant`: the ways of mapping threads; `plan`: loads, and how often and for how long
+//! - `variant`: the ways of mapping threads; `plan`: loads, number and time of runs
 //! - `environment`: the service and one run
-//! - `cost`: what the kernel program costs the service for each request
-//! - `results`: figures, checks, rows and pictures; `words`: what was compared
+//! - `cost`: the kernel program's cost to the service for each request
+//! - `results`: figures, checks, rows and pictures; `words`: the subject of the comparison
 
 mod cost;
 mod environment;

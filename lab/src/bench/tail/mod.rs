@@ -2,10 +2,10 @@
 //!
 //! One file a part; `--part` chooses some:
 //!
-//! - `planted`: slow requests of a known cause, and what a trace names for them
+//! - `planted`: slow requests of a known cause, and the causes that a trace names for them
 //! - `redis`: whether all requests of a busy service are rebuilt
-//! - `cost`: what a trace costs, beside empty programs at the same tracepoints and other tools
-//! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
+//! - `cost`: the cost of a trace, compared with empty programs at the same tracepoints and with other tools
+//! - `lucene`: a search server over Lucene, whose causes of slowness are removed step by step: Figure 4.14
 //! - `proxy`: the proxy beside haproxy and nginx
 //! - `hazard`: a server that collects garbage, hedged at hazards and by a timer
 
@@ -50,8 +50,8 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// Plants a cause once, by the lab's name of it. Returns what a trace should say of its slow requests, and how often it
-/// said what; nothing where no cause explains most of a request.
+/// Plants a cause once, by the lab's name of it. Returns the expected statement of a trace on its slow requests, and
+/// the number of each statement; `None` if no cause explains most of a request.
 pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let stage = Stage { lab, place: Place::choose(options.lanes.as_deref())?, options };
     planted::claims(&stage, planted)

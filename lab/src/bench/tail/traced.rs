@@ -44,8 +44,8 @@ pub(super) struct Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Batch(pub(super) &'static str);
 
-/// Traces it while `load` runs, in a thread of its own. Both are kept on the client's CPU, so that neither is in the way of
-/// the service.
+/// Traces it while `load` runs, in a thread of its own. Both stay on the client's CPU, so that neither disturbs the
+/// service.
 pub(super) fn while_running<T: Send>(
     subject: &Subject,
     load: impl FnOnce() -> Result<T> + Send,

@@ -1,8 +1,8 @@
 //! Batch in containers that come and go: groups of their own below one group, as an agent finds them.
 //!
-//! - `work`: what runs in a container, and how often it is done
+//! - `work`: the programs in a container, and the count of their work
 //! - `container`: one container, whose command is started again whenever it ends
-//! - `churn`: when which container is there
+//! - `churn`: the times at which each container is there
 
 mod churn;
 mod container;
@@ -135,8 +135,8 @@ fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<Leaf>> {
     hierarchies.iter().map(make).collect()
 }
 
-/// A group of version 2 gives those below it what it has itself, if it is told to. Where it has nothing to give, the
-/// hierarchies of version 1 have it.
+/// Lets the groups below use the group's controllers. A group of version 2 passes them on if it is told to. If it has
+/// none, the hierarchies of version 1 have them.
 fn hand_down(leaf: &Leaf) {
     let offered = leaf.read("cgroup.controllers").unwrap_or_default();
     for controller in offered.split_whitespace().filter(|controller| ["cpu", "cpuset"].contains(controller)) {

@@ -27,8 +27,8 @@ pub fn thief(args: &Args) -> Result<Intruder> {
     intruder(args.cpu, args.delay_ns(), || place::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
-/// Batch on the other lane of the core. An emulated core: for as long as batch works there, the request does not get on.
-/// No other program takes a lane from either of them, which would be another cause.
+/// Plants batch on the sibling lane. An emulated core: while batch works there, the request makes no progress. No other
+/// program takes a lane from either of them, which would be another cause.
 pub fn sibling(args: &Args) -> Result<Intruder> {
     let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());

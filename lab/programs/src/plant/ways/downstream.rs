@@ -144,8 +144,8 @@ impl Way for Http {
     }
 }
 
-/// A second service that takes up no connection for a while. One connection fits into its queue. The segment that asks
-/// for the next one is dropped, and the kernel sends it again after a second.
+/// A second service that accepts no connection for a while. Its queue has room for one. The segment that asks for the
+/// next one is dropped, and the kernel sends it again after a second.
 pub struct FullQueue {
     address: SocketAddr,
     process: Accomplice,

@@ -1,7 +1,7 @@
-//! A far client: what it and the service send each other is on its way for some time.
+//! A far client: packets between it and the service are on their way for some time.
 //!
-//! The accomplice has a network device. It takes each packet, waits, exchanges its two addresses, and gives it back. So a
-//! client that connects to [`CLIENT`] reaches the service at [`SERVICE`], which has the connection from `CLIENT`.
+//! The accomplice has a network device. It takes each packet, waits, exchanges its two addresses, and gives it back. So
+//! a client that connects to [`CLIENT`] reaches the service at [`SERVICE`], which sees a connection from `CLIENT`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -193,8 +193,8 @@ static __always_inline void program_begins(struct sibling_core *core, const stru
 	}
 }
 
-/* When the thread that now leaves the lane had come there, by the scheduler's own clock and so for threads of any class.
- * Switches that were told show what that clock is behind. */
+/* Returns when the thread that leaves the lane now had come there, by the scheduler's own clock, which covers
+ * threads of any class. Switches that were seen show by how much that clock is behind. */
 static __always_inline int64_t arrived_ns(struct sibling_lane *lane, struct task_struct *prev, int64_t now_ns)
 {
 	if (!prev->pid || !lane->scheduler_behind_ns || !bpf_core_field_exists(prev->sched_info))

@@ -1,7 +1,7 @@
-//! Hurry-up (Nishtala et al.): what its evaluation says, checked on a simulated Juno r1.
+//! Hurry-up (Nishtala et al.): statements of its evaluation, checked on a simulated Juno r1.
 //!
-//! Figs. 6 to 8 are runs at the same loads, which are one scenario; Fig. 9 is another one. Statements on the paper's rule
-//! are about Algorithm 1 as printed, those that say "ours" about `sidelane_policy::hurryup` as it is by default.
+//! Figs. 6 to 8 are runs at the same loads, which are one scenario; Fig. 9 is another one. Statements on the paper's
+//! rule are about Algorithm 1 as printed. Those that say "ours" are about `sidelane_policy::hurryup` with its defaults.
 
 mod evidence;
 mod fig8;

@@ -1,8 +1,8 @@
-//! A search server that collects garbage often, with a backup beside it: requests hedged at hazards, and by a timer that
-//! makes as much extra load.
+//! A search server that collects garbage often, with a backup beside it: requests hedged at hazards, and by a timer
+//! that makes as much extra load.
 //!
-//! In each round all variants have a run, the timer the last one: how long it waits follows from the others, so that as
-//! many requests are sent twice under it as at hazards.
+//! In each round all variants have a run, the timer the last one. Its wait follows from the other runs, so that as many
+//! requests are sent twice under it as at hazards.
 
 mod timer;
 
@@ -19,8 +19,8 @@ use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::rounds::Limit;
 use timer::Timer;
 
-/// Collections of young objects take some ten milliseconds and come about twice a second, and one of all objects thirty,
-/// every few seconds. Marking beside requests would slow them with no hazard that could be seen, for both alike.
+/// Young collections take some ten milliseconds and come about twice a second; a full one takes thirty, every few
+/// seconds. Concurrent marking would slow requests without a visible hazard, for both alike.
 const MEMORY: Memory = Memory { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(600) };

@@ -1,7 +1,7 @@
 //! Target of the client: the server itself, or `sidelane proxy` in front of two.
 //!
-//! With a backup, the active server is started again while the proxy watches it, so that a run begins for all variants alike:
-//! with a server that has just been started.
+//! With a backup, the active server is restarted while the proxy watches it. So a run begins in the same way for all
+//! variants: with a server that has just been started.
 
 use anyhow::Result;
 

@@ -11,8 +11,8 @@ use crate::bench::tail::stage::Stage;
 
 /// Iterations, as in the thesis.
 pub(super) const ITERATIONS: usize = 20;
-/// Enough that the client sends on time though every response is late by 40 ms, and no more: where the CPU of the client is
-/// the backup's, too, the backup's first request waits until the proxy has taken all of them.
+/// Enough that the client sends on time though every response is late by 40 ms, and no more. If client and backup share
+/// a CPU, the backup's first request waits until the proxy has accepted all connections.
 pub const CONNECTIONS: &str = "64";
 
 /// Figures of the client in one iteration.

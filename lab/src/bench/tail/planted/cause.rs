@@ -70,9 +70,9 @@ const fn planted(name: &'static str, cause: Cause, place: Place) -> Planted {
 }
 
 impl Planted {
-    /// All of them.
+    /// All planted causes.
     ///
-    /// A thief of SCHED_FIFO is not called stolen time: the kernel sees which thread it is.
+    /// A thief of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
     pub(super) const ALL: &[Planted] = &[
         planted("nagle", Cause::Nagle, Place::Service),
         planted("faults", Cause::PageFault, Place::Service),

@@ -1,4 +1,4 @@
-//! Planted causes: is each slow request explained by what made it slow?
+//! Planted causes: whether a trace explains each slow request by its planted cause.
 //!
 //! A service of the lab is slow for some of its requests, each for one known cause (`sidelane-lab plant`). Its client
 //! records which requests these are. The service is traced in the same time, and the causes in the trace are compared.

@@ -1,5 +1,5 @@
-//! The proxy beside haproxy and nginx, one thread each, in turns: requests at saturation, and what each adds to
-//! latencies at half of it.
+//! The proxy beside haproxy and nginx, one thread each, in turns: requests at saturation, and the latency that each
+//! adds at half of it.
 
 mod client;
 mod peers;
@@ -83,8 +83,8 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// Each proxy at saturation, then each and the server itself at half of what the slowest did. Whose turn is first
-    /// changes from round to round.
+    /// Measures each proxy at saturation, then each and the server itself at half the rate of the slowest. The first
+    /// turn changes from round to round.
     fn round(&self, round: u64) -> Result<Round> {
         let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
         for place in (0..3).map(|place| (place + round as usize) % 3) {

@@ -39,8 +39,8 @@ impl Peer {
         ["haproxy", "nginx", "wrk"].into_iter().find(|program| find(program).is_none())
     }
 
-    /// Starts it on a CPU in front of a server. Each writes an access log to a file, tells the server of the client, and
-    /// keeps connections on both sides.
+    /// Starts it on a CPU in front of a server. Each writes an access log to a file, forwards the client's address to
+    /// the server, and keeps connections on both sides.
     pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<Running> {
         let at = free_address()?;
         let log = scratch.join(format!("{}.log", self.name()));
