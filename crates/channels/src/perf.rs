@@ -178,8 +178,7 @@ impl UserCounter {
         unsafe { self.page.as_ref() }
     }
 
-    /// The protocol in the kernel's header: read again if the kernel changed the counter's place
-    /// meanwhile.
+    /// Reads the counter by the protocol in the kernel's header: again if the kernel has changed its place during the read.
     #[inline]
     fn read(&self) -> u64 {
         let page = self.page();

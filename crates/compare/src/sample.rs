@@ -46,7 +46,7 @@ impl Run {
     }
 }
 
-/// So many rounds of these runs: alone, unmanaged, Sidelane.
+/// Number of rounds of these runs: alone, unmanaged, Sidelane.
 pub(super) fn rounds(count: usize, runs: [Run; 3]) -> Vec<Round> {
     let mut round = Round::default();
     Setting::ALL.into_iter().zip(runs).for_each(|(setting, run)| round.put(setting, run.figures()));

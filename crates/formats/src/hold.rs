@@ -140,7 +140,7 @@ impl HoldWord {
     }
 
     /// The holder is about to block and let batch run. Returns whether it may: `false` if `busy`
-    /// says that the service has started meanwhile. Then the lane is still held.
+    /// says that the service has started in between. Then the lane is still held.
     ///
     /// `busy` must read the request lane's word anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
@@ -157,7 +157,7 @@ impl HoldWord {
 
     /// The holder is about to block and let batch run beside requests that did not wait. Returns
     /// whether it may: `false` if `must_hold` says that a request that had to wait has started
-    /// meanwhile.
+    /// in between.
     ///
     /// `must_hold` must read the request words anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]

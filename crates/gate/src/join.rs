@@ -58,7 +58,7 @@ pub(crate) fn arrays() -> Option<&'static Arrays> {
 }
 
 fn open() -> Option<&'static Arrays> {
-    // Another thread, or a POSIX signal handler in this thread, may call this meanwhile; it goes on
+    // Another thread, or a POSIX signal handler in this thread, may call this at the same time; it goes on
     // without the arrays.
     STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let fds = GateFds::from_environment();

@@ -191,8 +191,8 @@ impl Mapper {
         self.rung_at(bell).filter(|_| bell.is_armed())
     }
 
-    /// The look is over. Where it is to ring if there has to be another one at once: a long request has begun to wait for a
-    /// big core, and one may have come free meanwhile.
+    /// Ends a look. Returns the events to set before another look at once, if a long request has begun to wait for a big core:
+    /// one may have become free in between.
     pub fn begins_to_wait(&mut self) -> Option<RungAt> {
         let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
         self.rung_at(bell?)

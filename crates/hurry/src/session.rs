@@ -1,9 +1,9 @@
 //! A service under `sidelane hurry`, from begin to end.
 //!
-//! A request that begins after a look cannot be long before the threshold has passed since that look. So looks that are no
-//! further apart than the threshold see each long request before it is due, and for those that have been seen there is a
-//! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short, and where a long
-//! request waits for a big core.
+//! A request that begins after a look cannot be long before the threshold has passed since that look. So looks at most one
+//! threshold apart see each long request before it is due, and each request that was seen gets a look when it is due: no
+//! event of the service is needed. `pace.rs` says what happens if the threshold is short, or a long request waits for a
+//! big core.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub enum Protocol {
 pub struct Config {
     /// The server that is active at first.
     pub active: SocketAddr,
-    /// The other one.
+    /// The second server.
     pub backup: Option<SocketAddr>,
     /// What they speak.
     pub protocol: Protocol,
@@ -36,7 +36,7 @@ pub struct Config {
     pub table: TableConfig,
     /// What clients and servers may take.
     pub limits: Limits,
-    /// So many requests warm a server up.
+    /// Number of requests that warm a server up.
     pub warm_up_requests: u32,
     /// What servers are told of clients.
     pub forwarded: Forwarded,

@@ -1,5 +1,5 @@
 //! Random histories of requests at simulated servers: whatever servers and hazards do, no request that is not safe to
-//! repeat is carried out twice, nobody is answered twice, and nothing that was answered is lost.
+//! repeat is carried out twice, no client is answered twice, and nothing that was answered is lost.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Random pipelines of Redis commands at simulated servers: replies come in the client's order, each once, whoever
-//! gives them.
+//! Random pipelines of Redis commands at simulated servers: replies come in the client's order, each once, from
+//! either server.
 
 use std::collections::VecDeque;
 

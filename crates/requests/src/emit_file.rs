@@ -153,7 +153,7 @@ mod tests {
     /// A file as a service of this process would have it.
     fn file_of_this_process() -> File {
         let name = std::ffi::CString::new(EMIT_NAME).unwrap();
-        // SAFETY: plain system call; the name ends in zero, and the descriptor is nobody else's.
+        // SAFETY: plain system call; the name ends in zero, and this is the only owner of the descriptor.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(name.as_ptr(), libc::MFD_ALLOW_SEALING)) };
         file.set_len(FILE_BYTES as u64).unwrap();
         // SAFETY: plain system call on an open file.

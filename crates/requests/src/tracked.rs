@@ -162,7 +162,7 @@ impl Requests {
         self.memory.sockets().pause();
     }
 
-    /// Looks again, where it looked away. Requests that arrived meanwhile may be told with a wrong arrival, before this moment.
+    /// Looks again, where it looked away. Requests that arrived while it looked away may get an arrival time that is too early.
     pub fn resume(&self) {
         self.memory.sockets().resume();
     }

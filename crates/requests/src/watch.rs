@@ -50,7 +50,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let until = Until::signal()?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
-    // Whoever wants to send it requests, and see them all, waits for this.
+    // A client that wants all its requests seen waits for this line.
     let (watched_service, length) = (&options.target, options.length);
     eprint_fitted(&format!(
         "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"

@@ -101,7 +101,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// A field, including those of base classes and of unnamed members, of which it looks into so many as are `left`.
+    /// A field, including those of base classes and of unnamed members, of which it looks into at most `left`.
     /// Collects the field names that it passes.
     fn field(
         &self,

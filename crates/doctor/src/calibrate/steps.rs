@@ -70,7 +70,7 @@ impl<'a> Bench<'a> {
         Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort })
     }
 
-    /// All steps: one thread at each rate; two, of which the other one, and then the measured one, goes through the
+    /// All steps: one thread at each rate; two threads, of which the second, and then the measured one, goes through the
     /// rates while the other is as fast as it can.
     pub fn measure(&mut self, mut tell: impl FnMut(&Step)) -> Result<Vec<Step>> {
         let mut steps = Vec::new();

@@ -1,8 +1,8 @@
 //! What threads work on, as the paper's service says it: a line of text in a named pipe at each begin and end (§III-C).
 //!
 //! Writers may come and go. A pipe that is not there is made, and removed again at the end. A writer waits when a pipe is
-//! full, so it is read to its end at each look, or as much as a pipe holds: whoever writes as fast as it is read keeps
-//! nobody from all else.
+//! full, so it is read to its end at each look, or as much as a pipe holds: a writer that is
+//! as fast as the reader does not keep this thread from its other work.
 //!
 //! A service in a container knows its threads by numbers of its own.
 
@@ -133,7 +133,7 @@ impl OwnNumbers {
         Self { pids, known }
     }
 
-    /// The number that a thread has here. One that nobody has here is 0, which is no thread's.
+    /// Returns the thread's id in this namespace; 0, which is no thread, if it has none here.
     fn here(&mut self, own: u32) -> u32 {
         match self.known.get(&own) {
             _ if self.pids.is_empty() => own,

@@ -171,7 +171,7 @@ impl Analysis {
         self.last_start = sample.start;
     }
 
-    /// Counts the events since the sample before, whoever ran.
+    /// Counts the events since the sample before, of all threads.
     #[inline(always)]
     fn note_events(&mut self, sample: &Sample) {
         let looked = self.last_start != 0;

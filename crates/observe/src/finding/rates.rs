@@ -11,7 +11,7 @@ const SHARE_MIN: f64 = 0.01;
 /// The least quotient of two rates that is told.
 const QUOTIENT_MIN: f64 = 1.25;
 
-/// One value of a tag, and a rate meanwhile.
+/// One value of a tag, and a rate while it had that value.
 struct Meanwhile {
     value: u64,
     share: f64,

@@ -8,7 +8,7 @@ use crate::observed::Observed;
 use crate::show::outcome::key_of_rate;
 use sidelane_report::{Detail, ResultFile, Row, fold};
 
-/// What stands out fills at most so many lines, with what observing cost.
+/// The most lines of what stands out, with the cost of observing.
 const LINES: usize = 10;
 /// The most rows of a tag.
 const VALUES_SHOWN: usize = 8;

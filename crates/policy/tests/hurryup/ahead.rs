@@ -109,7 +109,7 @@ fn of_threads_that_wait_in_line_the_next_one_waits_on_the_big_core() {
     let next = service.line()[0];
     assert!(service.is_on_big(next));
     assert_eq!(service.begin(next), [], "it is there");
-    // The other one waits on the little core, since the big one works; when it is free, it is the next.
+    // The second thread waits on the little core, since the big one works; when it is free, it is the next.
     let other = service.line()[0];
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
     assert_eq!(service.hurryup.why(), Reason::Ahead);

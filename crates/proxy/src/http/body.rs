@@ -15,7 +15,7 @@ pub struct BadBody;
 /// A body as far as it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes are left.
+    /// Number of bytes left.
     Length(u64),
     /// It comes in chunks.
     Chunked(Chunks),

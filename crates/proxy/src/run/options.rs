@@ -50,7 +50,7 @@ pub struct Twice {
     pub address: SocketAddr,
     /// One option.
     pub first: &'static str,
-    /// The other one.
+    /// The second option.
     pub second: &'static str,
 }
 
@@ -173,7 +173,7 @@ pub struct ProxyOptions {
     pub listen: SocketAddr,
     /// The server that is active at first.
     pub active: SocketAddr,
-    /// The other one.
+    /// The second server.
     pub backup: Option<SocketAddr>,
     /// What they speak.
     pub protocol: Protocol,

@@ -31,7 +31,7 @@ fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
     address
 }
 
-/// All clients wait at the active server when it gets a hazard: the other one answers them.
+/// All clients wait at the active server when it gets a hazard: the backup answers them.
 fn must_be_answered(clients: usize, backup: SocketAddr) {
     let (active, requests) = telling_server(|_, _| {
         thread::park();

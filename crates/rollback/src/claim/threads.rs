@@ -14,7 +14,7 @@ use crate::guardian::Guardian;
 pub struct ThreadClaims {
     claimant: Claimant,
     taken: BTreeMap<u32, (Claim, Ticket)>,
-    /// Processes whose threads somebody else moves.
+    /// Processes whose threads another process moves.
     refused: BTreeSet<u32>,
     /// Some were taken since the guardian was started: it does not hold their locks.
     are_new: bool,
@@ -81,7 +81,7 @@ impl ThreadClaims {
         guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot tell the guardian")
     }
 
-    /// Processes whose threads somebody else moves.
+    /// Processes whose threads another process moves.
     pub fn refused(&self) -> usize {
         self.refused.len()
     }

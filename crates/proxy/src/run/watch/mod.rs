@@ -1,9 +1,9 @@
 //! Watches one server for hazards, and tells the board.
 //!
-//! A thread of its own looks every so often, and at once when a process that listens for the server ends. What is a load
-//! of a word of memory is looked at each time, what takes a system call less often.
+//! A thread of its own looks at an interval, and at once when a process that listens for the server ends. It reads signals
+//! in memory each time, and signals that need a system call less often.
 //!
-//! A server that was never found is not one that is away: who listens may be out of sight.
+//! A server that was never found does not count as down: the process that listens may be invisible.
 
 mod jvm;
 mod process;

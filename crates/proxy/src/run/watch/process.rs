@@ -21,7 +21,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Those that listen, and their children; nothing if all that listened have ended meanwhile.
+    /// Opens the processes that listen, and their children; `None` if all of them have ended in between.
     pub(super) fn of(listeners: &BTreeSet<u32>) -> Option<Self> {
         let end = |pid: &u32| pidfd_open(Pid::from_raw(i32::try_from(*pid).ok()?)?, PidfdFlags::empty()).ok();
         let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();

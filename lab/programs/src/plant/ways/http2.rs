@@ -52,7 +52,7 @@ impl Frame {
         Self::new(DATA, END_STREAM, stream, &MESSAGE)
     }
 
-    /// So many bytes were read.
+    /// Number of bytes that were read.
     pub fn window(bytes: usize) -> Self {
         Self::new(WINDOW_UPDATE, 0, 0, &(bytes as u32).to_be_bytes())
     }

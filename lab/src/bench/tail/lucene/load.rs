@@ -45,7 +45,7 @@ pub struct Report {
 #[derive(Clone, Copy)]
 pub struct Load {
     pub per_s: f64,
-    /// So many seconds of it come before what counts.
+    /// Seconds of load before the measurement.
     pub warm_up_s: f64,
     pub requests: f64,
     pub seed: u64,

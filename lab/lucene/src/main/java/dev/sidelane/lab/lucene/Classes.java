@@ -17,7 +17,7 @@ final class Classes {
 
     private Classes() {}
 
-    /** Loads and initialises so many classes, each by a loader of its own. */
+    /** Loads and initialises this number of classes, each by a loader of its own. */
     static int load(int count) throws IOException {
         byte[] code = code();
         for (int number = 0; number < count; number++) {

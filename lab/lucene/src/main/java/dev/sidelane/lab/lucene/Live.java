@@ -11,7 +11,7 @@ final class Live {
     private final int renewed;
     private int next;
 
-    /** Small objects of so many MiB together, of which a request renews so many. */
+    /** Small objects of a given total size in MiB, of which each request renews a given number. */
     Live(int mebibytes, int renewed) {
         objects = new Object[(int) ((long) mebibytes * (1 << 20) / (BYTES + BYTES_BESIDE))];
         this.renewed = Math.min(renewed, objects.length);

@@ -15,7 +15,7 @@ final class QueryList {
 
     private QueryList() {}
 
-    /** So many of them: those whose fastest of three searches is fast enough. */
+    /** This number of queries: those whose fastest of three searches is fast enough. */
     static List<String> of(Searches searches, int count) throws IOException {
         Random random = new Random(SEED);
         for (int number = 0; number < WARM_UP; number++) {
