@@ -341,7 +341,10 @@ mod tests {
         Mapped { runs: runs.iter().map(run).collect(), mapper }
     }
 
-    fn samples(turns: &[(u64, Variant, &[(Load, f64)])]) -> Samples {
+    /// Round, variant, and the p90 of each load in µs.
+    type Turn<'a> = (u64, Variant, &'a [(Load, f64)]);
+
+    fn samples(turns: &[Turn<'_>]) -> Samples {
         let mut samples = Samples::default();
         turns.iter().for_each(|(round, variant, runs)| samples.add(*round, *variant, mapped(runs)));
         samples

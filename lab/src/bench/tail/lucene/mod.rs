@@ -140,7 +140,7 @@ fn checks(samples: &Samples) -> Vec<Check> {
 }
 
 /// The slowest request of all iterations.
-fn max_us(iterations: &Vec<Iteration>) -> Option<f64> {
+fn max_us(iterations: &[Iteration]) -> Option<f64> {
     iterations.iter().filter_map(|iteration| iteration.max_us).reduce(f64::max)
 }
 
@@ -149,7 +149,7 @@ fn row(samples: &Samples, variant: Variant) -> Row {
     let of = || samples.of(variant).map(|sample| &sample.figures);
     let each = |figure: fn(&Iteration) -> Option<f64>| median(of().flatten().filter_map(figure));
     let mut row = Row::new(format!("lucene/{}", variant.name()));
-    row.put("max_us", samples.median(variant, max_us));
+    row.put("max_us", samples.median(variant, |iterations| max_us(iterations)));
     row.put("iteration_max_us", each(|iteration| iteration.max_us));
     row.put("iteration_p999_us", each(|iteration| iteration.p999_us));
     row.put("iteration_p50_us", each(|iteration| iteration.p50_us));
