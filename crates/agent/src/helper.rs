@@ -6,19 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use sidelane_host::clock::now_ns;
+use sidelane_host::eventfd::EventFd;
+use sidelane_requests::search::{Answer, Question, Search};
 
 use super::config::Config;
 use super::discover::{Birthplace, Changes, Container, ContainerId, Finder, FoundService, Lack, ServiceId};
-use sidelane_requests::search::{Answer, Question, Search};
 
 /// Pause after the kernel had no memory for a wait.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -75,10 +76,10 @@ impl Board {
 /// The agent's handle of the helper. Dropping it ends the helper.
 pub struct Helper {
     board: Arc<Board>,
-    /// Eventfd that wakes the helper.
-    kick: Arc<OwnedFd>,
-    /// Eventfd that wakes the agent.
-    bell: Arc<OwnedFd>,
+    /// Wakes the helper.
+    ordered: Arc<EventFd>,
+    /// Wakes the agent.
+    reported: Arc<EventFd>,
     reports: Receiver<Report>,
     thread: Option<JoinHandle<()>>,
 }
@@ -86,27 +87,27 @@ pub struct Helper {
 impl Helper {
     /// Starts the helper.
     pub fn start(config: &Config) -> Result<Self> {
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let (kick, bell) = (event()?, event()?);
+        let event = || EventFd::new().map(Arc::new);
+        let (ordered, reported) = (event()?, event()?);
         let board = Arc::new(Board::default());
         let (sender, reports) = channel();
         let worker = Worker {
             finder: Finder::new(config),
             search: Search::default(),
             board: Arc::clone(&board),
-            kick: Arc::clone(&kick),
-            bell: Arc::clone(&bell),
+            ordered: Arc::clone(&ordered),
+            reported: Arc::clone(&reported),
             reports: sender,
             told: Default::default(),
         };
         let thread = thread::Builder::new().name("sidelane-helper".to_owned()).spawn(move || worker.run());
         let thread = Some(thread.context("cannot start the helper thread")?);
-        Ok(Self { board, kick, bell, reports, thread })
+        Ok(Self { board, ordered, reported, reports, thread })
     }
 
     /// Returns a descriptor that becomes readable when there is a report.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.reported.as_fd()
     }
 
     /// Orders a look for services and containers.
@@ -134,7 +135,7 @@ impl Helper {
 
     /// Returns the reports since the last call.
     pub fn reports(&self) -> Vec<Report> {
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        self.reported.clear();
         self.reports.try_iter().collect()
     }
 
@@ -157,7 +158,7 @@ impl Helper {
 
     fn order(&self, order: impl FnOnce(&mut Orders)) {
         order(&mut self.board.orders());
-        ring(&self.kick);
+        self.ordered.notify();
     }
 }
 
@@ -168,18 +169,13 @@ impl Drop for Helper {
     }
 }
 
-/// Makes the eventfd readable. Fails only if the counter is full, and then it is readable already.
-fn ring(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
-}
-
 /// The helper's thread.
 struct Worker {
     finder: Finder,
     search: Search,
     board: Arc<Board>,
-    kick: Arc<OwnedFd>,
-    bell: Arc<OwnedFd>,
+    ordered: Arc<EventFd>,
+    reported: Arc<EventFd>,
     reports: Sender<Report>,
     /// Lacks and birthplaces of the last report.
     told: (Vec<Lack>, Vec<Birthplace>),
@@ -203,22 +199,22 @@ impl Worker {
                 self.look();
             }
             if let Some(questions) = orders.questions {
-                let Self { search, reports, bell, .. } = &mut self;
-                search.answer(questions, |answer| tell(reports, bell, Report::Requests(answer)));
+                let Self { search, reports, reported, .. } = &mut self;
+                search.answer(questions, |answer| tell(reports, reported, Report::Requests(answer)));
             }
         }
     }
 
     /// Waits for orders, or until a group comes or goes. Returns whether one did.
     fn wait(&self) -> io::Result<bool> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.kick.as_fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.ordered.as_fd(), PollFlags::IN)];
         fds.extend(self.finder.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let groups_changed = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
-        let _ = rustix::io::read(&*self.kick, &mut [0; 8]);
+        self.ordered.clear();
         Ok(groups_changed)
     }
 
@@ -226,7 +222,7 @@ impl Worker {
         let told = std::mem::take(&mut self.told);
         let looked = self.looked();
         if !looked.changes.is_empty() || self.told != told {
-            tell(&self.reports, &self.bell, Report::Looked(Box::new(looked)));
+            tell(&self.reports, &self.reported, Report::Looked(Box::new(looked)));
         }
     }
 
@@ -242,13 +238,13 @@ impl Worker {
         let looked = self.looked();
         let services = self.finder.services().map(|service| (service.id, service.clone())).collect();
         let containers = self.finder.containers().map(|container| (container.id.clone(), container.clone())).collect();
-        tell(&self.reports, &self.bell, Report::Reloaded(Box::new(Reloaded { looked, services, containers })));
+        tell(&self.reports, &self.reported, Report::Reloaded(Box::new(Reloaded { looked, services, containers })));
     }
 }
 
-fn tell(reports: &Sender<Report>, bell: &OwnedFd, report: Report) {
+fn tell(reports: &Sender<Report>, reported: &EventFd, report: Report) {
     // The agent may have ended.
     if reports.send(report).is_ok() {
-        ring(bell);
+        reported.notify();
     }
 }

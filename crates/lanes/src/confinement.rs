@@ -11,22 +11,22 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::fd::OwnedFd;
-
-use super::batch::BatchClass;
-use super::decider::Evictor;
-use crate::note::LaneNote;
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::eventfd::EventFd;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::{is_kept_in_place, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::{kill_all, kill_until_none};
 use sidelane_tracker::tracking::MemberList;
+
+use super::batch::BatchClass;
+use super::decider::Evictor;
+use crate::note::LaneNote;
 
 /// Time in which a freeze takes effect: batch in user mode freezes a few microseconds after it runs again.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
@@ -47,7 +47,7 @@ pub struct BatchConfinement {
     /// Whether the watchdog has stopped batch. Atomic, because the watchdog takes no lock that a keeper may hold.
     stopped: AtomicBool,
     /// Bell that wakes the watchdog.
-    bell: OnceLock<OwnedFd>,
+    came_back: OnceLock<Arc<EventFd>>,
 }
 
 /// Settings that were restored, each with the name of the first thread.
@@ -91,7 +91,7 @@ impl BatchConfinement {
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
-            bell: OnceLock::new(),
+            came_back: OnceLock::new(),
         }
     }
 
@@ -105,13 +105,13 @@ impl BatchConfinement {
         leaves: Vec<Leaf>,
     ) -> Self {
         let state = Mutex::default();
-        let (stopped, bell) = (AtomicBool::new(false), OnceLock::new());
-        Self { member_list, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, bell }
+        let (stopped, came_back) = (AtomicBool::new(false), OnceLock::new());
+        Self { member_list, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, came_back }
     }
 
-    /// Sets the bell that is rung when batch is back on a lane from which it was evicted.
-    pub fn ring_when_back(&self, bell: OwnedFd) {
-        let _ = self.bell.set(bell);
+    /// Sets the event that is notified when batch is back on a lane from which it was evicted.
+    pub fn notify_when_back(&self, event: Arc<EventFd>) {
+        let _ = self.came_back.set(event);
     }
 
     /// Stops all batch, whatever its classes, without waiting for any keeper: by the freezer, or a command without a
@@ -383,9 +383,8 @@ impl Evictor for BatchConfinement {
     }
 
     fn came_back(&self, _cpu: u32) {
-        if let Some(bell) = self.bell.get() {
-            // Fails only if the counter is full, and then the bell rings already.
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        if let Some(event) = self.came_back.get() {
+            event.notify();
         }
     }
 }

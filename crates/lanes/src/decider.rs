@@ -1,26 +1,25 @@
 //! The part that all keepers of a batch lane share: sample the lanes, ask the policy, evict batch and restore it.
 
-use std::io;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::{io, mem};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_formats::sample::{running_requests, sample};
 use sidelane_formats::{LaneWord, hist_record};
+use sidelane_host::clock::now_ns;
+use sidelane_host::eventfd::EventFd;
+use sidelane_host::topology::BatchLane;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::{
     AnyRule, Borrow, Decision, LaneState, Observation, PolicyKind, Reason, Requests, Terms, Watched,
 };
+use sidelane_tracker::summons::SummonsRing;
+use sidelane_tracker::tracker::LaneMemory;
 
 use super::fault_injection::SummonsDelay;
 use super::log::{LaneAudit, LaneDecision};
-use sidelane_host::clock::now_ns;
-use sidelane_host::topology::BatchLane;
-use sidelane_tracker::summons::SummonsRing;
-use sidelane_tracker::tracker::LaneMemory;
 
 /// Actuator that evicts batch from a lane and restores it. Both calls may block.
 pub trait Evictor: Send + Sync {
@@ -106,7 +105,7 @@ pub(super) struct Shared {
     /// Index of the [`Reason`] why batch may not run on the lane, plus 1; 0: it may.
     kept_by: AtomicU8,
     summons_delay: SummonsDelay,
-    bell: OwnedFd,
+    changed: EventFd,
 }
 
 impl Shared {
@@ -125,7 +124,7 @@ impl Shared {
             min_idle_ns: AtomicU64::new(0),
             kept_by: AtomicU8::new(0),
             summons_delay: SummonsDelay::of_environment(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            changed: EventFd::new()?,
         })
     }
 
@@ -136,7 +135,7 @@ impl Shared {
 
     pub(super) fn visitors_gone(&self, batch_lane: &LaneWord) {
         self.visitors_known.store(batch_lane.lc_visitors(), Ordering::Release);
-        self.ring_bell();
+        self.changed.notify();
     }
 
     /// Sets the idle time after which batch gets the lane.
@@ -147,7 +146,7 @@ impl Shared {
         };
         let changes = self.kept_off.swap(kept_off, Ordering::Relaxed) != kept_off;
         if self.min_idle_ns.swap(min_idle_ns, Ordering::Relaxed) != min_idle_ns || changes {
-            self.ring_bell();
+            self.changed.notify();
         }
     }
 
@@ -180,18 +179,13 @@ impl Shared {
     /// Asks the keeper's thread to end.
     pub(super) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.ring_bell();
-    }
-
-    fn ring_bell(&self) {
-        // Fails only if the counter is full, and then the bell rings already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.changed.notify();
     }
 
     /// Blocks until summoned or rung for, at most `timeout_ns`. Returns whether it was, even if just after the timeout.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
-        let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.changed, PollFlags::IN)];
         // An interrupted or refused sleep only means one more look at the lane.
         let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
         let (summoned, rung) = (doors[0].revents().contains(PollFlags::IN), doors[1].revents().contains(PollFlags::IN));
@@ -199,7 +193,7 @@ impl Shared {
             self.summons_delay.sleep();
         }
         if rung {
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.changed.clear();
         }
         ring.take() || woken
     }

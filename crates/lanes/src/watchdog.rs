@@ -4,28 +4,27 @@
 //! decides what to do; the thread looks, and carries it out. It takes no lock that a keeper may hold while batch keeps
 //! that keeper from running. It does not run on a batch lane, so batch that outranks everything does not delay it.
 
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::{fmt, io};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags, poll};
 use sidelane_formats::{HoldState, LaneClass};
 use sidelane_host::clock::now_ns;
+use sidelane_host::eventfd::EventFd;
 use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, pin_this_thread, put_first};
 use sidelane_host::procfs::{command_name, threads};
 use sidelane_host::topology::{BatchLane, Lanes, online_cpus};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::{PATIENCE_NS, Situation, Step, Watchdog};
+use sidelane_rollback::own_threads::{Fixed, this_tid};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
 use super::confinement::BatchConfinement;
 use super::decider::timespec;
 use crate::note::LaneNote;
-use sidelane_rollback::own_threads::{Fixed, this_tid};
 
 /// Bound of the findings that are kept for the session, which takes them ten times a second.
 const FINDINGS_MAX: usize = 100;
@@ -104,7 +103,7 @@ struct Shared {
     /// Id of the watchdog's thread, set once it runs on its CPU.
     tid: AtomicU32,
     ends: AtomicBool,
-    bell: OwnedFd,
+    event: Arc<EventFd>,
     findings: Mutex<Vec<Finding>>,
 }
 
@@ -116,10 +115,14 @@ impl LaneWatch {
         alarms: SummonsRing,
         confinement: &Arc<BatchConfinement>,
     ) -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        confinement.ring_when_back(bell.try_clone()?);
-        let shared =
-            Arc::new(Shared { tid: AtomicU32::new(0), ends: AtomicBool::new(false), bell, findings: Mutex::default() });
+        let event = Arc::new(EventFd::new()?);
+        confinement.notify_when_back(Arc::clone(&event));
+        let shared = Arc::new(Shared {
+            tid: AtomicU32::new(0),
+            ends: AtomicBool::new(false),
+            event,
+            findings: Mutex::default(),
+        });
         let body = Body {
             lanes: lanes.clone(),
             memory,
@@ -149,8 +152,7 @@ impl LaneWatch {
 impl Drop for LaneWatch {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
-        // Fails only if the counter is full, and then the bell rings already.
-        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
+        self.shared.event.notify();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -216,11 +218,11 @@ impl Body {
     fn sleep(&self, due_ns: Option<Nanos>) -> bool {
         let timeout = due_ns.map(|due_ns| timespec(due_ns.saturating_sub(now_ns())));
         let mut doors =
-            [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
+            [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN), PollFd::new(&self.shared.event, PollFlags::IN)];
         // An interrupted sleep only means one more look.
         let _ = poll(&mut doors, timeout.as_ref());
         let _ = self.alarms.take();
-        rustix::io::read(&self.shared.bell, &mut [0; 8]).is_ok()
+        self.shared.event.clear()
     }
 
     fn look(&self, came_back: bool) -> Look {

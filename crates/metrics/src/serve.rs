@@ -4,13 +4,12 @@
 //! as text. The owner only collects numbers. A connection has 5 s in all, however slow its client is.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use anyhow::{Context, Result};
 use http_body_util::Full;
@@ -20,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustix::event::{EventfdFlags, eventfd};
+use sidelane_host::eventfd::EventFd;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::{LocalSet, spawn_local};
@@ -45,7 +44,7 @@ type Asked = oneshot::Sender<Exposition>;
 /// The port. Dropping this closes it.
 pub struct Listener {
     asked: Receiver<Asked>,
-    bell: Arc<OwnedFd>,
+    event: Arc<EventFd>,
     ends: Arc<Notify>,
 }
 
@@ -54,18 +53,18 @@ impl Listener {
     pub fn open(at: SocketAddr) -> Result<Self> {
         let listener =
             sidelane_host::listen::listen(at).with_context(|| format!("cannot listen at {at} ([metrics] listen)"))?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let event = Arc::new(EventFd::new()?);
         let (asks, asked) = channel();
         let ends = Arc::new(Notify::new());
-        let (its_bell, its_end) = (Arc::clone(&bell), Arc::clone(&ends));
-        let serve = move || serve(listener, Owner { asks, bell: its_bell }, &its_end);
+        let (its_event, its_end) = (Arc::clone(&event), Arc::clone(&ends));
+        let serve = move || serve(listener, Owner { asks, event: its_event }, &its_end);
         thread::Builder::new().name("sidelane-metric".to_owned()).spawn(serve).context("cannot start a thread")?;
-        Ok(Self { asked, bell, ends })
+        Ok(Self { asked, event, ends })
     }
 
     /// Hands the metrics to every request that waits for them.
     pub fn tell(&self, metrics: impl FnOnce() -> Exposition) {
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        self.event.clear();
         let asked: Vec<Asked> = self.asked.try_iter().filter(|asked| !asked.is_closed()).collect();
         if !asked.is_empty() {
             let metrics = metrics();
@@ -77,7 +76,7 @@ impl Listener {
 /// Becomes readable when a request waits for the metrics.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
     }
 }
 
@@ -91,7 +90,7 @@ impl Drop for Listener {
 #[derive(Clone)]
 struct Owner {
     asks: Sender<Asked>,
-    bell: Arc<OwnedFd>,
+    event: Arc<EventFd>,
 }
 
 impl Owner {
@@ -99,7 +98,7 @@ impl Owner {
     async fn metrics(&self) -> Option<String> {
         let (asked, metrics) = oneshot::channel();
         self.asks.send(asked).ok()?;
-        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        self.event.notify();
         metrics.await.ok()?.text().ok()
     }
 }

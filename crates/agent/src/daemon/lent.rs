@@ -5,34 +5,31 @@
 //! there keeps it from working. A separate thread receives the alarm on another CPU, and moves the agent's thread
 //! there.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::eventfd::EventFd;
 use sidelane_host::priority::{pin_thread, put_first};
 use sidelane_host::run_times::affinity;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::Watchdog;
+use sidelane_rollback::own_threads::{Fixed, this_tid};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
-
-use sidelane_rollback::own_threads::{Fixed, this_tid};
 
 /// Pause after a failed wait, so that this real-time thread does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The watchdog of all lanes of the agent.
 pub(super) struct LentLanes {
-    bell: Arc<OwnedFd>,
+    alarmed: Arc<EventFd>,
     /// Id of the thread that waits for alarms.
     listener: u32,
     pub(super) watchdog: Watchdog,
@@ -47,21 +44,21 @@ pub(super) struct LentLanes {
 impl LentLanes {
     /// Starts the thread that waits for alarms on behalf of the calling thread.
     pub(super) fn new(tracker: &Tracker) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let alarmed = Arc::new(EventFd::new()?);
         let agent = this_tid();
         let (alarms, memory) = (tracker.alarms()?, tracker.memory());
         let (tell, told) = channel();
         let body = {
-            let bell = Arc::clone(&bell);
+            let alarmed = Arc::clone(&alarmed);
             move || {
                 let _ = tell.send(this_tid());
-                Listener { alarms, memory, bell, agent }.listen();
+                Listener { alarms, memory, alarmed, agent }.listen();
             }
         };
         thread::Builder::new().name("sidelane-alarm".into()).spawn(body)?;
         let listener = told.recv().map_err(io::Error::other)?;
         let (watchdog, withheld) = (Watchdog::default(), CpuSet::default());
-        Ok(Self { bell, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
+        Ok(Self { alarmed, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
     }
 
     /// Keeps the thread that waits for alarms off these lanes, if there are other CPUs.
@@ -70,9 +67,9 @@ impl LentLanes {
         if others.is_empty() { Ok(()) } else { pin_thread(self.listener, &others) }
     }
 
-    /// Returns an eventfd that becomes readable at an alarm.
-    pub(super) fn eventfd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// Returns the event that is notified at an alarm.
+    pub(super) fn alarmed(&self) -> &EventFd {
+        &self.alarmed
     }
 }
 
@@ -80,7 +77,7 @@ impl LentLanes {
 struct Listener {
     alarms: SummonsRing,
     memory: Arc<LaneMemory>,
-    bell: Arc<OwnedFd>,
+    alarmed: Arc<EventFd>,
     agent: u32,
 }
 
@@ -96,8 +93,7 @@ impl Listener {
             }
             let _ = self.alarms.take();
             self.make_way();
-            // Fails only if the counter is full, and then the bell rings already.
-            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+            self.alarmed.notify();
         }
     }
 

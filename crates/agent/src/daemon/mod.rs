@@ -29,6 +29,7 @@ mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -266,7 +267,7 @@ impl Agent {
         let eventfds = EventFds {
             lanes: self.gates.as_ref().map(|gates| gates.evictions().eventfd()),
             crossing: self.interference.eventfd(),
-            alarm: self.lent.as_ref().map(LentLanes::eventfd),
+            alarm: self.lent.as_ref().map(|lent| lent.alarmed().as_fd()),
             found: self.helper.eventfd(),
         };
         self.endpoints.wait(signals, eventfds, due_ns.saturating_sub(now_ns()))

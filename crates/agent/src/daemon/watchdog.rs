@@ -18,7 +18,7 @@ impl Agent {
     /// Looks at the lanes after an alarm or a step: batch that stays on a lane is taken off by the next stronger means.
     pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
-        let _ = rustix::io::read(lent.eventfd(), &mut [0; 8]);
+        lent.alarmed().clear();
         let memory = self.tracked.tracker().memory();
         let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
         let longest = longest_stay(&memory, lanes);

@@ -9,10 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
 use sidelane_host::cpulist::CpuSet;
-
+use sidelane_host::eventfd::EventFd;
 use sidelane_lanes::holder::Evictor;
 
 /// Bound of a keeper's wait: the agent acts within some 100 µs, or between two steps of a slow look. A keeper without
@@ -25,7 +23,7 @@ const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 pub struct Evictions {
     state: Mutex<State>,
     acted: Condvar,
-    bell: OwnedFd,
+    changed: EventFd,
 }
 
 #[derive(Default)]
@@ -54,18 +52,17 @@ pub struct Asked {
 impl Evictions {
     /// Makes an empty list of requests.
     pub fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: Mutex::default(), acted: Condvar::new(), bell })
+        Ok(Self { state: Mutex::default(), acted: Condvar::new(), changed: EventFd::new()? })
     }
 
     /// Returns a descriptor that becomes readable when a keeper asks.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.changed.as_fd()
     }
 
     /// Returns the present requests.
     pub fn asked(&self) -> Asked {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.changed.clear();
         let state = self.state();
         Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
@@ -116,8 +113,7 @@ impl Evictions {
 
     fn ask(&self, state: &mut State) -> u64 {
         state.asked += 1;
-        // Fails only if the counter is full, and then the bell rings already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.changed.notify();
         state.asked
     }
 }
