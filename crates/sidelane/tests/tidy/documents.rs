@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::modules::{crate_folders, root};
+use crate::modules::{crate_folders, files, root};
 
 /// Largest size of ARCHITECTURE.md, so that it is read to its end.
 const MAP_BYTES: usize = 12 << 10;
@@ -13,19 +13,9 @@ const OPEN: &str = "*not guarded*";
 
 /// Returns the documents of the root, of the laboratory, and of all folders under `docs`.
 pub fn documents() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![root(), root().join("lab"), root().join("docs")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
-            let (path, kind) = (entry.path(), entry.file_type().expect("a known kind"));
-            if kind.is_dir() && path.starts_with(root().join("docs")) {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "md") {
-                found.push(path);
-            }
-        }
-    }
-    found
+    let flat = [root(), root().join("lab")].into_iter().flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let flat = flat.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "md"));
+    flat.chain(files(&root().join("docs"), &["md"])).collect()
 }
 
 /// Returns the targets of links `[text](here)`, without the part after `#`.

@@ -37,7 +37,7 @@ pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 pub fn modules() -> Modules {
     let mut found = Modules::new();
     for (name, folder) in crates() {
-        for file in sources(&folder) {
+        for file in files(&folder, &["rs"]) {
             let mut path = vec![name.clone()];
             let relative = file.strip_prefix(&folder).expect("it lies there").with_extension("");
             path.extend(relative.iter().map(|part| part.to_str().expect("plain names").to_owned()));
@@ -50,11 +50,14 @@ pub fn modules() -> Modules {
     found
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a folder of sources").flatten().map(|entry| entry.path());
-    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-    let own = files.into_iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs"));
-    own.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+/// Returns the files below a folder with one of these endings, without build results.
+pub fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of the repository").flatten().map(|entry| entry.path());
+    let (folders, mut found): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    found.retain(|path| path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one)));
+    let is_source = |path: &&PathBuf| !path.ends_with("target") && !path.ends_with("node_modules");
+    found.extend(folders.iter().filter(is_source).flat_map(|folder| files(folder, endings)));
+    found
 }
 
 /// Parses a source file.
