@@ -85,7 +85,7 @@ diagnostics! {
             "see what sidelane hurry says of this service, and have the agent read its file again";
         NotPlaced { service: String = "redis".to_owned(), why: String = "another one moves its threads".to_owned() } =>
             "{service} is not placed: {why}",
-            "the agent places it as soon as nobody else moves its threads";
+            "the agent places it as soon as no other process moves its threads";
         NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>
             "no request moves to a big core: {why}",
             "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", write siblings = true where \
@@ -97,7 +97,7 @@ diagnostics! {
             "the lanes beside {service} are lent as before: with its new objective another policy would lend them",
             "restart the agent, or name a policy in [lanes]";
         CpusBeyond { cpus: String = "512-639".to_owned() } =>
-            "CPUs {cpus} are watched by nobody and given to no batch: the agent knows the first 512",
+            "CPUs {cpus} are not watched, and are given to no batch: the agent knows the first 512",
             "leave them to services, by their groups' lists of CPUs";
         RequestsAtTheStart =>
             "a service has an objective now, and requests are not tracked: whether they are is decided at the start",

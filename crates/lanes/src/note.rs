@@ -19,8 +19,8 @@ diagnostics! {
              each time it strays",
             "delegate the cpuset controller to the group of this process";
         GuardianInGroup =>
-            "the guardian is in the control group of this process: if all of that is ended at once, nobody puts the \
-             machine right",
+            "the guardian is in the control group of this process: if all of that is ended at once, no process undoes \
+             the changes to this machine",
             "start sidelane where it may move a process to the uppermost group, or without memory.oom.group";
         NoGroupsForCommand =>
             "no control groups can be used here: after a SIGKILL of sidelane, background processes that have left the \

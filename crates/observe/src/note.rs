@@ -16,7 +16,7 @@ diagnostics! {
             "log: {left_out} of {all} samples were left out, since the disk did not keep up",
             "choose a longer --period to log them all";
         TargetOnObserversLane { cpu: u32 = 1 } =>
-            "the target may run on the observer's lane {cpu}, and whenever it does, nobody observes",
+            "the target may run on the observer's lane {cpu}, and while it does, nothing is sampled",
             "keep the target off that lane (taskset -cp)";
     }
     told {

@@ -52,10 +52,10 @@ pub fn usual(cause: Cause) -> &'static str {
             "Touch memory before it is needed: -XX:+AlwaysPreTouch, mlockall, MAP_POPULATE; look at transparent huge pages."
         }
         Cause::Collection => {
-            "Let a backup server answer meanwhile (`sidelane proxy`); a collector with shorter pauses; more heap, less garbage."
+            "Let a backup server answer during the pause (`sidelane proxy`); a collector with shorter pauses; more heap, less garbage."
         }
         Cause::Safepoint => {
-            "Let a backup server answer meanwhile (`sidelane proxy`); find what stops the runtime (-Xlog:safepoint)."
+            "Let a backup server answer during the pause (`sidelane proxy`); find what stops the runtime (-Xlog:safepoint)."
         }
         Cause::Lock => "Hold the lock for less, split it, or let fewer threads contend for it.",
         Cause::HandOver => "Look at the thread that it waited for; do the work where the request is received.",

@@ -42,7 +42,7 @@ pub enum Unfit {
     #[error("metric.formula cannot be counted here: {0}")]
     Formula(FormulaError),
     /// A machine without counters.
-    #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"latency\"")]
+    #[error("`metric.source` is \"counters\", but this machine has no hardware counters; write source = \"latency\"")]
     NoCounters,
     /// A directory that does not exist.
     #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
@@ -340,7 +340,7 @@ mod tests {
                 "policy.reserved names CPUs 8-9, and the machine has 0-7; name some of these",
                 "policy.siblings names CPUs 12, and the machine has 0-7; name some of these",
                 "policy.reserved leaves batch none of the machine's CPUs 0-7; reserve fewer",
-                "the metric is to be counted, and the processor's counters are nobody's here; write source = \"latency\"",
+                "`metric.source` is \"counters\", but this machine has no hardware counters; write source = \"latency\"",
             ]
         );
     }

@@ -393,7 +393,7 @@ impl Agent {
             let name = served.found.name.clone();
             let is_over = |note: &AgentNote| matches!(note, AgentNote::NotPlaced { service, .. } if *service == name);
             self.stats.notes.retain(|note, _| !note.is(is_over));
-            self.log_note("placed", &format!("service {name} is placed: nobody else moves its threads any more"));
+            self.log_note("placed", &format!("service {name} is placed: no other process moves its threads any more"));
         }
     }
 

@@ -97,7 +97,7 @@ fn a_service_whose_threads_another_one_moves_is_placed_when_that_one_has_ended()
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
         "the service is not placed: the threads of process {} are moved by another sidelane already (process {}): end \
-         that one, or wait for its end; the agent places it as soon as nobody else moves its threads",
+         that one, or wait for its end; the agent places it as soon as no other process moves its threads",
         busy.pid(),
         other.child.id()
     );

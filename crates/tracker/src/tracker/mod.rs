@@ -185,7 +185,7 @@ impl Tracker {
     /// # Panics When the tracker was not loaded to lend lanes, and there is one to be lent: batch there would leave too
     /// late.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
-        assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "nobody lends lanes of this tracker");
+        assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "this tracker lends no lanes");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
             self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
         }
