@@ -15,9 +15,9 @@
 //! - `borrow`: under every policy a delay is at most the harm of what ran in the busy period (`src/borrow/queue.rs`:
 //!   `a_delay_is_the_harm_of_the_busy_period_at_most`).
 //! - `borrow`: noise in one pair of windows is no slowdown (`src/borrow/slowdown.rs`:
-//!   `noise_in_one_pair_finds_nobody_guilty`).
+//!   `noise_in_one_pair_of_windows_is_undecided`).
 //! - `borrow`: a short run gives no verdict on overlap (`src/borrow/promise.rs`:
-//!   `a_run_that_is_too_short_accuses_nothing`).
+//!   `too_short_run_gives_no_verdict_on_overlap`).
 //! - `cpus`: a CPU has one role, and batch never runs on a reserved CPU (`tests/cpus/properties.rs`:
 //!   `holmes_gives_each_cpu_one_role`).
 //! - `cpus`: batch leaves a disturbed core at once and returns after calm (`tests/cpus/properties.rs`:
@@ -26,7 +26,7 @@
 //! - `cpus`: the policy asks only for what is possible (`tests/cpus/properties.rs`:
 //!   `holmes_asks_for_nothing_that_cannot_be`).
 //! - `hedge`: the active server has no lasting hazard while the other server has none (`tests/hedge/properties.rs`:
-//!   `the_active_server_has_no_hazard_that_lasts_while_the_other_has_none`).
+//!   `active_server_has_no_lasting_hazard_if_backup_has_none`).
 //! - `hedge`: requests return to a server only after a passing hazard, and when it is well
 //!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_those_of_the_backup_are_sent_again`).
 //! - `hedge`: hedges cost no more than successes paid for (`tests/hedge/properties.rs`:
@@ -36,14 +36,14 @@
 //! - `hedge`: one of the two servers always stays in service (`tests/hedge/outliers.rs`:
 //!   `one_server_at_most_is_out_and_for_30_to_300_s`).
 //! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
-//!   `a_server_that_answers_more_than_half_of_its_requests_and_never_fails_five_in_a_row_stays`).
+//!   `server_that_answers_most_requests_is_not_ejected`).
 //! - `hurryup`: each thread has CPUs that it had before, and a big core changes its thread once a round
 //!   (`tests/hurryup/properties.rs`:
-//!   `whatever_happens_every_thread_has_a_core_of_its_own_cpus_and_big_ones_are_taken_once_a_round`).
+//!   `threads_keep_allowed_cpus_and_big_cores_change_once`).
 //! - `hurryup`: no thread moves for a shorter request (`tests/hurryup/properties.rs`:
-//!   `with_longer_requests_spared_nothing_is_moved_for_a_shorter_one`).
+//!   `no_thread_moves_for_a_shorter_request`).
 //! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/ahead.rs`:
-//!   `whoever_is_sent_ahead_is_idle_and_goes_where_nobody_works`).
+//!   `thread_placed_ahead_is_idle_and_goes_to_idle_big_core`).
 
 #![warn(missing_docs)]
 #![no_std]

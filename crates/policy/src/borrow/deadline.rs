@@ -122,7 +122,7 @@ mod tests {
 
     /// It came at 10 and started at 40: 20 are left of its 50.
     #[test]
-    fn age_counts_from_the_arrival_whoever_waited() {
+    fn age_counts_from_arrival_of_the_request() {
         let second = request(2, 10).started(40).arrived(20).waited();
         assert_eq!(play(&[(10, request(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
     }
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_busy_with_no_request_is_as_old_as_its_busy_period() {
+    fn lane_without_request_has_age_of_its_busy_period() {
         let mut seen = request(1, 30).seen(50, 0);
         seen.requests = Some(Requests::default());
         assert_eq!((Deadline.check(79, &seen), Deadline.check(80, &seen)), (Some(80), None));
     }
 
     #[test]
-    fn what_waits_counts_by_the_mean_of_what_was_served() {
+    fn queued_requests_cost_the_mean_service_time() {
         let mut cost = QueuedCost::new(QUEUE_WEIGHT, 1);
         assert_eq!(cost.queued_ns(), 0);
         [4, 8, 6].into_iter().for_each(|ns| cost.add(ns * 1000));

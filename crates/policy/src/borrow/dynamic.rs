@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_stands_still_beside_batch_gets_the_plain_budget() {
+    fn request_without_progress_beside_batch_gets_plain_budget() {
         assert_eq!(play(1_000_000, &[(0, idle(0)), (10, request(1, 10))]), [None, Some(60)]);
     }
 

@@ -211,7 +211,7 @@ mod tests {
 
     /// Line 8: an idle lane whose queue is not empty begins no new period; the old one goes on.
     #[test]
-    fn no_new_period_while_someone_waits() {
+    fn no_new_period_while_requests_are_queued() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (40, idle(40).queued(1)), (41, request(2, 41).waited())];
         let mut rule = ElfenFixed::default();
         follow(&mut rule, BUDGET_NS, 0, &looks[..3]);
@@ -224,7 +224,7 @@ mod tests {
 
     /// Fig. 9(c), lines 13 to 16, though the new request has waited.
     #[test]
-    fn another_request_with_nobody_behind_it_refreshes_the_budget() {
+    fn new_request_with_empty_queue_refreshes_budget() {
         let second = request(2, 10).started(40).waited();
         let looks = [(0, idle(0)), (10, request(1, 10)), (45, second), (89, second), (90, second)];
         assert_eq!(refresh(&looks), [None, Some(60), Some(90), Some(90), None]);
@@ -247,7 +247,7 @@ mod tests {
 
     /// Fig. 9(d), lines 7 to 10: after the profile, 80 % of the speed alone stretches a budget fivefold.
     #[test]
-    fn a_budget_is_stretched_by_what_it_costs_once_there_is_a_profile() {
+    fn measured_slowdown_stretches_budget_after_the_profile() {
         let mut rule = ElfenDynamic::default();
         for period in 0..u64::from(PROFILE_PERIODS) {
             let at = period * 1000;

@@ -87,7 +87,7 @@ mod tests {
 
     /// Line 8: an idle lane whose queue is not empty begins no new period.
     #[test]
-    fn no_new_period_while_someone_waits() {
+    fn no_new_period_while_requests_are_queued() {
         let looks = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
         assert_eq!(play(&looks)[2..], [None, None]);
         let mut rule = FixedBudget::default();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_a_budget_is_none() {
+    fn budget_below_the_minimum_is_zero() {
         let mut headroom = Headroom { budget_ns: 199_000, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&second(95_000_000)), 0);
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_changes_nothing() {
+    fn look_without_requests_changes_nothing() {
         let mut headroom = Headroom { budget_ns: 7, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&LastSecond { requests: 3, latency_ns: 0 }), 7);
         assert_eq!(headroom.standing(), Standing::Unknown);
@@ -197,7 +197,7 @@ mod tests {
     proptest! {
         /// It shrinks in one look by half at least, and grows in one by an eighth of the room.
         #[test]
-        fn shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
+        fn budget_shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
             let mut headroom = Headroom::of(LIMIT_NS, false);
             for latency_ns in latencies {
                 let before_ns = headroom.budget_ns;

@@ -102,7 +102,7 @@ mod tests {
     const BEYOND: Verdict = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
 
     #[test]
-    fn of_two_services_the_more_sensitive_one_decides() {
+    fn longer_idle_threshold_of_two_services_applies() {
         let [short, long] = [8_000, 32_000].map(IdleThreshold::AfterIdle);
         assert_eq!(
             [short.and(long), long.and(short), short.and(IdleThreshold::Never)],
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_asks_for_a_longer_idle_moment_and_the_last_keeps_batch_off() {
+    fn each_step_quadruples_threshold_and_last_keeps_batch_off() {
         let mut finder = IdleThresholdFinder::new(8_000);
         for us in [8, 32, 128, 512, 2_048, 8_192] {
             assert_eq!(finder.present(), IdleThreshold::AfterIdle(us * 1_000));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_or_undecided_stays() {
+    fn threshold_stays_if_verdict_is_within_or_undecided() {
         let mut finder = IdleThresholdFinder::new(8_000);
         assert!(!finder.judged(3_600 * SECOND, Verdict::Within) && !finder.judged(7_200 * SECOND, Verdict::Undecided));
         assert_eq!(finder.present(), IdleThreshold::AfterIdle(8_000));

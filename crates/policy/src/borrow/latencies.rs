@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_few_requests_nothing_is_known() {
+    fn percentile_of_too_few_requests_is_none() {
         assert_eq!(Latencies::EMPTY.percentile_between_ns(50.0, 2.0), None);
         assert_eq!(steps(100).percentile_between_ns(99.0, 2.0), None);
         assert!(steps(100).percentile_between_ns(50.0, 2.0).is_some());

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_policy_the_one_that_makes_most_of_the_budget_is_taken() {
+    fn default_policy_follows_from_the_kind_of_budget() {
         assert_eq!(chosen(None, Budget::None), Ok(PolicyKind::BorrowIdle));
         assert_eq!(chosen(None, Budget::Given(1)), Ok(PolicyKind::DynamicRefresh));
         assert_eq!(chosen(None, SLO), Ok(PolicyKind::Deadline));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_too_short_accuses_nothing() {
+    fn too_short_run_gives_no_verdict_on_overlap() {
         // 8 ms of 20 ms are 40 %, and one late reaction.
         assert_eq!(overlap(20 * MS, 8 * MS).standing(BOUND_PPM), Standing::Undecided);
         assert_eq!(overlap(20 * MS, 18 * MS).standing(BOUND_PPM), Standing::Broken);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_later_nothing_of_it_is_left() {
+    fn overlap_is_forgotten_after_a_minute() {
         let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
         recent.note(3 * S, overlap(7 * S, 5 * S));
         assert_eq!(recent.recent(), Overlap { service_ns: 2 * S, overlap_ns: S, turns: 0 });
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_restart_count_from_there() {
+    fn restarted_counters_count_from_their_new_value() {
         let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
         recent.note(S, overlap(0, 0));
         recent.note(2 * S, overlap(S, 100 * MS));

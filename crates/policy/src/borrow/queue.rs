@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn under_a_deadline_batch_is_never_beside_a_request_that_is_too_old(
+    fn deadline_never_co_runs_with_requests_over_the_limit(
         requests in requests(), limit_ns in 0_u64..300, queued_ns in 0_u64..30, harm_ppm in 0_u32..=900_000,
     ) {
         let terms = Terms { budget_ns: limit_ns, harm: Harm::from_ppm(harm_ppm), queued_ns, ..Terms::default() };
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn a_deadline_of_nothing_is_borrow_idle_and_one_without_end_is_unmanaged(
+    fn deadline_zero_never_co_runs_and_infinite_always_does(
         requests in requests(), harm_ppm in 0_u32..=900_000,
     ) {
         let deadline = |limit_ns| {

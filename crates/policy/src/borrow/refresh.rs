@@ -70,7 +70,7 @@ mod tests {
 
     /// Lines 13 to 16: the request changed and the queue is empty.
     #[test]
-    fn a_new_request_with_nobody_behind_it_gets_a_budget_of_its_own() {
+    fn new_request_with_empty_queue_gets_its_own_budget() {
         let looks =
             [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40)), (89, request(2, 10).started(40))];
         assert_eq!(play(&looks), [None, Some(60), Some(90), Some(90)]);

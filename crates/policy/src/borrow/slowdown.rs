@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_is_within_the_bound() {
+    fn ratio_of_one_is_within_the_bound() {
         let slowdown = measured(1_000, |_| 1.0);
         assert_eq!(slowdown.verdict(BOUND), Verdict::Within);
         let ratio = slowdown.ratio(50.0).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_in_one_pair_finds_nobody_guilty() {
+    fn noise_in_one_pair_of_windows_is_undecided() {
         // One pair of ten was twice as long: a tenth of the requests, so the p99 of one half.
         let slowdown = measured(200, |pair| if pair == 4 { 2.0 } else { 1.0 });
         assert_eq!(slowdown.verdict(BOUND), Verdict::Undecided);

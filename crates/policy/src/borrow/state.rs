@@ -248,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn batch_that_cannot_be_sent_away_is_held_unless_the_service_would_wait() {
+    fn failed_eviction_holds_batch_unless_service_would_wait() {
         assert_eq!(LaneState::after_failed_eviction(false), LaneState::Held);
         assert_eq!(LaneState::after_failed_eviction(true), LaneState::Released);
     }
 
     #[test]
-    fn a_keeper_looks_again_at_what_its_policy_could_answer_otherwise() {
+    fn keeper_observes_again_when_policy_input_changed() {
         let run = |number, waited| {
             let running = Some(Running { number, arrived: 0, started: 0, waited });
             Requests { queue_len: 0, running }

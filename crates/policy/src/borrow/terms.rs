@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_stays_and_the_rest_is_learned() {
+    fn given_budget_stays_and_harm_is_learned() {
         let mut meter = meter(Budget::Given(5 * MS));
         assert_eq!(meter.present(), Terms { budget_ns: 5 * MS, ..Terms::default() });
         serve(&mut meter, 1_000, 40 * MS);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_have_run_beside_says_nothing_of_harm() {
+    fn unseen_requests_give_service_time_but_no_harm() {
         let mut meter = meter(Budget::Given(MS));
         (0..1_000).for_each(|_| meter.finished_unseen(2 * MS, MS));
         let terms = meter.agree();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgiven() {
+    fn old_offences_are_forgiven() {
         let later = FORGIVEN_AFTER_NS / MS + 3;
         let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (later, OUTRANKS)];
         assert_eq!(steps(&looks), [Step::Demote; 4]);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_counts_until_there_are_enough_after_it_or_for_ten_seconds() {
+    fn burst_counts_until_enough_later_requests_or_ten_seconds() {
         for (each_look, looks) in [(0, 100), (1, 100), (5, 20), (40, 10)] {
             let mut window = window();
             (0..5_000).for_each(|_| window.record(1_000_000));
@@ -242,7 +242,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_read_is_what_a_list_of_all_requests_says(looks in looks(), percentile in 1.0..99.999_f64) {
+        fn window_agrees_with_a_list_of_all_requests(looks in looks(), percentile in 1.0..99.999_f64) {
             let mut window = window();
             for (number, look) in looks.iter().enumerate() {
                 look.iter().for_each(|ns| window.record(*ns));

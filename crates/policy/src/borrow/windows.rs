@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_is_skipped_goes_on_with_a_rest_and_does_not_count() {
+    fn skipped_pair_continues_with_a_rest_and_is_not_counted() {
         let mut windows = Windows::new(0);
         let _: [_; 1] = phases(&mut windows);
         windows.skip(150 * MS);

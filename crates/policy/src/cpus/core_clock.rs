@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn interference_soon_after_batch_came_back_doubles_the_wait_up_to_a_limit() {
+    fn interference_soon_after_return_doubles_wait_up_to_limit() {
         let mut clocks = CoreClocks::new(S);
         let mut now = 0;
         let mut waits = std::vec::Vec::new();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_traffic_is_waited_for_no_longer_than_the_calm_time() {
+    fn traffic_end_is_awaited_for_the_calm_time_at_most() {
         let mut clocks = CoreClocks::new(S);
         let wait = back_after(&mut clocks, 0);
         clocks.onset(CORE, wait + 10);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_is_away_disturbs() {
+    fn inflation_needs_a_baseline_without_batch() {
         let mut inflation = Inflation::default();
         inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), None, "nothing to compare with");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_changes_nothing() {
+    fn partial_overlap_changes_neither_mean() {
         let mut inflation = Inflation::default();
         inflation.note(ALONE, beside(0.0));
         let before = inflation;

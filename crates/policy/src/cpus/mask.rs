@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(a in sets(), b in sets()) {
+        fn cpu_mask_is_a_set(a in sets(), b in sets()) {
             let mask = |set: &BTreeSet<usize>| set.iter().copied().collect::<CpuMask>();
             let same = |mask: CpuMask, set: BTreeSet<usize>| mask.iter().eq(set);
             prop_assert!(same(mask(&a).and(&mask(&b)), &a & &b));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_as_the_kernel_does() {
+    fn cpu_mask_is_displayed_as_the_kernel_does() {
         let shown = |cpus: &[usize]| cpus.iter().copied().collect::<CpuMask>().to_string();
         assert_eq!(shown(&[]), "");
         assert_eq!(shown(&[3]), "3");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn returned_hedge_can_be_taken_again() {
         let mut budget = Budget::new(BudgetConfig { per_success_milli: 0, burst: 1 });
         assert!(budget.take() && !budget.take());
         budget.give_back();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_are_a_reason_and_a_success_between_them_is_none() {
+    fn five_failures_in_a_row_are_a_fault_unless_interrupted() {
         let mut outlier = Outlier::default();
         (0..4).for_each(|at| assert_eq!(outlier.note(at, failed(at)), None));
         assert_eq!(outlier.note(4, well(4)), None);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ejection_is_longer_and_minutes_in_service_make_the_next_one_shorter() {
+    fn ejections_grow_and_minutes_in_service_shorten_the_next() {
         let (mut outlier, mut now) = (Outlier::default(), 1_000);
         for seconds in [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300, 300] {
             assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, seconds);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_of_the_first_requests_after_the_return_is_enough_and_old_requests_do_not_count() {
+    fn one_failure_on_trial_ejects_and_older_requests_are_ignored() {
         let mut outlier = Outlier::default();
         outlier.eject(0, Fault::InARow(5), OUT_NS);
         assert!(!outlier.return_if_due(OUT_NS - 1) && outlier.return_if_due(OUT_NS));

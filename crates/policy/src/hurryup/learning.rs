@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn with_big_cores_to_spare_long_requests_do_not_wait_on_little_ones() {
+    fn spare_big_cores_lower_the_learned_threshold() {
         let learnt = taught(mixed(5000, 100_000_000), (2, 4));
         assert!(learnt <= 4_000_000, "{learnt}: short requests take 4 ms on little cores, long ones 200 ms");
     }
 
     #[test]
-    fn without_big_cores_no_threshold_is_better_and_the_highest_is_taken() {
+    fn without_big_cores_the_highest_threshold_is_learned() {
         assert_eq!(taught(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
     }
 

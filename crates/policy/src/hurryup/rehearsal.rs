@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_on_a_little_core_moves_when_it_passes_the_threshold() {
+    fn request_on_little_core_moves_at_the_threshold() {
         // A big core that does nothing but take it, and no threshold that it reaches: it starts anywhere.
         assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
         assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_core_that_went_get_another_one_or_all_that_they_had() {
+    fn threads_of_an_offline_core_are_remapped_or_restored() {
         let (mut seats, mut told) = (seats(), std::vec::Vec::new());
         seats.join(9, mask(&[0]));
         seats.use_only(mask(&[1, 2]), |action| told.push(action));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_refused_a_core_is_where_it_was_and_not_sent_there_again() {
+    fn refused_move_keeps_the_seat_and_bars_that_core() {
         let mut seats = seats();
         seats.map(1, 2, None);
         assert!(!seats.refused(1, 2), "nobody was long");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_to_leave_stays_if_nobody_comes() {
+    fn refused_exchange_leaves_both_threads_in_place() {
         let mut seats = seats();
         seats.map(0, 0, Some(5));
         seats.come(1, 0, Some(0), Some(7));

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_drops_the_request_that_began_first_and_counts_it() {
+    fn full_table_drops_and_counts_the_oldest_request() {
         let mut table = Table::new();
         for number in 0..=MAX_REQUESTS as u32 {
             table.begin(1000, number, u64::from(number), 1000 - u64::from(number == 7));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_begins_another_request_has_ended_the_one_before() {
+    fn new_request_of_a_thread_ends_its_previous_one() {
         let mut table = Table::new();
         table.begin(10, 1, 100, 5);
         table.begin(20, 1, 101, 20);

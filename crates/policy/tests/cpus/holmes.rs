@@ -35,7 +35,7 @@ fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
 // Algorithm 1.
 
 #[test]
-fn a_service_runs_on_the_reserved_cpus_and_a_container_on_the_others() {
+fn service_gets_reserved_cpus_and_container_the_others() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.service(0, &[5]);
     assert_eq!(scene.look(&mut holmes, 0), [place(0, &[0])]);
@@ -48,7 +48,7 @@ fn a_service_runs_on_the_reserved_cpus_and_a_container_on_the_others() {
 }
 
 #[test]
-fn a_service_whose_owner_does_not_let_it_be_placed_stays_where_it_is() {
+fn service_is_not_placed_without_permission_of_its_owner() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.service(0, &[2]);
     scene.seen.services[0].as_mut().unwrap().may_be_placed = false;
@@ -60,7 +60,7 @@ fn a_service_whose_owner_does_not_let_it_be_placed_stays_where_it_is() {
 
 /// §4.3: non-sibling CPUs first; then all others, where VPI is below E.
 #[test]
-fn a_launched_container_has_siblings_only_when_the_others_have_containers_and_vpi_is_low() {
+fn launched_container_gets_siblings_last_and_at_low_vpi() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.interference(0, 39.9);
     scene.container(1, 1);
@@ -83,7 +83,7 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
 
 /// Siblings of a service come before the CPU that it runs on itself, which it leaves only S after it last ran there.
 #[test]
-fn a_container_has_the_cpu_of_a_service_last_until_the_service_was_away_for_s() {
+fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
         let (mut holmes, mut scene) = with_a_service_elsewhere();
         scene.look(&mut holmes, MS);
@@ -125,7 +125,7 @@ fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
 
 /// Lines 1 to 8: VPI reaches E.
 #[test]
-fn batch_leaves_the_sibling_of_a_disturbed_service_and_gets_another_cpu_if_there_is_one() {
+fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[0].as_mut().unwrap().wanted = 5;
     assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 5, 6])]);
@@ -191,7 +191,7 @@ fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
 
 /// Line 18, "deprive": its sibling goes with it.
 #[test]
-fn where_batch_is_on_every_core_it_loses_one() {
+fn batch_on_every_core_loses_one_to_a_busy_reserve() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.seen.cpus[0].busy = 1.0;
     let actions = scene.look(&mut holmes, 10 * MS);
@@ -274,7 +274,7 @@ fn idle_time_before_an_onset_is_no_end_of_traffic() {
 
 /// S is doubled for interference that comes soon after batch came back, up to twice the wait, and is S again after more.
 #[test]
-fn a_wait_is_short_again_when_batch_was_there_for_long_without_disturbing() {
+fn wait_is_reset_after_long_calm_beside_batch() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     let mut wait_after = |calm_ms: u64| {
         scene.look(&mut holmes, calm_ms * MS);
@@ -288,7 +288,7 @@ fn a_wait_is_short_again_when_batch_was_there_for_long_without_disturbing() {
 
 /// Lines 6 to 10.
 #[test]
-fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
+fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[0] = None;
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
@@ -315,7 +315,7 @@ fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
 
 /// Batch is the cause: S doubles each time it comes back too soon.
 #[test]
-fn batch_that_disturbs_whenever_it_is_there_comes_back_less_and_less_often() {
+fn batch_that_always_disturbs_returns_after_doubling_waits() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     let (mut told, mut onsets) = (Told::default(), Vec::new());
     told.carry_out(&[confine(1, &[4])]);
@@ -379,7 +379,7 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
 
 /// With 1 to 7 for batch: a container that asks for more than there is has all, one of a lower priority the rest.
 #[test]
-fn a_container_of_a_lower_priority_shares_only_if_it_had_nothing() {
+fn low_priority_container_shares_cpus_only_if_it_had_none() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.container(0, 3);
     assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3])]);
@@ -403,7 +403,7 @@ fn more_containers_than_cpus_share_them_evenly() {
 }
 
 #[test]
-fn who_cannot_be_paused_runs_where_it_disturbs_least() {
+fn unpausable_container_runs_where_it_disturbs_least() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[0, 4]);
     scene.cannot_pause(1);

@@ -116,7 +116,7 @@ fn lanes_that_come_and_go_do_not_put_the_buffer_off() {
 }
 
 #[test]
-fn who_cannot_be_paused_has_the_highest_cpu() {
+fn unpausable_container_gets_the_highest_cpu() {
     let mut perfiso = PerfIso::new(PerfIsoConfig { buffer: 2, floor: 0, window_ns: MS });
     let mut scene = Scene::of(8);
     scene.container(0, 8);

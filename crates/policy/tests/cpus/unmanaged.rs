@@ -43,7 +43,7 @@ fn batch_has_its_other_cpus_or_is_paused_until_it_may_come_back() {
 }
 
 #[test]
-fn a_container_that_comes_meanwhile_keeps_off_the_lane_too() {
+fn container_that_comes_later_keeps_off_the_lane_too() {
     let (mut unmanaged, mut scene) = started();
     scene.container(3, 1);
     allow(&mut scene, 3, &[2], false);
@@ -52,7 +52,7 @@ fn a_container_that_comes_meanwhile_keeps_off_the_lane_too() {
 
 /// The kernel itself moves threads off a CPU that goes offline.
 #[test]
-fn cpus_that_go_offline_are_no_affair_of_it_unless_it_has_confined_somebody() {
+fn offline_cpus_matter_only_to_confined_containers() {
     let (mut unmanaged, mut scene) = started();
     scene.seen.cpus[4].online = false;
     assert_eq!(scene.look(&mut unmanaged, MS), []);

@@ -39,7 +39,7 @@ fn resend(from: Server) -> Action {
 }
 
 #[test]
-fn a_failing_server_is_left_and_warmed_up_after_its_time_and_asked_again_when_it_is_well() {
+fn failing_server_is_ejected_warmed_up_and_returned() {
     let mut roles = Roles::new(RolesConfig::default());
     assert_eq!(fail(&mut roles, SECOND, First), [swap(Second), resend(First)]);
     let ejection = roles.ejection(First).unwrap();
@@ -57,7 +57,7 @@ fn a_failing_server_is_left_and_warmed_up_after_its_time_and_asked_again_when_it
 }
 
 #[test]
-fn a_server_that_fails_a_request_that_warms_it_up_is_out_again_before_a_client_gets_it() {
+fn failed_warm_up_request_ejects_the_server_again() {
     let mut roles = Roles::new(RolesConfig::default());
     fail(&mut roles, 0, First);
     assert_eq!(tell(&mut roles, 30 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
@@ -88,7 +88,7 @@ fn the_last_good_server_stays() {
 }
 
 #[test]
-fn a_restart_ends_it() {
+fn restart_ends_an_ejection() {
     let mut roles = Roles::new(RolesConfig::default());
     fail(&mut roles, 0, First);
     tell(&mut roles, SECOND, Seen::Watched(First, [Hazard::Restart].into_iter().collect()));
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn a_server_that_answers_more_than_half_of_its_requests_and_never_fails_five_in_a_row_stays(
+    fn server_that_answers_most_requests_is_not_ejected(
         runs in proptest::collection::vec((0_u32..IN_A_ROW, 0_u32..4, 0..SECOND), 0..100),
     ) {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);

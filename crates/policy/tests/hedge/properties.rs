@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_active_server_has_no_hazard_that_lasts_while_the_other_has_none(history in history()) {
+    fn active_server_has_no_lasting_hazard_if_backup_has_none(history in history()) {
         let (mut roles, mut known, mut now) = (Roles::new(config(true)), Known::default(), 0);
         for (after, seen) in history {
             now += after;

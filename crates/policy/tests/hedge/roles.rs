@@ -41,7 +41,7 @@ fn config() -> RolesConfig {
 }
 
 #[test]
-fn a_collection_swaps_and_sends_again_and_when_it_is_over_requests_go_back() {
+fn gc_swaps_and_resends_and_requests_return_after_it() {
     let gc = Hazard::JvmGc;
     let roles = play(
         config(),
@@ -56,7 +56,7 @@ fn a_collection_swaps_and_sends_again_and_when_it_is_over_requests_go_back() {
 }
 
 #[test]
-fn whoever_stood_in_and_has_a_hazard_too_is_left_for_good() {
+fn backup_with_a_hazard_of_its_own_is_not_returned_to() {
     let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
     play(
         config(),
@@ -70,7 +70,7 @@ fn whoever_stood_in_and_has_a_hazard_too_is_left_for_good() {
 }
 
 #[test]
-fn nobody_goes_back_to_a_server_before_it_is_warm() {
+fn requests_return_to_a_server_only_when_it_is_warm() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
     play(
         config(),
@@ -84,7 +84,7 @@ fn nobody_goes_back_to_a_server_before_it_is_warm() {
 }
 
 #[test]
-fn a_server_that_was_restarted_is_warmed_up_before_it_is_as_good() {
+fn restarted_server_counts_as_cold_until_warmed_up() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
     play(
         config(),
@@ -124,7 +124,7 @@ fn a_pause_is_over_before_a_cold_server_is_asked() {
 }
 
 #[test]
-fn of_two_servers_that_pause_the_one_whose_pause_began_later_is_no_better() {
+fn server_that_pauses_later_is_no_better() {
     let gc = Hazard::JvmGc;
     play(
         config(),
@@ -140,7 +140,7 @@ fn of_two_servers_that_pause_the_one_whose_pause_began_later_is_no_better() {
 }
 
 #[test]
-fn nobody_swaps_to_a_server_that_is_no_better_until_it_is() {
+fn swap_waits_until_the_backup_is_better() {
     let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
     let roles = play(
         config(),

@@ -103,7 +103,7 @@ impl Service {
 }
 
 #[test]
-fn of_threads_that_wait_in_line_the_next_one_waits_on_the_big_core() {
+fn next_thread_in_line_waits_on_the_big_core() {
     let mut service = Service::new(config(), 1, 1);
     service.serve(18, |_, line| line[0]);
     let next = service.line()[0];
@@ -117,7 +117,7 @@ fn of_threads_that_wait_in_line_the_next_one_waits_on_the_big_core() {
 }
 
 #[test]
-fn where_the_last_to_come_goes_first_it_stays_on_the_big_core() {
+fn lifo_queue_keeps_the_last_thread_on_the_big_core() {
     let mut service = Service::new(config(), 1, 3);
     let all: Vec<Thread> = service.line();
     // Each has served a request.
@@ -129,7 +129,7 @@ fn where_the_last_to_come_goes_first_it_stays_on_the_big_core() {
 }
 
 #[test]
-fn where_nobody_can_tell_who_is_next_nobody_is_sent() {
+fn unpredictable_order_places_no_thread_ahead() {
     let anybody = |number: usize, line: &[Thread]| line[number * 7 % line.len()];
     let second = |_: usize, line: &[Thread]| line[1];
     for choose in [&anybody as &dyn Fn(usize, &[Thread]) -> Thread, &second] {
@@ -142,7 +142,7 @@ fn where_nobody_can_tell_who_is_next_nobody_is_sent() {
 }
 
 #[test]
-fn where_short_requests_are_to_stay_on_little_cores_nobody_is_sent() {
+fn given_threshold_places_no_thread_ahead() {
     for config in [
         Config { threshold: Threshold::Given(1_000), ..config() },
         Config { options: Options { ahead: false, ..config().options }, ..config() },
@@ -154,7 +154,7 @@ fn where_short_requests_are_to_stay_on_little_cores_nobody_is_sent() {
 }
 
 #[test]
-fn a_thread_that_was_refused_the_big_core_stays_and_no_request_is_taken_back() {
+fn refused_placement_ahead_does_not_change_the_move_count() {
     let mut service = Service::new(config(), 1, 1);
     service.serve(18, |_, line| line[0]);
     let (next, other) = (service.line()[0], service.line()[1]);
@@ -171,7 +171,7 @@ proptest! {
 
     /// In line, mostly: one request in eight goes to any thread.
     #[test]
-    fn whoever_is_sent_ahead_is_idle_and_goes_where_nobody_works(
+    fn thread_placed_ahead_is_idle_and_goes_to_idle_big_core(
         (big, little) in (1_usize..4, 1_usize..5),
         history in proptest::collection::vec((any::<bool>(), 0_usize..8, 0_usize..8), 40..120),
     ) {

@@ -60,7 +60,7 @@ fn the_example_leaves_four_requests_in_progress() {
 }
 
 #[test]
-fn at_the_first_look_after_it_the_two_longest_on_little_cores_change_places() {
+fn first_look_moves_the_two_longest_on_little_cores() {
     let mut hurryup = pool(printed(600));
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
     // The window is over 600 ms after its begin. 75 is older than all, but on a big core. 78 has been here for 146 ms, 79
@@ -83,7 +83,7 @@ fn as_printed_long_requests_change_places_again_and_again() {
 }
 
 #[test]
-fn with_all_options_the_longest_keeps_its_core_and_whoever_has_no_request_leaves_first() {
+fn longest_keeps_its_core_and_idle_threads_leave_first() {
     let options = Options { rest_ns: 0, ..Options::default() };
     let mut hurryup = pool(Config { options, ..printed(600) });
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));

@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn whatever_happens_every_thread_has_a_core_of_its_own_cpus_and_big_ones_are_taken_once_a_round(
+    fn threads_keep_allowed_cpus_and_big_cores_change_once(
         config in config(),
         history in proptest::collection::vec((0_u64..20, event()), 1..40),
     ) {
@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn with_longer_requests_spared_nothing_is_moved_for_a_shorter_one(
+    fn no_thread_moves_for_a_shorter_request(
         history in proptest::collection::vec((0_u64..20, 0_u32..6, any::<bool>()), 1..40),
         rest_ns in 0_u64..20,
     ) {

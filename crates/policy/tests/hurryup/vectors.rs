@@ -37,7 +37,7 @@ fn began(thread: Thread, at_ms: u64) -> Seen {
 }
 
 #[test]
-fn an_empty_big_core_comes_before_one_whose_thread_is_between_requests() {
+fn empty_big_core_is_taken_before_one_with_an_idle_thread() {
     let mut hurryup = threads(by_events(0), 4);
     tell(&mut hurryup, 1, Seen::Left { thread: 1 });
     tell(&mut hurryup, 10, began(2, 10));
@@ -47,7 +47,7 @@ fn an_empty_big_core_comes_before_one_whose_thread_is_between_requests() {
 }
 
 #[test]
-fn of_shorter_requests_on_big_cores_the_one_that_began_last_leaves() {
+fn shorter_request_that_began_last_leaves_its_big_core() {
     let mut hurryup = threads(by_events(0), 3);
     tell(&mut hurryup, 10, began(2, 10));
     tell(&mut hurryup, 20, began(1, 20));
@@ -56,7 +56,7 @@ fn of_shorter_requests_on_big_cores_the_one_that_began_last_leaves() {
 }
 
 #[test]
-fn one_by_one_the_next_request_waits_until_it_is_known_again_which_cores_are_big() {
+fn one_by_one_next_move_waits_for_the_new_core_sizes() {
     let config = by_events(5);
     let mut hurryup = threads(Config { options: Options { one_by_one: true, ..config.options }, ..config }, 4);
     tell(&mut hurryup, 10, began(2, 10));
@@ -85,7 +85,7 @@ fn a_request_that_moved_rests_and_then_goes_on() {
 }
 
 #[test]
-fn a_thread_is_not_sent_where_it_may_not_be_and_nobody_is_sent_away_for_it() {
+fn no_move_or_exchange_against_allowed_cpus() {
     let mut hurryup = threads(by_events(0), 2);
     let little_only = Seen::Joined { thread: 9, allowed: [3].into_iter().collect() };
     assert_eq!(tell(&mut hurryup, 0, little_only), [map(9, 3)]);
@@ -111,7 +111,7 @@ fn a_move_that_was_refused_is_not_tried_again() {
 }
 
 #[test]
-fn a_move_that_was_refused_is_no_move_and_whoever_was_to_leave_stays() {
+fn refused_move_is_not_counted_and_other_thread_stays() {
     let mut hurryup = threads(by_events(0), 3);
     let one = Cores { big: [0].into_iter().collect(), ..juno() };
     tell(&mut hurryup, 1, Seen::Left { thread: 1 });
@@ -124,7 +124,7 @@ fn a_move_that_was_refused_is_no_move_and_whoever_was_to_leave_stays() {
 }
 
 #[test]
-fn a_core_that_was_refused_is_used_when_it_is_back_or_when_it_may_be() {
+fn refused_core_is_used_again_once_back_or_reconsidered() {
     let one = Cores { big: [0].into_iter().collect(), ..juno() };
     let none = Cores { big: CpuMask::EMPTY, ..juno() };
     for again in [&[Seen::Cores(none), Seen::Cores(one)][..], &[Seen::Reconsider]] {
@@ -141,7 +141,7 @@ fn a_core_that_was_refused_is_used_when_it_is_back_or_when_it_may_be() {
 }
 
 #[test]
-fn of_too_many_threads_the_last_ones_are_told_of_and_have_a_place_when_one_leaves() {
+fn thread_over_the_limit_gets_a_slot_when_one_leaves() {
     let mut hurryup = HurryUp::new(by_events(0));
     tell(&mut hurryup, 0, Seen::Cores(juno()));
     let last = MAX_THREADS as u32;
@@ -194,7 +194,7 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
 }
 
 #[test]
-fn baselines_never_move_anybody() {
+fn baseline_mappings_never_move_a_thread() {
     for (mapping, cores) in [(Mapping::Static, 0..6), (Mapping::AllBig, 0..2), (Mapping::AllLittle, 2..6)] {
         let mut hurryup = HurryUp::new(Config { mapping, ..by_events(0) });
         tell(&mut hurryup, 0, Seen::Cores(juno()));
@@ -208,7 +208,7 @@ fn baselines_never_move_anybody() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_costs_a_request_its_age_and_nothing_else() {
+fn begin_in_the_future_resets_only_the_age_of_the_request() {
     let mut hurryup = pool(by_events(0));
     // The line says that it began an hour from now.
     tell(&mut hurryup, 28_000, noted((78, 1, 28_000 + 3_600_000)));
@@ -219,7 +219,7 @@ fn a_clock_that_was_set_back_costs_a_request_its_age_and_nothing_else() {
 }
 
 #[test]
-fn a_learnt_threshold_falls_when_big_cores_have_time_for_long_requests() {
+fn learned_threshold_falls_when_big_cores_have_spare_time() {
     let mut config = by_events(0);
     config.threshold = Threshold::Learnt(Default::default());
     let mut hurryup = threads(config, 6);
@@ -235,7 +235,7 @@ fn a_learnt_threshold_falls_when_big_cores_have_time_for_long_requests() {
 }
 
 #[test]
-fn what_is_booked_moves_nobody_and_what_has_ended_meanwhile_is_not_moved() {
+fn booked_events_move_no_thread_and_ended_requests_stay() {
     let mut hurryup = threads(by_events(0), 3);
     let mut out = Actions::default();
     hurryup.book(10 * MS, &began(2, 10), &mut out);
@@ -247,7 +247,7 @@ fn what_is_booked_moves_nobody_and_what_has_ended_meanwhile_is_not_moved() {
 }
 
 #[test]
-fn what_is_booked_out_of_order_is_booked() {
+fn events_out_of_order_are_booked() {
     let mut hurryup = HurryUp::new(Config { looks: Looks::Events, ..Config::default() });
     tell(&mut hurryup, 0, Seen::Cores(juno()));
     (0..2).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
@@ -260,7 +260,7 @@ fn what_is_booked_out_of_order_is_booked() {
 }
 
 #[test]
-fn as_the_kernel_does_binds_nobody() {
+fn kernel_mapping_binds_no_thread() {
     let mut hurryup = HurryUp::new(Config { mapping: Mapping::Kernel, ..Config::PAPER });
     tell(&mut hurryup, 0, Seen::Cores(juno()));
     assert_eq!(tell(&mut hurryup, 0, joined(1)), []);

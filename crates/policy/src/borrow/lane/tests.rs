@@ -39,7 +39,7 @@ fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Option
 }
 
 #[test]
-fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
+fn lane_is_held_while_service_runs_and_released_when_idle() {
     let mut policy = Borrow::new(CONFIG, Idle);
     assert_eq!(look(&mut policy, 5, idle(0)), None);
     assert_eq!(look(&mut policy, 100, busy(99)), Some(LaneState::Held));
@@ -119,7 +119,7 @@ fn a_debt_at_its_limit_evicts_at_once() {
 }
 
 #[test]
-fn the_service_on_the_batch_lane_sends_batch_away_until_it_has_left() {
+fn service_on_batch_lane_evicts_batch_until_it_leaves() {
     let mut policy = Borrow::new(CONFIG, Idle);
     let visited = Observation { service_on_batch_lane: true, ..idle(0) };
     assert_eq!(look(&mut policy, 50, visited), Some(LaneState::Evicted));
@@ -266,7 +266,7 @@ fn kept_off(since: Nanos) -> Observation {
 }
 
 #[test]
-fn batch_that_is_kept_off_leaves_an_idle_lane_and_is_back_after_it() {
+fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
     let mut policy = Borrow::new(CONFIG, Idle);
     assert_eq!(look(&mut policy, 100, kept_off(0)), Some(LaneState::Evicted));
     assert_eq!((policy.why, policy.next_wakeup()), (Reason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
