@@ -20,7 +20,7 @@
 //!   counted (`tests/properties.rs`: `lost_records_never_lead_to_a_wrong_whole_timeline`).
 //! - A request without a response is known (`tests/waiting.rs`:
 //!   `a_request_without_a_response_waits_since_it_arrived`).
-//! - Memory is bounded (`tests/replay.rs`: `whatever_never_ends_memory_is_bounded`).
+//! - Memory is bounded (`tests/replay.rs`: `memory_is_bounded_if_nothing_ever_ends`).
 //! - Each cause needs its records (`tests/causes.rs`: one test a cause).
 //! - Each cause has its row in docs/reference/causes.md (`tests/document.rs`: `each_cause_has_its_row`).
 

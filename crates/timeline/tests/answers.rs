@@ -32,7 +32,7 @@ fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
 }
 
 #[test]
-fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
+fn answer_in_the_socket_of_a_busy_loop_is_queued() {
     let timeline = asked_beside_a_long_request(Some(1_000));
     let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.of_cause_ns(cause));
     assert_eq!(times, [800_000, 29_010_000, 180_000], "{timeline:?}");
@@ -41,7 +41,7 @@ fn an_answer_that_lies_in_the_socket_of_a_busy_loop_waits_for_the_loop() {
 }
 
 #[test]
-fn of_an_answer_whose_arrival_is_not_recorded_it_is_not_said_that_it_had_come() {
+fn answer_without_recorded_arrival_is_not_said_to_wait() {
     let timeline = asked_beside_a_long_request(None);
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
     assert_eq!(queue.wait, None);
@@ -70,7 +70,7 @@ fn a_loop_that_never_sleeps_waits_for_answers_too() {
 }
 
 #[test]
-fn a_thread_with_one_request_that_works_until_it_reads_has_worked() {
+fn thread_with_one_request_never_queues_its_own_answer() {
     for came_us in [1_000, 29_000] {
         let mut trace = request_is_taken_up();
         trace.asks(200, 1, 9, PORT, TCP).took_answer(30_010, 1, 9, came_us);
@@ -82,7 +82,7 @@ fn a_thread_with_one_request_that_works_until_it_reads_has_worked() {
 }
 
 #[test]
-fn what_a_thread_waits_for_after_the_answer_came_is_told() {
+fn wait_after_the_arrival_of_an_answer_has_its_own_cause() {
     const FUTEX_WAIT: u32 = 128;
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP);

@@ -31,7 +31,7 @@ fn span(trace: &Trace, cause: Cause) -> Span {
 }
 
 #[test]
-fn a_thread_works_on_it() {
+fn a_thread_worked_on_the_request() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace), [(120, 500, OnCpu)]);
@@ -88,7 +88,7 @@ fn a_thread_of_the_tracer_is_told_apart_from_others() {
 }
 
 #[test]
-fn of_several_threads_that_had_the_cpu_the_tracers_time_is_its_own() {
+fn time_of_the_tracer_on_the_cpu_is_told_apart() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, 5, leave::PREEMPTED).switched(260, 5, 901, leave::PREEMPTED);
     trace.switched(300, 901, 5, leave::PREEMPTED).switched(330, 5, 1, leave::PREEMPTED);
@@ -164,7 +164,7 @@ fn a_page_was_filled_in() {
 }
 
 #[test]
-fn faults_whose_ends_are_not_seen_last_until_the_next_record_if_that_is_soon() {
+fn fault_without_an_end_lasts_until_the_next_record_if_soon() {
     let mut trace = request_is_taken_up();
     for us in [200, 203, 206, 400] {
         trace.event(us, Kind::PageFault, 1, 1);
@@ -174,7 +174,7 @@ fn faults_whose_ends_are_not_seen_last_until_the_next_record_if_that_is_soon() {
 }
 
 #[test]
-fn a_fault_whose_end_is_seen_takes_as_long_as_it_takes_and_others_are_as_before() {
+fn fault_with_a_recorded_end_has_its_full_length() {
     let mut trace = request_is_taken_up();
     trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
     // Pages that are counted twice, a fault that changes no number of pages, and much work after it.
@@ -196,7 +196,7 @@ fn a_fault_that_is_preempted_goes_on_afterwards() {
 }
 
 #[test]
-fn a_thread_sleeps_in_the_fault_that_it_is_in_and_in_no_earlier_one() {
+fn sleep_belongs_to_the_current_fault_and_no_earlier_one() {
     let cause = |begins: u32, fault_us: u64, call: u32| {
         let mut trace = request_is_taken_up();
         trace.event(fault_us, Kind::PageFault, 1, begins);
@@ -229,7 +229,7 @@ fn the_runtime_paused() {
 }
 
 #[test]
-fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
+fn work_of_a_collecting_thread_belongs_to_the_pause() {
     let mut trace = request_is_taken_up();
     trace.woken(190, 1, 2).in_call(195, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
     trace.event(200, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(395, Kind::PauseEnded, 5, 0);
@@ -261,7 +261,7 @@ fn the_kernel_had_a_lock_that_another_thread_held() {
 }
 
 #[test]
-fn it_slept_until_another_thread_woke_it() {
+fn a_thread_slept_until_another_thread_woke_it() {
     let mut trace = request_is_taken_up();
     trace.sleeps(210, 1).woken(400, 6, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
@@ -306,7 +306,7 @@ fn the_quota_was_used_up() {
 }
 
 #[test]
-fn a_cpu_that_idles_while_the_thread_could_run_is_one_that_it_must_not_use() {
+fn runnable_thread_beside_an_idle_cpu_is_throttled() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, NOBODY, leave::PREEMPTED).comes(300, 1);
     answered(&mut trace, 500, 1);
@@ -314,7 +314,7 @@ fn a_cpu_that_idles_while_the_thread_could_run_is_one_that_it_must_not_use() {
 }
 
 #[test]
-fn it_was_frozen_or_stopped() {
+fn the_service_was_frozen_or_stopped() {
     let mut trace = request_is_taken_up();
     trace.event(200, Kind::Frozen, 1, 1).sleeps(201, 1).event(300, Kind::Frozen, 1, 0).woken(300, 901, 1).comes(310, 1);
     trace.switched(350, 1, NOBODY, leave::STOPPED).woken(400, 901, 1).comes(410, 1);
@@ -355,7 +355,7 @@ fn another_service_was_asked() {
 }
 
 #[test]
-fn a_thread_received_it_another_one_worked_and_the_first_one_answered() {
+fn request_handed_to_a_worker_and_back_is_followed() {
     let mut trace = request_is_taken_up();
     trace.woken(200, 1, 2).sleeps(210, 1);
     trace.comes(220, 2).on_cpu(1).woken(400, 2, 1).on_cpu(1).comes(410, 1).sleeps(411, 2).on_cpu(1);
@@ -369,7 +369,7 @@ fn a_thread_received_it_another_one_worked_and_the_first_one_answered() {
 }
 
 #[test]
-fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
+fn late_start_record_of_a_busy_worker_is_a_service_queue() {
     let mut trace = request_is_taken_up();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
     // Worker 2 has request 5 until 300, takes ours up then, and sends at 500.
@@ -382,7 +382,7 @@ fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
 }
 
 #[test]
-fn a_start_in_hindsight_has_a_late_number_and_nothing_is_missing_before_it() {
+fn late_number_of_a_start_record_is_no_loss() {
     let mut trace = request_is_taken_up();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
     trace.comes(1, 2).on_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).on_cpu(1);
@@ -403,7 +403,7 @@ fn a_start_in_hindsight_has_a_late_number_and_nothing_is_missing_before_it() {
 }
 
 #[test]
-fn what_no_record_tells_is_not_explained() {
+fn time_without_a_record_of_its_cause_is_not_explained() {
     let mut trace = request_is_taken_up();
     trace.switched(210, 1, NOBODY, leave::BLOCKED).woken(400, NOBODY, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
@@ -420,7 +420,7 @@ fn a_write_that_waits_for_its_reader_is_no_send_buffer() {
 }
 
 #[test]
-fn a_thread_that_comes_to_a_cpu_has_quota_though_no_record_says_so() {
+fn thread_on_a_cpu_has_quota_without_a_record_of_it() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
     trace.switched(310, 901, 1, leave::PREEMPTED);
@@ -430,7 +430,7 @@ fn a_thread_that_comes_to_a_cpu_has_quota_though_no_record_says_so() {
 }
 
 #[test]
-fn a_thread_that_has_the_number_of_one_that_ended_has_nothing_of_its() {
+fn thread_with_a_reused_number_inherits_no_state() {
     let mut trace = request_is_taken_up();
     // Thread 2 gets the request, sleeps in a call, and ends.
     trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).in_call(160, 2, 202, 0xbeef);

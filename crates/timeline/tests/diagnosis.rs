@@ -81,7 +81,7 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
 }
 
 #[test]
-fn what_the_tracer_took_is_its_cost_and_no_cause() {
+fn time_of_the_tracer_is_its_cost_and_no_cause() {
     let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
     let by_tracer = timeline(2_001, &[(Tracer, 3 * MS), (OnCpu, 1_900_000)]);
     let by_disk = timeline(2_002, &[(Disk, 9 * MS), (Tracer, MS), (OnCpu, 300_000)]);
@@ -110,7 +110,7 @@ fn a_cause_that_does_not_explain_most_is_not_claimed() {
 }
 
 #[test]
-fn what_batch_cost_is_what_work_beside_it_took_longer() {
+fn cost_of_batch_is_the_extra_time_of_work_beside_it() {
     let mut diagnoser = diagnoser(Objective::Latency(MS / 2));
     let slow = timeline(2_001, &[(RunQueue, 10_000), (OnCpu, 100_000), (Sibling, 600_000)]);
     diagnoser.add(&slow);
@@ -131,7 +131,7 @@ fn without_an_objective_the_slowest_hundredth_is_slow() {
 }
 
 #[test]
-fn requests_whose_way_is_not_known_count_apart() {
+fn incomplete_requests_are_counted_apart() {
     let mut diagnoser = diagnoser(Objective::Latency(MS));
     let slow = Timeline { incomplete: Some(Incomplete::Lost), ..timeline(2_001, &[(NotExplained, 9 * MS)]) };
     diagnoser.add(&slow);
@@ -141,7 +141,7 @@ fn requests_whose_way_is_not_known_count_apart() {
 }
 
 #[test]
-fn what_cannot_be_told_is_said_with_the_kinds_that_are_missing() {
+fn undecidable_causes_name_the_missing_record_kinds() {
     let kinds = Kinds::all().without(Kind::Softirq).without(Kind::Stolen);
     let diagnoser = Diagnoser::new(DiagnoserSettings { kinds, ..DiagnoserSettings::default() });
     let expected = [(Interrupt, "no records of this kind: Softirq"), (Stolen, "no records of this kind: Stolen")];
@@ -167,7 +167,7 @@ fn the_slowest_are_kept_and_the_distribution_has_all() {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_requests_and_sums_stay_about_right() {
+fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
     let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
     for request in 0..200_000 {
         let slow = timeline(10_000 + request, &[(Disk, 5 * MS + request % 100), (OnCpu, 300_000)]);
@@ -236,7 +236,7 @@ fn a_service_is_told_by_address_process_and_next_command() {
 }
 
 #[test]
-fn who_holds_and_who_reads_is_told_with_what_it_did() {
+fn holder_of_a_lock_and_reader_are_named_with_their_activity() {
     let by = Task { tid: 42, pid: 42 };
     let doing = |doing, wait| Wait { doing, ..wait };
     let write = Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() };

@@ -124,7 +124,7 @@ fn each_request_of_ten_seconds_is_whole_and_little_is_kept() {
 }
 
 #[test]
-fn whatever_never_ends_memory_is_bounded() {
+fn memory_is_bounded_if_nothing_ever_ends() {
     let mut replay = Replay::new();
     replay.run(40 * REQUESTS_PER_SECOND, Manner::Bad);
     assert!(replay.longest_bytes < MEMORY_MAX, "{}", replay.longest_bytes);

@@ -73,7 +73,7 @@ fn a_log_without_states_does_not_tell_what_held_the_response() {
 
 /// The thread sleeps in one send of a long response.
 #[test]
-fn a_client_that_reads_slowly_is_named_where_a_thread_sleeps_in_send() {
+fn slow_reader_is_the_cause_of_a_sleep_in_send() {
     for (holds, unsent, cause) in [(WINDOW | IN_FLIGHT, 900, SlowReader), (ROOM | IN_FLIGHT, 0, SendSpace)] {
         let mut trace = request_is_taken_up();
         trace.transmitted(200, 7, 10).in_call(210, 1, 44, 5).sleeps(210, 1);
@@ -88,7 +88,7 @@ fn a_client_that_reads_slowly_is_named_where_a_thread_sleeps_in_send() {
 
 /// The thread waits for events, and works on another request, until it can send more.
 #[test]
-fn a_client_that_reads_slowly_is_named_where_an_event_loop_sends_in_parts() {
+fn slow_reader_is_the_cause_when_an_event_loop_sends_in_parts() {
     let mut trace = request_is_taken_up();
     trace.transmitted(200, 7, 10).sent(200, 1, 7, 500, 1).finished(200, 1, 7, 1, 120);
     in_state(&mut trace, WINDOW | IN_FLIGHT | KNOWN, 490);
@@ -112,7 +112,7 @@ fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
 
 /// The client acknowledges late, so that TCP probes for a loss, and says that it has got the segment twice.
 #[test]
-fn what_the_client_has_got_twice_was_not_lost() {
+fn segment_received_twice_was_not_lost() {
     const TWICE: u32 = 1_024;
     let again = |trace: &mut Trace, us: u64| {
         trace.add(us, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
@@ -135,7 +135,7 @@ fn what_the_client_has_got_twice_was_not_lost() {
 
 /// Its next request comes before it says so, and is answered.
 #[test]
-fn what_the_client_has_got_twice_was_not_lost_though_it_asks_on() {
+fn segment_received_twice_was_not_lost_with_next_request() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 300, 1).sleeps(320, 1);
     trace.add(9_000, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));

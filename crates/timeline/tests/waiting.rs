@@ -24,7 +24,7 @@ fn a_request_without_a_response_waits_since_it_arrived() {
 }
 
 #[test]
-fn a_request_whose_response_may_be_lost_is_not_said_to_wait() {
+fn request_with_a_possibly_lost_response_does_not_wait() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 500, 1).sleeps(510, 1).comes(9_000, 1);
     let mut records = trace.numbered();
@@ -74,7 +74,7 @@ fn cut_off(ended_us: u64, ending: Ending) -> Vec<Unanswered> {
 }
 
 #[test]
-fn a_client_that_closes_while_it_waits_has_abandoned_its_request() {
+fn client_that_closes_while_waiting_abandons_its_request() {
     let mut trace = request_is_taken_up();
     state(&mut trace, 50_000, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
     assert_eq!(endings(&trace), (vec![], 0, 0, 0), "whether it reads on is not known");

@@ -85,7 +85,7 @@ fn a_timeout_of_an_event_loop_is_no_sleep() {
 }
 
 #[test]
-fn a_question_that_a_timeout_ends_is_no_answer_though_another_one_followed() {
+fn timeout_after_a_later_question_is_still_no_answer() {
     for number in [call::EPOLL_WAIT, call::POLL] {
         let mut trace = request_is_taken_up();
         trace.asks(200, 1, 9, 53, UDP).asks(202, 1, 10, 6_379, 6).in_call(204, 1, number, 4).sleeps(204, 1);
@@ -182,7 +182,7 @@ fn a_condition_a_park_and_a_join_are_no_locks() {
 }
 
 #[test]
-fn what_all_waiters_get_at_once_is_no_lock() {
+fn futex_that_wakes_all_waiters_is_no_lock() {
     let mut trace = Trace::new();
     // Both threads wait and wake there, as at a barrier.
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
@@ -207,7 +207,7 @@ fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
 }
 
 #[test]
-fn a_thread_that_ends_as_it_wakes_another_one_was_waited_for() {
+fn wake_by_a_thread_that_ends_is_a_hand_over() {
     assert_eq!(woken_by_a_thread_that_ends(|_| ()), HandOver);
     let sleeps = |trace: &mut Trace| {
         trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, NOBODY, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
@@ -220,7 +220,7 @@ fn a_thread_that_ends_as_it_wakes_another_one_was_waited_for() {
 }
 
 #[test]
-fn what_a_session_finds_out_for_another_one_is_no_lock() {
+fn futex_is_no_lock_if_a_session_wakes_all_its_waiters() {
     for (wakes_all, cause) in [(false, Lock), (true, HandOver)] {
         let mut trace = request_is_taken_up();
         trace.ready(50, 12, 10).received(60, 2, 12, 10, 2).on_cpu(1).started(60, 2, 12, 2, 50).on_cpu(1);
@@ -238,7 +238,7 @@ fn what_a_session_finds_out_for_another_one_is_no_lock() {
 }
 
 #[test]
-fn what_its_waiters_hold_in_turns_is_a_lock() {
+fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
     let mut trace = Trace::new();
     // Thread 5 waits there, too, and thread 1 wakes it.
     let on = On { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..On::default() };
@@ -252,7 +252,7 @@ fn what_its_waiters_hold_in_turns_is_a_lock() {
 }
 
 #[test]
-fn before_its_thread_is_created_a_request_waits_for_the_one_that_creates_it() {
+fn request_waits_for_the_thread_that_creates_its_own() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     // Thread 5 accepts connections, and needs a lock for that, which thread 6 has.
@@ -339,7 +339,7 @@ fn a_pipe_that_is_full_is_told_with_its_reader() {
 }
 
 #[test]
-fn what_goes_from_a_pipe_to_a_socket_waits_for_the_socket_or_for_who_writes() {
+fn splice_waits_for_the_socket_or_the_writer_of_the_pipe() {
     for (by, cause) in [(NOBODY, SendBuffer), (901, HandOver)] {
         let mut trace = request_is_taken_up();
         let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
@@ -440,7 +440,7 @@ fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
 }
 
 #[test]
-fn a_question_of_an_unknown_request_leaves_that_of_another_one_and_shares_its_connection() {
+fn question_of_an_unknown_request_shares_the_connection() {
     let unknown = |trace: &mut Trace| {
         trace.comes(290, 6).on_cpu(2).asks(300, 6, 9, 6_379, 6).on_cpu(2).sleeps(310, 6).on_cpu(2);
     };
@@ -452,7 +452,7 @@ fn a_question_of_an_unknown_request_leaves_that_of_another_one_and_shares_its_co
 }
 
 #[test]
-fn a_connection_that_is_lent_to_one_after_the_other_is_not_shared() {
+fn connection_used_by_one_request_after_another_is_not_shared() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
@@ -498,7 +498,7 @@ fn convoy(own_requests: bool) -> Trace {
 }
 
 #[test]
-fn what_threads_with_requests_of_their_own_hold_is_followed_to_the_one_that_had_it() {
+fn lock_convoy_is_followed_to_the_first_holder() {
     let span = longest(&convoy(true));
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Doing::Slept, task(2)));
@@ -509,7 +509,7 @@ fn what_threads_with_requests_of_their_own_hold_is_followed_to_the_one_that_had_
 }
 
 #[test]
-fn a_thread_that_takes_several_requests_up_holds_none_of_them_a_lock() {
+fn thread_with_several_requests_holds_no_lock() {
     let mut trace = convoy(true);
     trace.ready(70, 19, 10).received(80, 3, 19, 10, 9).on_cpu(2).started(80, 3, 19, 9, 70).on_cpu(2);
     assert_eq!(longest(&trace).cause, HandOver);
@@ -532,7 +532,7 @@ fn a_wait_that_a_signal_interrupts_goes_on() {
 }
 
 #[test]
-fn a_sleep_whose_end_is_not_recorded_ends_with_what_the_thread_does_next() {
+fn sleep_without_a_recorded_end_ends_at_the_next_record() {
     let mut trace = request_is_taken_up();
     let sleep = On { timeout_ms: 9, named: FUTEX_WAIT_BITSET, ..On::default() };
     trace.in_call_on(210, 1, call::FUTEX, sleep).sleeps(210, 1);
@@ -541,7 +541,7 @@ fn a_sleep_whose_end_is_not_recorded_ends_with_what_the_thread_does_next() {
 }
 
 #[test]
-fn what_a_file_system_does_waits_for_the_disk_whoever_wakes_it() {
+fn file_system_calls_wait_for_the_disk_for_any_waker() {
     const RENAME: u32 = 82;
     for (number, file, cause) in [
         (call::FSYNC, REGULAR, Disk),
@@ -561,7 +561,7 @@ fn what_a_file_system_does_waits_for_the_disk_whoever_wakes_it() {
 }
 
 #[test]
-fn a_wait_for_the_cpu_of_the_thread_with_the_lock_is_a_wait_for_the_lock() {
+fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     // Thread 5 has the CPU and the lock when the request comes.
@@ -589,7 +589,7 @@ fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
 }
 
 #[test]
-fn threads_of_a_runtime_with_a_scheduler_hold_no_lock_and_hand_nothing_over() {
+fn threads_of_a_user_space_scheduler_hold_no_lock() {
     for (number, cause) in [(call::FUTEX, Inside), (call::EPOLL_WAIT, Inside), (call::NANOSLEEP, Timer)] {
         let mut trace = request_is_taken_up();
         // Thread 1 wakes 5, and later 5 wakes 1, as threads of a mutex do.
@@ -632,7 +632,7 @@ fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Time
 }
 
 #[test]
-fn a_question_on_an_event_loop_that_is_never_answered_is_no_answer() {
+fn question_that_is_never_answered_on_a_loop_is_no_answer() {
     for (port, connects, has_answered_before) in [(8_080, true, false), (53, false, false), (5_399, false, true)] {
         let timeline = asked_on_a_loop(port, connects, has_answered_before);
         let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_one_fact() {
+    fn adjacent_equal_intervals_merge_into_one_fact() {
         let mut track = Track::default();
         track.push(interrupt(10, 20, 1));
         track.push(interrupt(20, 30, 1));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_before_the_floor_is_forgotten() {
+    fn facts_before_the_floor_are_forgotten() {
         let mut track = Track::default();
         (0..100).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, i)));
         track.forget(905);

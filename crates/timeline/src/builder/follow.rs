@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_slept_for_another_one_that_gave_it_something() {
+    fn sleep_on_lock_or_hand_over_follows_its_waker() {
         let own = Task { tid: 5, pid: 4 };
         let other = Task { tid: 6, pid: 4 };
         let waker = |state, cause, by| waker_of(&Fact { state, by, ..Fact::of(cause, 1, 2, 0) }, own);

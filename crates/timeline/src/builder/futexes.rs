@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn two_semaphores_side_by_side_for_question_and_answer_are_no_lock() {
+    fn two_adjacent_request_reply_semaphores_are_no_lock() {
         let mut futexes = Futexes::default();
         futexes.note(1, PRIVATE, 0x1000, 5, 6);
         futexes.note(1, PRIVATE, 0x1004, 6, 5);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_however_many_there_are() {
+    fn memory_of_futexes_is_bounded() {
         let mut futexes = Futexes::default();
         (0..200_000).for_each(|address| futexes.note(1, PRIVATE, address, 2, 3));
         assert!(futexes.uses.len() <= FUTEXES_MAX);

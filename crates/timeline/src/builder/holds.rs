@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_for_most_of_the_time_is_the_cause() {
+    fn longest_hold_of_the_response_is_the_cause() {
         let mut holds = Holds::default();
         assert_eq!(holds.cause(), Cause::SendBuffer);
         holds.add(Cause::SlowReader, 40_000, 7);

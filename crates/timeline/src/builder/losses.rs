@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_was_not_lost() {
+    fn late_record_was_not_lost() {
         let mut losses = Losses::default();
         for (seq, at_ns) in [(1, 100), (3, 110), (4, 120), (2, 130)] {
             losses.record(7, seq, at_ns);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_early_is_neither_lost_nor_are_those_that_were_written_before_it() {
+    fn early_record_loses_neither_itself_nor_records_before_it() {
         let mut losses = Losses::default();
         losses.record(0, 1, 100);
         assert!(losses.comes_early(0, 4) && losses.comes_early(0, 5) && !losses.comes_early(0, 2));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_a_cpus_first_record_is_lost_unless_that_is_number_one() {
+    fn records_before_the_first_of_a_cpu_are_lost_unless_it_is_1() {
         let mut losses = Losses::default();
         losses.record(0, 1, 100);
         assert!(!losses.any_in(0, 1_000));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_all_began_is_not_lost_and_what_is_missing_after_it_is() {
+    fn only_records_missing_after_the_begin_are_lost() {
         let mut losses = Losses::default();
         losses.begins(1, 999);
         losses.record(1, 1_000, 500);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_number_is_no_cpus() {
+    fn records_without_a_number_belong_to_no_cpu() {
         let mut losses = Losses::default();
         losses.record(0, 0, 50);
         losses.record(0, 1, 100);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap() {
+    fn record_numbers_wrap() {
         let mut losses = Losses::default();
         losses.record(0, u32::MAX, 100);
         let lost = losses.lost;

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_found_by_the_end_of_its_data_if_it_came_just_before() {
+    fn segment_is_found_by_the_end_of_its_data_if_recent() {
         let mut cpu = Cpu::default();
         for (at_ns, end_seq) in [(MS, 100), (2 * MS, 200), (3 * MS, 300), (20 * MS, 400)] {
             cpu.note(&record(at_ns, Kind::Segment, 0, end_seq));

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_records_are_counted_whatever_else_is() {
+    fn lost_records_are_counted_among_all_others() {
         let mut builder = Builder::new(Settings::default());
         (builder.losses.lost, builder.world.counts.given_up) = (3, 2);
         assert_eq!((builder.counts().lost, builder.counts().given_up), (3, 2));

@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_does_it_all() {
+    fn request_of_one_thread_has_that_thread_as_its_path() {
         let way = way(&request(vec![], 1));
         assert_eq!(way, [(100, 110, Place::Network), (110, 120, Place::Queue(1)), (120, 900, Place::Thread(1))]);
     }
 
     #[test]
-    fn it_goes_from_thread_to_thread_and_back() {
+    fn path_goes_from_thread_to_thread_and_back() {
         let there = Link::Handed { at_ns: 200, from: 1, to: 2 };
         let aside = Link::Handed { at_ns: 300, from: 2, to: 7 };
         let back = Link::Handed { at_ns: 700, from: 2, to: 1 };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_link_the_thread_that_answered_took_it_up_when_it_was_free() {
+    fn answering_thread_takes_request_up_if_no_link_is_known() {
         let way = way(&Request { taken_up_ns: 500, ..request(vec![], 2) });
         assert_eq!(way[2..], [(120, 500, Place::Queue(2)), (500, 900, Place::Thread(2))]);
     }

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_futex_that_a_thread_woke_is_a_lock_and_one_that_ended_by_itself_a_timer() {
+    fn futex_woken_by_a_thread_is_a_lock_and_else_a_timer() {
         let futex = in_call(call::FUTEX, 0x10);
         assert_eq!(by_other(futex).cause(), (Cause::Lock, 0x10, OTHER));
         assert_eq!(cause(futex), Cause::Timer);

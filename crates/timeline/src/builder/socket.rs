@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_takes_what_had_arrived_and_begins_with_the_first_of_it() {
+    fn request_begins_with_the_first_byte_that_had_arrived() {
         let mut arrivals = Arrivals::default();
         arrivals.add(1_000_000, 10);
         arrivals.add(1_500_000, 20);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_left_is_known_once_something_has() {
+    fn unsent_bytes_are_known_after_the_first_segment() {
         let mut socket = Socket::default();
         assert_eq!(socket.unsent(100, 7), 7);
         assert!(socket.transmit(u32::MAX - 9, 1) && !socket.transmit(u32::MAX - 19, 2));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_responses_that_do_not_leave_the_oldest_is_no_longer_waited_for() {
+    fn oldest_of_too_many_unsent_responses_is_given_up() {
         let mut socket = Socket::default();
         assert!((1..=RESPONSES as u64).all(|id| socket.leaves_later(id).is_none()));
         assert_eq!(socket.leaves_later(99), Some(1));

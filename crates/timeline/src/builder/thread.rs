@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_first_record_the_time_of_waking_is_known_and_not_after_it() {
+    fn first_record_of_a_thread_uses_an_earlier_wakeup_only() {
         for (woken_ns, expected) in [(60, &[(State::Ready, 60, 100)][..]), (150, &[])] {
             let mut thread = Thread::new(1, 100, 0);
             thread.comes(100, 0, Task::default(), woken_ns);

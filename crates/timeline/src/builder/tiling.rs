@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_lie_end_to_end_and_what_says_the_same_is_one() {
+    fn spans_lie_end_to_end_and_equal_neighbours_merge() {
         let mut tiling = Tiling::new(10);
         tiling.until(20, span(Cause::OnCpu));
         tiling.until(15, span(Cause::Disk));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_timeline_says_of_no_time_what_is_true_of_another_one() {
+    fn coarse_timeline_moves_no_detail_to_another_time() {
         assert_eq!(times_of_disks(2), [(1, 35_000), (2, 35_000)]);
         let of_many = times_of_disks(10_000);
         let (unknown, known): (Vec<_>, Vec<_>) = of_many.into_iter().partition(|(disk, _)| *disk == 0);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_is_told_as_a_power_of_two_and_whether_tcp_held_it_stays() {
+    fn size_is_rounded_to_a_power_of_two_and_keeps_the_tcp_flag() {
         let detail = |cause, detail| {
             let (tid, cpu, by_tid, by_pid, behind, wait) = (1, None, 0, 0, 0, None);
             clue_of(&Span { from_ns: 1, to_ns: 2, cause, tid, cpu, by_tid, by_pid, detail, behind, wait }).detail

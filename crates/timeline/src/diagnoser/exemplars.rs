@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_takes_memory() {
+    fn kept_timelines_are_counted_as_memory() {
         let mut exemplars = Exemplars::new(2);
         let mut times = [0; Cause::ALL.len()];
         times[0] = 1;

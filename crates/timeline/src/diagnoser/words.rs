@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_and_what_is_named() {
+    fn clue_names_process_lock_softirq_disk_and_pause() {
         let names = |task: Task| (task.pid == 900).then(|| "stress".to_owned());
         let clue = |cause, by, detail| Clue { cause, by, detail, wait: None, sum_ns: 0, longest_ns: 0 };
         let hog = clue(Cause::RunQueue, Task { tid: 0, pid: 900 }, 0);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_a_response_has_a_size_that_makes_sense() {
+    fn size_of_a_held_response_has_a_suitable_unit() {
         let said = |cause, detail| {
             what(&Clue { cause, by: Task::default(), detail, wait: None, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
         };
