@@ -11,24 +11,24 @@
 //! # Invariants
 //!
 //! - A request that is not safe to repeat runs at most once, and each request ends once (`tests/histories.rs`:
-//!   `nothing_is_repeated_that_must_not_be_and_each_request_ends_once`).
+//!   `unrepeatable_requests_are_sent_once_and_each_ends_once`).
 //! - Redis replies come in the client's order, each once (`tests/reply_queue.rs`:
 //!   `replies_come_in_the_clients_order_each_once`).
 //! - Any bytes, however split, are read or refused, and never in two ways (`tests/fuzz.rs`:
 //!   `fuzzed_messages_are_read_or_refused_and_never_in_two_ways`).
 //! - Memory does not grow with finished requests (`src/request_table/slots.rs`:
-//!   `memory_does_not_grow_with_the_requests_that_are_over`; `src/resp/reply_queue.rs`:
+//!   `memory_does_not_grow_with_ended_requests`; `src/resp/reply_queue.rs`:
 //!   `memory_does_not_grow_with_the_commands_that_are_answered`).
 //! - A connection with a half-written request is not used again (`tests/edge/http.rs`:
-//!   `an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_request_behind`).
+//!   `early_answer_leaves_no_half_sent_request_behind`).
 //! - A failure counts against the server that failed, also if the other server answers the client
-//!   (`tests/edge/outliers.rs`: `a_server_that_is_lost_counts_though_the_other_one_answers`).
+//!   (`tests/edge/outliers.rs`: `lost_connection_counts_though_the_backup_answers`).
 //! - A client cannot hold a server's connection by sending slowly (`src/edge/pace.rs`:
-//!   `a_client_that_sends_500_bytes_a_second_goes_on_and_a_slower_one_is_late`).
+//!   `client_below_500_bytes_per_second_is_late`).
 //! - Each request has one line in the access log, without a control character (`tests/edge/access.rs`:
 //!   `each_request_of_a_connection_has_its_line`, `any_bytes_of_a_request_are_one_line`).
 //! - The access log has no argument of a Redis command (`tests/edge/access.rs`:
-//!   `commands_of_redis_have_their_name_and_number_of_keys_and_no_argument`).
+//!   `redis_commands_are_logged_without_arguments`).
 //! - Rotation of the access log loses no line (`crates/sidelane/tests/proxy/access.rs`:
 //!   `rotation_by_rename_and_sighup_loses_no_line`).
 //! - A full disk loses lines and no request (`crates/sidelane/tests/proxy/access.rs`:

@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn nothing_is_repeated_that_must_not_be_and_each_request_ends_once(
+    fn unrepeatable_requests_are_sent_once_and_each_ends_once(
         mode in mode(),
         has_backup in any::<bool>(),
         unsafe_stay in any::<bool>(),

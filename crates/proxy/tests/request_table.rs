@@ -27,7 +27,7 @@ fn hedged(table: &mut RequestTable<()>) -> RequestId {
 }
 
 #[test]
-fn what_has_to_stay_is_given_up_when_its_server_cannot_be_reached() {
+fn request_bound_to_an_unreachable_server_is_given_up() {
     let mut table = table(Mode::Hazard, true);
     for class in [request(false, None), request(false, Some(First))] {
         let (request_id, to) = table.admit(0, class, ());

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_text_is_the_combined_format_and_the_proxys_own_fields() {
+    fn text_line_is_combined_log_format_plus_own_fields() {
         let line = written(&entry(b"GET /a?b HTTP/1.1", b"curl/8"), Format::Text);
         assert_eq!(
             line,
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_command_of_redis_the_name_and_the_number_of_keys_are_told() {
+    fn line_of_a_redis_command_has_its_name_and_number_of_keys() {
         let command = Entry { asked: Asked::Redis { name: b"MGET", keys: Some(3) }, ..entry(b"", b"") };
         assert!(written(&command, Format::Text).contains("] \"MGET keys=3\" 200 "));
         let value = read(&written(&command, Format::Json));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sends_ends_no_line_and_no_text() {
+    fn text_of_a_client_is_escaped_in_log_lines() {
         let entry = entry(b"GET /\n1.1.1.1 \"GET\" \\ \x1b[2J\xff\0", b"\r\n\xe2\x80\xa8\xc2\x85");
         let line = written(&entry, Format::Text);
         let wanted =

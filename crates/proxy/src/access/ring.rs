@@ -5,7 +5,7 @@
 //!
 //! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the flag
 //! after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first entry after a
-//! pause costs a system call (`a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end`).
+//! pause costs a system call (`sleeping_receiver_is_woken_by_an_entry_and_by_the_end`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_receiver_is_woken_by_what_comes_and_by_the_end() {
+    fn sleeping_receiver_is_woken_by_an_entry_and_by_the_end() {
         const COUNT: u64 = 2000;
         let (mut sender, mut receiver) = channel(1 << 20);
         let (told, came) = std::sync::mpsc::channel();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_finds_no_room_is_counted_and_those_before_it_are_there() {
+    fn entry_without_room_is_counted_and_earlier_ones_stay() {
         let (mut sender, mut receiver) = channel(1024);
         (0..100).for_each(|number| sender.send(&entry(number, b"GET / HTTP/1.1")));
         let kept = 100 - sender.lost();

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_unreachable_if_it_says_so_or_is_silent_twice_in_a_row() {
+    fn server_is_unreachable_if_refused_or_silent_twice() {
         let mut line = ConnectQueue::default();
         assert_eq!(line.failed(Instant::now(), &io::ErrorKind::ConnectionRefused.into()), Failed::Unreachable);
         let host = io::Error::from_raw_os_error(Errno::HOSTUNREACH.raw_os_error());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn connects_are_bounded_and_those_who_have_gone_need_none() {
+    fn connects_are_bounded_and_gone_clients_need_none() {
         let mut line = ConnectQueue::default();
         let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.join()).collect();
         assert_eq!((0..100).filter(|_| line.begins_connect()).count(), CONNECTS_MAX);

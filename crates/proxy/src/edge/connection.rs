@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_lacks_is_not_put_down_to_the_server() {
+    fn local_errors_are_not_blamed_on_the_server() {
         let is_own = |code: Errno| is_local_error(&io::Error::from_raw_os_error(code.raw_os_error()));
         assert!([Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ADDRNOTAVAIL].into_iter().all(is_own));
         assert!(![Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT, Errno::CONNRESET].into_iter().any(is_own));

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_500_bytes_a_second_goes_on_and_a_slower_one_is_late() {
+    fn client_below_500_bytes_per_second_is_late() {
         let (second, almost_a_minute) = (Duration::from_secs(1), Duration::from_secs(59));
         assert_eq!(late_after(500, second), None);
         assert_eq!(late_after(30_000, almost_a_minute), None);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_server_is_waited_for_does_not_count() {
+    fn time_of_waiting_for_the_server_does_not_count() {
         let start = Instant::now();
         let mut pace = Pace::new(MINUTE);
         pace.wait(start, true);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_in_two_ways_is_refused() {
+    fn ambiguous_chunks_are_refused() {
         let wrong: [&[u8]; 9] = [
             b"\r\n",
             b"3\nabc",

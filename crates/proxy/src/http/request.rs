@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_this_connection_alone_is_left_out() {
+    fn hop_by_hop_fields_are_left_out() {
         let text = "GET /a?b HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-One\r\nKeep-Alive: 5\r\nX-One: 1\r\nX-Two:2\r\n\r\nGET";
         let (head, out) = read(text).unwrap().unwrap();
         assert_eq!(out, "GET /a?b HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\n\r\n");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_in_two_ways_is_refused() {
+    fn ambiguous_request_head_is_refused() {
         let wrong = [
             "GET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_to_the_server_outlives_a_request_of_an_old_client() {
+    fn server_connection_stays_open_after_an_http_1_0_request() {
         let sent = |text: &str| read(text).unwrap().unwrap().1;
         let wanted = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
         assert_eq!((sent("GET / HTTP/1.0\r\n\r\n").as_str(), sent(wanted).as_str()), (wanted, wanted));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_cannot_say_who_it_is() {
+    fn forwarded_fields_of_a_client_are_replaced() {
         let spoofed = "Host: h\r\nX-Forwarded-For: 127.0.0.1\r\nX_Forwarded_For: 127.0.0.1\r\nx-real-ip: 127.0.0.1\r\n\
             FORWARDED: for=127.0.0.1\r\nX-Forwarded-Prefix: /a\r\nConnection: X-Real-IP\r\nX-Real: 1\r\n";
         let own = "Via: 1.1 sidelane\r\nX-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1;host=h;proto=http\r\n\
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trusted_proxy_said_stays_and_is_added_to() {
+    fn forwarded_fields_of_a_trusted_proxy_are_extended() {
         let said = "Host: h\r\nX-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 2.2.2.2\r\nX-Forwarded-Proto: https\r\n";
         let out = told("3.3.3.3", Forwarded::Add, said);
         assert!(out.contains("\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3\r\n"), "{out}");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_what_the_server_cannot_do_and_no_fault_of_the_request() {
+    fn faults_of_the_server_are_told_from_those_of_the_request() {
         assert!([500, 502, 503, 504, 599].map(Outcome::Status).into_iter().all(Outcome::is_fault));
         assert!(![101, 200, 302, 404, 429, 501].map(Outcome::Status).into_iter().any(Outcome::is_fault));
         assert!(ServerError::ALL.map(Outcome::Error).into_iter().all(Outcome::is_fault));

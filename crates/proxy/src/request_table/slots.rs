@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_flight_and_the_last_that_finished_are_found_and_no_others() {
+    fn only_requests_in_flight_and_last_finished_are_found() {
         let mut slots = Slots::<()>::new(2);
         let request_ids: Vec<RequestId> = (0..4).map(|_| slots.insert(record(), (), None)).collect();
         for request_id in &request_ids[..3] {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_used_again_is_not_the_former_request() {
+    fn reused_slot_is_not_the_former_request() {
         let mut slots = Slots::<()>::new(1);
         let former = slots.insert(record(), (), None);
         slots.retire(former);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_grow_with_the_requests_that_are_over() {
+    fn memory_does_not_grow_with_ended_requests() {
         let mut slots = Slots::<()>::new(10);
         for _ in 0..10_000 {
             let request_id = slots.insert(record(), (), None);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_grow_with_the_times_of_requests_that_are_over() {
+    fn memory_does_not_grow_with_timers_of_ended_requests() {
         let mut slots = Slots::<()>::new(10);
         let slow = slots.insert(record(), (), Some(1_000));
         for _ in 0..10_000 {

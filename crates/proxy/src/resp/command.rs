@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_leave_no_state_has_its_own_connection() {
+    fn unknown_and_stateful_commands_are_tied_to_a_connection() {
         for line in ["FT.SEARCH i q", "GETS a", "", "a name that is longer than all others", "CONFIG SET a b", "$8"] {
             assert_eq!(kind(line), Kind::Tied, "{line}");
         }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resp_or_too_long_is_refused() {
+    fn malformed_or_too_long_resp_is_refused() {
         for wrong in [&b"$5\r\nabc\r\nxx\r\n"[..], b"$-2\r\n", b"*x\r\n", b"hello\r\n", b"+OK\n", b"\r\n"] {
             assert_eq!(Scanner::default().next(wrong), Err(BadFrame::Malformed), "{}", wrong.escape_ascii());
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_has_its_most() {
+    fn count_of_elements_is_bounded() {
         let read = |parts: u64| count(parts.to_string().as_bytes());
         assert_eq!((read(PARTS_MAX), read(PARTS_MAX + 1)), (Ok(PARTS_MAX), Err(BadFrame::TooLong)));
     }

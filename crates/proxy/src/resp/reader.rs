@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_shortest_form() {
+    fn commands_are_rewritten_in_the_shortest_form() {
         let (used, command) = CommandReader::new(1000).read(b"  get \"\"\r\n").unwrap();
         assert_eq!((used, command.unwrap().bytes()), (10, &b"*2\r\n$3\r\nget\r\n$0\r\n\r\n"[..]));
     }

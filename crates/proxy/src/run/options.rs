@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_to_hedge_are_read_as_printed() {
+    fn hedge_modes_are_read_as_printed() {
         for text in ["hazard", "timer:20000us", "none"] {
             assert_eq!(text.parse::<Hedge>().unwrap().to_string(), text);
         }

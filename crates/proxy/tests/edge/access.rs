@@ -195,7 +195,7 @@ fn requests_in_flight_at_the_end_of_the_proxy_are_cut() {
 }
 
 #[test]
-fn what_takes_too_long_is_timed_out() {
+fn late_answers_and_late_heads_are_logged_as_timed_out() {
     let mut config = http(silent(), None);
     config.limits.answer_time = Duration::from_millis(100);
     let (proxy, mut log) = logged(config);
@@ -217,7 +217,7 @@ fn what_takes_too_long_is_timed_out() {
 }
 
 #[test]
-fn what_the_proxy_answers_itself_has_a_line() {
+fn own_answers_of_the_proxy_have_a_line() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(20_000));
     let cases = [
         ("nonsense\r\n\r\n", "refused", 400, "nonsense"),
@@ -281,7 +281,7 @@ fn redis_server() -> SocketAddr {
 }
 
 #[test]
-fn commands_of_redis_have_their_name_and_number_of_keys_and_no_argument() {
+fn redis_commands_are_logged_without_arguments() {
     let address = redis_server();
     let (proxy, mut log) = logged(redis(address, None));
     let mut client = proxy.connect();
@@ -299,7 +299,7 @@ fn commands_of_redis_have_their_name_and_number_of_keys_and_no_argument() {
 }
 
 #[test]
-fn a_commands_name_is_written_in_capitals_or_as_it_came_and_never_long() {
+fn logged_command_name_is_upper_case_or_cut_as_it_came() {
     let (proxy, mut log) = logged(redis(redis_server(), None));
     let unknown = format!("no\"\n{}", "x".repeat(1000));
     for (name, told) in [("mGet", "MGET"), (&*unknown, &unknown[..63])] {

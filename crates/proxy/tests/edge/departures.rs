@@ -72,7 +72,7 @@ fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_direction_is_answered_and_not_hedged() {
+fn half_closed_client_is_answered_and_not_hedged() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
     let (active, requests) = telling_server(move |stream, _| {
@@ -98,7 +98,7 @@ fn a_client_that_has_closed_its_direction_is_answered_and_not_hedged() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_direction_is_gone_if_the_user_says_so() {
+fn half_closed_client_is_gone_with_abort_on_close() {
     let (address, requests, ends) = silent_server();
     let mut config = hedged_after(http(address, None), TIMEOUT);
     config.limits.abort_on_close = true;

@@ -69,7 +69,7 @@ fn with_limit(config: Config, limit: Duration) -> Config {
 }
 
 #[test]
-fn what_outlives_the_limit_is_cut_and_told() {
+fn connections_beyond_the_drain_limit_are_cut_and_reported() {
     let address = server(|mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         if head.contains("Upgrade") {

@@ -14,7 +14,7 @@ use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
 use crate::scripted::{read_until, say, say_status, server, telling_server};
 
 #[test]
-fn an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_request_behind() {
+fn early_answer_leaves_no_half_sent_request_behind() {
     /// More than the buffers of two sockets hold.
     const LONG: usize = 64 << 20;
     let (told, heads) = channel();
@@ -41,7 +41,7 @@ fn an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_re
 }
 
 #[test]
-fn a_wrong_answer_of_one_server_is_no_end_while_the_other_one_has_the_request() {
+fn malformed_answer_is_ignored_while_the_other_copy_runs() {
     let (second_has_it, tell_first) = channel();
     let (first_is_gone, tell_second) = channel();
     let (tell_first, tell_second) = (Arc::new(Mutex::new(tell_first)), Arc::new(Mutex::new(tell_second)));
@@ -66,7 +66,7 @@ fn a_wrong_answer_of_one_server_is_no_end_while_the_other_one_has_the_request() 
 }
 
 #[test]
-fn a_server_that_closes_its_connections_is_warmed_up_with_all_requests() {
+fn server_that_closes_connections_gets_all_warm_up_requests() {
     const WARM_UP: u32 = 5;
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
@@ -84,7 +84,7 @@ fn a_server_that_closes_its_connections_is_warmed_up_with_all_requests() {
 }
 
 #[test]
-fn a_server_that_comes_back_before_anything_was_asked_is_warmed_up_with_what_is_asked_then() {
+fn early_return_is_warmed_up_with_the_next_request() {
     const WARM_UP: u32 = 3;
     let (address, paths) = telling_server(|stream, _| say(stream, "well"));
     let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
@@ -104,7 +104,7 @@ fn a_server_that_comes_back_before_anything_was_asked_is_warmed_up_with_what_is_
 }
 
 #[test]
-fn what_became_of_a_request_is_told_to_whom_its_number_was_told() {
+fn trace_of_a_request_needs_its_unguessable_number() {
     let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
     let proxy = Proxy::start(http(address, None));
     let answer = proxy.get("/?token=secret");
@@ -119,7 +119,7 @@ fn what_became_of_a_request_is_told_to_whom_its_number_was_told() {
 }
 
 #[test]
-fn a_request_is_over_when_its_connection_goes_on_in_another_protocol() {
+fn request_ends_when_its_connection_switches_protocol() {
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -137,7 +137,7 @@ fn a_request_is_over_when_its_connection_goes_on_in_another_protocol() {
 }
 
 #[test]
-fn a_witness_is_asked_about_each_copy_by_the_port_that_its_server_sees() {
+fn trace_identifies_each_copy_by_the_port_its_server_sees() {
     let (tell, ports) = channel();
     let answer = move |stream: &mut TcpStream, _: &str| {
         tell.send(stream.peer_addr().unwrap().port()).unwrap();
@@ -189,7 +189,7 @@ fn a_failure_does_not_win_against_a_success_that_comes() {
 }
 
 #[test]
-fn a_failure_is_forwarded_if_the_other_server_brings_nothing() {
+fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     let (backup_answered, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
     let ends = server(move |mut stream| {
@@ -215,7 +215,7 @@ fn a_failure_is_forwarded_if_the_other_server_brings_nothing() {
 }
 
 #[test]
-fn failures_warm_no_server_up() {
+fn failures_do_not_count_as_warm_up() {
     const WARM_UP: u32 = 3;
     let (fails, failures) = channel();
     let (address, _seen) = telling_server(move |stream, _| match fails.send(()) {
@@ -366,7 +366,7 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_request_of_http_1_0_leaves_the_connection_to_the_server_for_the_next_one() {
+fn http_1_0_requests_share_one_server_connection() {
     let (told, connections) = channel();
     let address = server(move |mut stream| {
         told.send(()).unwrap();
@@ -390,7 +390,7 @@ fn a_request_of_http_1_0_leaves_the_connection_to_the_server_for_the_next_one() 
 }
 
 #[test]
-fn a_client_that_sends_its_body_byte_by_byte_is_told_and_its_server_is_free() {
+fn too_slow_upload_gets_408_and_frees_its_server() {
     let (told, ends) = channel();
     let address = server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
@@ -418,7 +418,7 @@ fn a_client_that_sends_its_body_byte_by_byte_is_told_and_its_server_is_free() {
 }
 
 #[test]
-fn a_server_that_says_nothing_to_a_client_that_waits_for_100_continue_is_the_one_that_is_late() {
+fn server_silent_after_expect_100_continue_gives_504() {
     let (silent, _heads) = telling_server(|_, _| {
         thread::park();
         true

@@ -46,7 +46,7 @@ fn with_time_out(mut config: Config, out: Duration) -> Config {
 }
 
 #[test]
-fn a_server_that_answers_with_failures_is_left_and_gets_requests_again_when_it_is_well() {
+fn failing_server_is_ejected_and_returns_when_it_is_well() {
     let ((first, status), (second, _)) = (settable("one"), settable("two"));
     let mut config = with_time_out(http(first, Some(second)), Duration::from_millis(100));
     config.warm_up_requests = 2;
@@ -95,7 +95,7 @@ fn a_server_that_never_answers_is_left() {
 }
 
 #[test]
-fn a_server_that_is_lost_counts_though_the_other_one_answers() {
+fn lost_connection_counts_though_the_backup_answers() {
     let breaks = server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
     let (well, _) = settable("two");
     let proxy = Proxy::start(http(breaks, Some(well)));
@@ -108,7 +108,7 @@ fn a_server_that_is_lost_counts_though_the_other_one_answers() {
 }
 
 #[test]
-fn a_failure_of_a_hedge_counts_and_a_hedge_that_is_dropped_does_not() {
+fn failed_hedge_counts_and_dropped_hedge_does_not() {
     let (slow, _seen) = telling_server(|stream, _| {
         thread::sleep(Duration::from_millis(30));
         say(stream, "one")
@@ -138,7 +138,7 @@ fn a_failure_of_a_hedge_counts_and_a_hedge_that_is_dropped_does_not() {
 }
 
 #[test]
-fn what_is_no_fault_of_the_server_ejects_nobody() {
+fn faults_of_requests_eject_no_server() {
     let ((first, status), (second, _)) = (settable("one"), settable("two"));
     let proxy = Proxy::start(http(first, Some(second)));
     for wrong in [404, 429, 501] {
@@ -153,7 +153,7 @@ fn what_is_no_fault_of_the_server_ejects_nobody() {
 }
 
 #[test]
-fn the_last_good_server_and_one_that_is_to_stay_are_asked_as_before() {
+fn last_good_server_and_ejection_time_zero_change_nothing() {
     let fails = |address: SocketAddr, backup, out| {
         let proxy = Proxy::start(with_time_out(http(address, backup), out));
         for _ in 0..MANY {
@@ -192,7 +192,7 @@ fn ask(proxy: &Proxy) -> String {
 }
 
 #[test]
-fn a_redis_that_cannot_do_its_work_is_left_and_one_that_refuses_a_command_is_not() {
+fn loading_redis_is_ejected_and_refusing_redis_is_not() {
     let proxy = Proxy::start(redis(says("-LOADING it loads\r\n"), Some(says("+two\r\n"))));
     (0..IN_A_ROW).for_each(|_| assert_eq!(ask(&proxy), "-LOADING it loads\r\n"));
     assert_eq!(ask(&proxy), "+two\r\n");

@@ -76,7 +76,7 @@ fn commands_that_no_server_answers_in_time_have_failed() {
 }
 
 #[test]
-fn commands_before_one_that_is_refused_are_answered() {
+fn commands_before_a_refused_command_are_answered() {
     let (address, commands) = commands(ok);
     let proxy = Proxy::start(redis(address, None));
     let answer = proxy.send("GET a\r\nSET b 1\r\n*x\r\nGET c\r\n");
@@ -117,7 +117,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
 }
 
 #[test]
-fn what_has_to_stay_is_not_sent_to_the_other_server_when_the_first_cannot_be_reached() {
+fn unsafe_command_fails_if_its_server_cannot_be_reached() {
     let (second, at_second) = commands(ok);
     let mut config = redis(nowhere(), Some(second));
     config.table.unsafe_stay = true;
@@ -127,7 +127,7 @@ fn what_has_to_stay_is_not_sent_to_the_other_server_when_the_first_cannot_be_rea
 }
 
 #[test]
-fn a_client_that_has_closed_its_direction_is_answered_and_not_hedged() {
+fn half_closed_client_is_answered_and_not_hedged() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
     let (active, at_active) = commands(move |stream, command| {
@@ -187,7 +187,7 @@ fn a_long_reply_is_passed_on() {
 }
 
 #[test]
-fn what_no_server_takes_for_a_command_is_refused() {
+fn malformed_commands_are_refused() {
     let (address, commands) = commands(ok);
     let proxy = Proxy::start(redis(address, None));
     for wrong in ["\"SELECT 1\r\n", "SEL\"E\"CT 1\r\n", "*1\r\n%1\r\n", "*1\r\n$-1\r\n", "a\0b\r\n"] {
@@ -233,7 +233,7 @@ fn no_other_client_gets_a_connection_with_a_state() {
 }
 
 #[test]
-fn a_blocking_command_of_a_client_that_is_gone_ends_at_the_server() {
+fn blocking_command_of_a_gone_client_ends_at_the_server() {
     for command in ["BLPOP q 0", "XREAD BLOCK 0 STREAMS s $", "BZMPOP 0 1 z MIN"] {
         let (told, ended) = channel();
         let (asked, commands) = channel();
@@ -251,7 +251,7 @@ fn a_blocking_command_of_a_client_that_is_gone_ends_at_the_server() {
 }
 
 #[test]
-fn what_is_carried_out_once_is_waited_for_without_a_limit() {
+fn unrepeatable_commands_have_no_answer_time_limit() {
     const LIMIT: Duration = Duration::from_millis(100);
     for command in ["BLPOP q 0", "LPOP q", "EVAL x 0"] {
         let (address, _commands) = commands(|stream, _| {
@@ -357,7 +357,7 @@ fn a_reply_that_breaks_off_is_followed_by_nothing() {
 }
 
 #[test]
-fn who_has_what_was_written_is_asked_of_the_server_that_got_it() {
+fn wait_goes_to_the_server_that_got_the_write() {
     let ((first, at_first), (second, _at_second)) = (commands(ok), commands(ok));
     let proxy = Proxy::start(redis(first, Some(second)));
     let mut client = proxy.connect();
@@ -371,7 +371,7 @@ fn who_has_what_was_written_is_asked_of_the_server_that_got_it() {
 }
 
 #[test]
-fn tied_connections_are_counted_and_a_client_that_says_what_it_is_is_not_tied() {
+fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     let (address, _commands) = commands(ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
@@ -404,7 +404,7 @@ fn in_turns(first: &'static str, last: &'static str) -> (String, Counts) {
 }
 
 #[test]
-fn a_failing_redis_does_not_win_against_one_that_answers() {
+fn failing_redis_does_not_win_against_an_answer() {
     for failure in ["-LOADING wait\r\n", "-MASTERDOWN wait\r\n", "-NOAUTH say who you are\r\n"] {
         let (reply, counts) = in_turns(failure, "+active\r\n");
         assert_eq!(reply, "+active\r\n", "{failure}");
@@ -421,7 +421,7 @@ fn a_failing_redis_does_not_win_against_one_that_answers() {
 }
 
 #[test]
-fn a_failing_redis_is_heard_if_the_other_says_nothing() {
+fn failure_of_redis_is_forwarded_if_the_other_is_silent() {
     let silent = server(|_stream| thread::park());
     let (backup, _at_backup) = commands(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
@@ -433,7 +433,7 @@ fn a_failing_redis_is_heard_if_the_other_says_nothing() {
 }
 
 #[test]
-fn a_failing_redis_is_heard_if_the_other_is_lost() {
+fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
     let ends = server(move |mut stream| {
@@ -462,7 +462,7 @@ fn server_of_scripts() -> (SocketAddr, Receiver<String>) {
 }
 
 #[test]
-fn a_script_that_one_server_got_is_found_at_the_other() {
+fn script_load_is_copied_to_the_other_server() {
     let ((first, _at_first), (second, at_second)) = (server_of_scripts(), server_of_scripts());
     let proxy = Proxy::start(redis(first, Some(second)));
     let mut client = proxy.connect();
@@ -480,7 +480,7 @@ fn a_script_that_one_server_got_is_found_at_the_other() {
 }
 
 #[test]
-fn a_redis_that_loads_its_data_is_not_warm() {
+fn redis_that_loads_its_data_is_not_warm() {
     const WARM_UP: u32 = 3;
     let (fails, failures) = channel();
     let (first, _at_first) = commands(move |stream, _| {
@@ -507,7 +507,7 @@ fn a_redis_that_loads_its_data_is_not_warm() {
 }
 
 #[test]
-fn a_failure_is_heard_in_time_though_a_command_after_it_is_waited_for_without_a_limit() {
+fn failure_is_forwarded_in_time_before_an_unlimited_command() {
     let (silent, at_silent) = commands(|_, _| {});
     let (backup, _at_backup) = commands(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
@@ -544,7 +544,7 @@ fn server_that_greets(name: &'static str) -> SocketAddr {
 }
 
 #[test]
-fn a_client_of_resp3_is_hedged_and_each_of_its_connections_speaks_it() {
+fn resp3_client_is_hedged_on_resp3_connections() {
     let (first, second) = (server_that_greets("active"), server_that_greets("backup"));
     let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
     let mut client = proxy.connect();

@@ -62,7 +62,7 @@ fn a_burst_of_requests_is_no_burst_of_connects() {
 }
 
 #[test]
-fn a_server_that_needs_a_connection_for_each_request_has_them_one_after_the_other() {
+fn server_that_closes_connections_gets_one_at_a_time() {
     let closes = |stream: &mut TcpStream| {
         let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 6\r\n\r\nbackup";
         stream.write_all(answer).unwrap();
@@ -72,7 +72,7 @@ fn a_server_that_needs_a_connection_for_each_request_has_them_one_after_the_othe
 }
 
 #[test]
-fn requests_in_line_go_elsewhere_when_nobody_listens() {
+fn queued_requests_go_to_the_backup_without_a_listener() {
     const CLIENTS: usize = 100;
     let (well, _seen) = telling_server(|stream, _| say(stream, "well"));
     let proxy = Proxy::start(http(nowhere(), Some(well)));

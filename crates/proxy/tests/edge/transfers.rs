@@ -41,7 +41,7 @@ fn end(mut client: TcpStream) -> Result<usize, ErrorKind> {
 }
 
 #[test]
-fn an_answer_without_a_length_that_the_proxys_end_cuts_is_not_taken_for_whole() {
+fn answer_without_length_is_reset_when_the_proxy_ends() {
     let config = |address| {
         let mut config = http(address, None);
         config.limits.drain = Duration::from_millis(100);
@@ -67,7 +67,7 @@ fn with_idle_time(mut config: Config, time: Duration) -> Config {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_left_and_does_not_take_its_answer_for_whole() {
+fn client_that_does_not_read_is_reset() {
     let (address, ends) = endless_server(LONG);
     let proxy = Proxy::start(with_idle_time(http(address, None), Duration::from_millis(300)));
     let client = ask(&proxy);
@@ -78,7 +78,7 @@ fn a_client_that_does_not_read_is_left_and_does_not_take_its_answer_for_whole() 
 }
 
 #[test]
-fn a_client_that_reads_steadily_gets_its_whole_answer_though_it_makes_little_room() {
+fn slow_but_steady_client_gets_its_whole_answer() {
     /// Of reading slowly, in idle times: the buffers on the way have no room for more in them.
     const TIMES: u32 = 3;
     let address = server(|mut stream| {

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heads_texts_are_found_however_they_are_spelt() {
+    fn fields_of_a_head_are_found_in_any_case() {
         let head = b"\r\nGET / HTTP/1.1\r\nHost: h\r\nUSER-AGENT:  a b \r\nReferer:http://c\r\nx-referer: no\r\n\r\n";
         assert_eq!(texts_of(head), [&b"GET / HTTP/1.1"[..], b"http://c", b"a b"]);
         assert_eq!(texts_of(b"GET / HTTP/1.1"), [&b"GET / HTTP/1.1"[..], b"", b""]);

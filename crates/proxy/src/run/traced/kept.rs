@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_may_come_or_came_too_early() {
+    fn missing_request_is_later_earlier_or_unknown() {
         let kept = kept([]);
         assert_eq!(kept.find(&asked(S - 1, Some(S))), Found::Earlier);
         assert_eq!(kept.find(&asked(8 * S, Some(9 * S))), Found::Later, "its response may go on");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_requests_make_room() {
         let many = (0..REQUESTS_MAX as u64 + 2).map(|number| arrived(number, S + number, PORT));
         let all = kept(many);
         assert_eq!((all.timelines.len(), all.timelines[0].request), (REQUESTS_MAX, 2));

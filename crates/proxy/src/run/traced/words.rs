@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn times_count_from_the_arrival_at_the_proxy_and_the_longest_cause_comes_first() {
+    fn times_start_at_arrival_and_longest_cause_comes_first() {
         let told = of(&[(Cause::NetworkReceive, 10), (Cause::RunQueue, 70), (Cause::OnCpu, 20)]);
         assert_eq!((&told["state"], &told["arrived_ns"], &told["left_ns"]), (&json!("told"), &json!(5), &json!(105)));
         assert_eq!(told["time"][0]["cause"], "run-queue");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_spans_the_shortest_are_left_out_and_counted() {
+    fn shortest_of_too_many_spans_are_left_out_and_counted() {
         let mut parts = vec![(Cause::OnCpu, 9); SPANS_MAX];
         parts.push((Cause::Lock, 1));
         let told = of(&parts);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_stop_lasts_for_one_look() {
+    fn possible_jvm_stop_lasts_for_one_look() {
         // The first one ended, and another one came and went, or has begun.
         assert_eq!(looks(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
         assert_eq!(looks(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_listens_at_is_no_server() {
+    fn listener_of_the_proxy_itself_is_no_server() {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(matches!(Sources::find(own.local_addr().unwrap(), &Watched::All), Ok(None)));
     }

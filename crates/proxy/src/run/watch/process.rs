@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_bears_the_number_of_one_that_ended_is_another() {
+    fn process_with_a_reused_pid_is_not_the_server() {
         let server = child();
         let mut processes = Processes::of(&BTreeSet::from([server.id()])).unwrap();
         let pid = Pid::from_child(&server);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_that_was_throttled_counts_until_two_more_have_passed() {
+    fn throttled_period_counts_until_two_more_have_passed() {
         let dir = tempfile::tempdir().unwrap();
         let stat = |count: u64| fs::write(dir.path().join("cpu.stat"), format!("nr_periods 9\nnr_throttled {count}\n"));
         fs::write(dir.path().join("cpu.max"), "50000 100000\n").unwrap();
