@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_the_time_is_told_once_and_again_when_it_is_much_more() {
+    fn share_of_lost_time_is_reported_again_after_a_rise() {
         let mut contention = CounterContention::default();
         let mut look = |now_ns, away_ns| contention.look(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
         assert_eq!(look(1_000, 0), None, "the first look only begins");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_meanwhile_is_of_the_whole_time_since() {
+    fn share_spans_the_time_since_the_last_read() {
         let mut contention = CounterContention::default();
         assert_eq!(contention.look(1_000, [(0, counted(1, 0))].into_iter()), None);
         assert_eq!(contention.look(9_000, [(0, counted(1, 0))].into_iter()), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_cpus_the_one_with_the_most_is_told() {
+    fn cpu_with_the_largest_share_is_reported() {
         let mut contention = CounterContention::default();
         contention.look(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
         assert_eq!(contention.look(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()), Some((1, 30)));

@@ -7,7 +7,7 @@
 //! - A CPU or a group has one role (`src/config/tests/problems.rs`: `a_cpu_has_one_role`, `a_group_has_one_role`).
 //! - A process is in one service (`src/discover/tests/real.rs`: `a_process_is_in_one_service`).
 //! - A group that is made again under its path is another group (`src/discover/tests/trees.rs`:
-//!   `a_group_that_is_made_again_is_another_one`).
+//!   `recreated_group_has_a_new_identity`).
 //! - A pod without a name, or of the system, is never batch (`src/discover/tests/kubernetes.rs`:
 //!   `a_pod_without_a_name_is_never_batch`).
 //! - A look at an unchanged machine reads no directory: *not guarded*.
@@ -51,14 +51,14 @@
 //!   `a_reload_that_changes_a_proxy_lets_its_requests_be_answered`), and one that fails changes no proxy
 //!   (`crates/sidelane/tests/agent/proxies.rs`: `proxies_of_which_one_cannot_start_are_not_taken_over`).
 //! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
-//!   `threads_that_cannot_be_mapped`).
+//!   `invalid_thread_mappings_are_refused`).
 //! - Mapped threads get their CPUs back (`crates/sidelane/tests/agent/hurries.rs`:
 //!   `long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_end`,
 //!   `a_killed_agent_gives_threads_their_cpus_back`,
 //!   `a_reload_that_is_not_about_it_leaves_it_alone_and_one_that_is_begins_anew_or_ends_it`).
 //! - A changed mapper begins when its predecessor has ended (`src/modules/hurries.rs`:
-//!   `one_that_changes_begins_when_the_one_before_has_ended`).
-//! - A recording of interference is replayed in order (`src/replay.rs`: `what_was_recorded_is_told_again_in_order`),
+//!   `changed_mapper_begins_when_the_previous_one_has_ended`).
+//! - A recording of interference is replayed in order (`src/replay.rs`: `recording_is_replayed_in_order`),
 //!   read without a panic (`src/replay.rs`: `any_bytes_are_read_without_a_panic`), and a wrong line is named
 //!   (`src/replay.rs`: `a_wrong_line_is_named`).
 

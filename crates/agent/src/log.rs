@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_who_what_why_and_on_what() {
+    fn log_line_has_container_action_reason_and_observation() {
         let mut seen = Observation::default();
         seen.cpus[3] = CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
         let cpus: CpuMask = [1, 2].into_iter().collect();

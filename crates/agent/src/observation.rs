@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_cannot_be_read_is_as_it_was_and_no_time_of_it_is_lost() {
+    fn unreadable_cpu_keeps_its_values_and_loses_no_time() {
         let mut span = Span { length_ns: 100, cpus: vec![None] };
         let mut before = None;
         span.take_in(0, Some(idle(1_000)), &mut before);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_given_again_after_a_look_has_seen_it_empty() {
+    fn slot_is_reused_after_a_look_has_seen_it_empty() {
         let mut places = Places::new(2);
         assert_eq!((places.add('a'), places.add('b'), places.add('c')), (Ok(0), Ok(1), Err('c')));
         assert_eq!(places.remove(0), Some('a'));

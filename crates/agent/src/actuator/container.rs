@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_of_the_tree_is_as_far_up_as_its_path_is_shorter() {
+    fn root_of_the_tree_is_found_by_the_length_of_its_path() {
         let root = |tree| root_above(Path::new("/sys/fs/cgroup/cpuset/batch/a/b"), "/batch/a/b", tree);
         assert_eq!(root("/batch"), Path::new("/sys/fs/cgroup/cpuset/batch"));
         assert_eq!(root("/batch/a/b"), Path::new("/sys/fs/cgroup/cpuset/batch/a/b"));

@@ -50,7 +50,7 @@ mod tests {
     use sidelane_rollback::guardian::stand_in::one_that_listens;
 
     #[test]
-    fn kernels_before_six_two_forget() {
+    fn kernels_before_6_2_forget_the_affinity() {
         let forget = |release: &&str| forgets_affinity(release);
         assert!(["6.1.0-18-amd64", "5.14.0-427.el9.x86_64", "4.19.0", "6.1-rc3"].iter().all(forget));
         assert!(!["6.2.0", "6.18.5-fc", "10.1", "unknown", ""].iter().any(forget));
@@ -62,7 +62,7 @@ mod tests {
 
     /// The kernel of this machine may keep the affinity, so the test changes each thread as an older kernel does.
     #[test]
-    fn what_a_write_made_a_thread_forget_is_given_back() {
+    fn affinity_lost_by_a_cpuset_write_is_restored() {
         let all: Vec<u32> = own_cpus().iter().collect();
         if all.len() < 2 {
             return sidelane_testing::skip("needs two CPUs".to_owned());

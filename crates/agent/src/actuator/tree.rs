@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_container_stays_within_the_tree() {
+    fn groups_without_a_container_stay_within_the_tree() {
         let groups =
             Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/c", "0-3"), ("b/deep/d", "0-3"), ("b/deep", "0-3")]);
         let mut guardian = one_that_listens();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         let wrong = |text: &str| text.parse::<Glob>().unwrap_err();
         assert_eq!(wrong("batch"), GlobError::Relative);
         assert_eq!(["/", "/**", "//"].map(wrong), [GlobError::Root, GlobError::Root, GlobError::Root]);
@@ -225,7 +225,7 @@ mod tests {
     proptest! {
         /// A path that matches one pattern and lies below a match of another shows that both meet.
         #[test]
-        fn who_shares_a_path_meets(one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5) {
+        fn patterns_with_a_common_path_meet(one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5) {
             let whole = format!("/{}", path.join("/"));
             let above = format!("/{}", path[..cut.min(path.len())].join("/"));
             if one.fit(&whole) == Fit::Matches && other.fit(&above) == Fit::Matches {
@@ -235,7 +235,7 @@ mod tests {
 
         /// All paths above a match lead there.
         #[test]
-        fn a_match_is_led_to(one in patterns(), path in paths()) {
+        fn parents_of_a_match_lead_to_it(one in patterns(), path in paths()) {
             if one.fit(&format!("/{}", path.join("/"))) == Fit::Matches {
                 for cut in 0..path.len() {
                     let above = format!("/{}", path[..cut].join("/"));

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_cpus_are_on_cores_of_their_own_as_long_as_there_are_any() {
+    fn reserved_cpus_are_spread_over_cores_first() {
         let reserved = |policy: &str| on(policy).unwrap().reserved.to_string();
         assert_eq!(reserved(""), "0");
         assert_eq!(reserved("reserved = 3"), "0-2");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_are_big_while_their_siblings_are_idle_are_of_the_machines_cores_and_of_the_files() {
+    fn siblings_of_the_file_replace_cores_of_the_machine() {
         let lanes = |policy: &str| {
             let service = "[[service]]\nname = \"a\"\nport = 80\nslo = \"p99=5ms\"";
             let text = format!("kubernetes = true\n{service}\n[policy]\n{policy}\n[hurry]\nsiblings = true");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_cannot_be_is_told_all_at_once() {
+    fn all_settings_that_do_not_fit_the_machine_are_reported() {
         let unfit = on("reserved = \"0-9\"\nsiblings = [\"0,12\"]\n[metric]\nsource = \"counters\"").unwrap_err();
         assert_eq!(
             unfit.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_counted_is_counted_and_what_was_asked_for_is_not_forgotten() {
+    fn metric_source_follows_counters_and_an_explicit_choice() {
         let formula = row_of(&SKYLAKE).unwrap().default_formula();
         assert_eq!(counting("").unwrap().told, ActiveSource::Counters(formula));
         assert_eq!(counting("[metric]\nsource = \"latency\"").unwrap().told, ActiveSource::Latency);

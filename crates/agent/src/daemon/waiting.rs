@@ -51,7 +51,7 @@ mod tests {
     const SECOND_NS: Nanos = 1_000_000_000;
 
     #[test]
-    fn who_is_refused_is_tried_again_ever_more_rarely_and_never_given_up() {
+    fn refused_entry_is_retried_with_doubling_delays() {
         let mut waiting = Waiting::since((), 0);
         assert!(waiting.is_due(0));
         let mut tried = Vec::new();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_made_is_looked_at_soon() {
+    fn incomplete_entry_is_looked_at_soon() {
         let mut waiting = Waiting::since((), 0);
         waiting.is_incomplete(0);
         assert_eq!(waiting.due_ns, LOOK_NS);

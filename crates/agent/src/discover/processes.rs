@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_in_a_group_of_batch_is_batch() {
+    fn listener_in_a_batch_group_is_batch() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut search = search(&format!("port = {}", listener.local_addr().unwrap().port()));
         let (own, mut listing) = (std::process::id(), Listing::default());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_like_a_service_in_a_group_of_batch_is_batch() {
+    fn process_named_like_a_service_in_a_batch_group_is_batch() {
         let mut search = search("comm = \"sleep\"");
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let (pid, mut listing) = (sleeper.id(), Listing::default());

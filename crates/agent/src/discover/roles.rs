@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn below_a_tree_all_is_the_trees() {
+    fn groups_below_a_tree_belong_to_it() {
         let roles = roles("[[service]]\nname = \"a\"\nport = 1\n[[batch]]\ncgroup = \"/batch/*\"\n");
         let tree = Role::Tree(0);
         assert_eq!(roles.role("/batch", Role::Leads), Role::Leads);

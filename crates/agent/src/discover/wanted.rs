@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_wants_all_that_it_may_use() {
+    fn container_without_a_request_wants_all_allowed_cpus() {
         let nothing = [("cpu.max", "max 100000\n"), ("cpu.weight", "1\n"), ("cpuset.cpus.effective", "0-3,8\n")];
         assert_eq!(wants(&[], &nothing), (5, WantedFrom::Nobody));
         assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, WantedFrom::Nobody));

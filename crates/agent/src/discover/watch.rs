@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_that_are_made_and_removed_are_news_once() {
+    fn made_and_removed_groups_are_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = Watch::new();
         let watched = watch.add(dir.path()).unwrap();

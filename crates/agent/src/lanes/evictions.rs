@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_that_is_to_end_waits_for_nobody() {
+    fn forsaken_keeper_stops_waiting_at_once() {
         let evictions = Arc::new(Evictions::new().unwrap());
         let keeper = thread::spawn({
             let evictions = Arc::clone(&evictions);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_whom_nobody_answers_holds_on() {
+    fn eviction_fails_once_the_agent_has_closed() {
         let evictions = Evictions::new().unwrap();
         evictions.close();
         assert!(evictions.evict(3).is_err());

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorder_that_cannot_record_is_told_of_once_and_shown() {
+    fn recorder_that_cannot_record_is_reported_once_and_shown() {
         let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
         let pid = std::process::id();
         let options = FlightOptions {

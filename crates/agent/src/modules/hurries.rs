@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapper_that_cannot_map_is_told_of_once_and_shown() {
+    fn mapper_that_cannot_map_is_reported_once_and_shown() {
         let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut hurries = Hurries::default();
         hurries.follow(vec![wanted()]).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_slow_to_end_keeps_no_other_service_waiting() {
+    fn slowly_ending_mapper_delays_no_other_service() {
         let mut hurries = Hurries::default();
         let mut first = wanted();
         first.settings.service = Target::Comm("no such service".to_owned());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_changes_begins_when_the_one_before_has_ended() {
+    fn changed_mapper_begins_when_the_previous_one_has_ended() {
         let mut hurries = Hurries::default();
         let mut first = wanted();
         // Without such a process the mapper waits.

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_says_what_matters() {
+    fn first_line_of_the_status_is_the_summary() {
         let container = ContainerStatus { name: "/batch/a".into(), state: "paused".into(), ..Default::default() };
         let agent = AgentStatus { why: "interference".into(), policy: "holmes".into(), ..Default::default() };
         let snapshot = Snapshot { agent, containers: vec![container], ..Default::default() };
@@ -252,7 +252,7 @@ threads on big and little cores
     }
 
     #[test]
-    fn what_batch_costs_a_service_is_a_line_below_it() {
+    fn cost_of_batch_is_a_line_below_its_service() {
         let slower = SlowerStatus { percent: 1.4, low_percent: -0.6, high_percent: 3.0 };
         let measured =
             SlowdownStatus { p50: Some(slower), allowed_percent: 5.0, min_idle_ns: Some(32_000), ..Default::default() };
@@ -285,7 +285,7 @@ threads on big and little cores
     }
 
     #[test]
-    fn what_was_told_is_read_again() {
+    fn snapshot_is_read_as_it_was_written() {
         let snapshot =
             Snapshot { services: vec![ServiceStatus { name: "a".into(), ..Default::default() }], ..Default::default() };
         let text = serde_json::to_string(&snapshot).unwrap();

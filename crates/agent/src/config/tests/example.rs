@@ -30,14 +30,14 @@ const PROXY: [&str; 23] = [
 ];
 
 #[test]
-fn the_example_is_right() {
+fn example_file_is_valid() {
     let config = read(EXAMPLE);
     assert_eq!((config.services.len(), config.batch.len()), (1, 1));
 }
 
 /// Each line that is a comment in the example is valid in place of the one that it replaces.
 #[test]
-fn what_the_example_leaves_out_is_right() {
+fn commented_lines_of_the_example_are_valid() {
     const UNIT: &str = "unit = ";
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose";

@@ -13,7 +13,7 @@ fn lanes_are_lent_by_what_batch_may_cost() {
 }
 
 #[test]
-fn lanes_that_cannot_be_kept() {
+fn invalid_lanes_are_refused() {
     wrong(
         "gate = \"holder\"",
         "gate = \"sched-ext\"",
@@ -59,7 +59,7 @@ fn lanes_that_cannot_be_kept() {
 }
 
 #[test]
-fn what_batch_may_cost_requests_is_bounded_unless_the_file_says_otherwise() {
+fn max_slowdown_is_5_percent_unless_the_file_sets_it() {
     let lanes = |more: &str| read(&GOOD.replace("gate = \"holder\"", more)).lanes.unwrap().max_slowdown;
     assert_eq!(lanes("gate = \"holder\""), MaxSlowdown::Bound(0.05));
     assert_eq!(lanes("max_slowdown = \"12.5%\""), MaxSlowdown::Bound(0.125));

@@ -50,7 +50,7 @@ fn read(text: &str) -> Config {
 }
 
 #[test]
-fn a_good_one_is_read() {
+fn valid_file_is_read() {
     let config = read(GOOD);
     assert_eq!(config.services[0].matches, Match::Unit("redis-server.service".into()));
     assert_eq!(config.services[0].terms.slo, Some(Objective { percentile: 99.0, limit_ns: 5_000_000 }));

@@ -26,7 +26,7 @@ fn a_proxy_has_the_defaults_of_its_verb() {
 }
 
 #[test]
-fn proxies_that_cannot_be() {
+fn invalid_proxies_are_refused() {
     const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
     let active = "active = \"127.0.0.1:9001\"";
     refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
@@ -107,7 +107,7 @@ fn an_address_has_one_listener() {
 }
 
 #[test]
-fn flight_recorders_are_of_services_that_owe_something() {
+fn flight_recorders_need_a_service_with_an_objective() {
     const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
     const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
     let with = |lines: &str| format!("{GOOD}\n[trace]\n{lines}\n");
@@ -163,7 +163,7 @@ fn threads_are_mapped_as_by_the_verb() {
 }
 
 #[test]
-fn threads_that_cannot_be_mapped() {
+fn invalid_thread_mappings_are_refused() {
     const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
     refused(
         &with_hurry(

@@ -21,7 +21,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn unknown_keys() {
+fn unknown_keys_are_refused() {
     wrong(
         "port = 8080",
         "prot = 8080",
@@ -50,7 +50,7 @@ fn unknown_keys() {
 }
 
 #[test]
-fn wrong_units() {
+fn wrong_units_are_refused() {
     wrong(
         "reserved_busy = \"80%\"",
         "reserved_busy = 80",
@@ -164,7 +164,7 @@ fn a_name_and_a_port_are_given_once() {
 }
 
 #[test]
-fn paths_that_are_none() {
+fn invalid_paths_are_refused() {
     const ADVICE: &str =
         "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
     for (path, why) in [
@@ -178,7 +178,7 @@ fn paths_that_are_none() {
 }
 
 #[test]
-fn keys_of_another_policy() {
+fn keys_of_another_policy_are_refused() {
     wrong(
         "kind = \"holmes\"",
         "kind = \"perfiso\"",
@@ -222,7 +222,7 @@ fn formulas_have_the_right_form_whatever_their_events() {
 }
 
 #[test]
-fn what_is_no_toml() {
+fn invalid_toml_and_unreadable_file_are_refused() {
     let error = Config::parse("a.toml", "a = \nb = \n").unwrap_err();
     assert_eq!(error.all.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(1), Some(2)]);
     assert!(error.to_string().starts_with("a.toml:1: `file` is not TOML: "), "{error}");

@@ -18,7 +18,7 @@ fn node() -> Files {
 }
 
 #[test]
-fn guaranteed_and_burstable_pods_are_services_and_the_rest_is_batch() {
+fn guaranteed_and_burstable_pods_are_services_others_batch() {
     for (name, listing) in NODES {
         let node = Files::of(listing);
         let mut look = node.finder("kubernetes = true");

@@ -68,7 +68,7 @@ fn a_service_by_name_comes_grows_and_goes() {
 }
 
 #[test]
-fn a_service_by_port_comes_and_goes_with_who_listens() {
+fn service_by_port_comes_and_goes_with_its_listener() {
     let files = Files::of("hierarchy v2");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

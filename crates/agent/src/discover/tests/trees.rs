@@ -33,7 +33,7 @@ fn leaves_are_containers_with_what_the_file_says() {
 
 /// The group of a tree is a container if it has processes of its own: all groups below are part of it.
 #[test]
-fn a_tree_is_one_container_if_anybody_is_in_its_own_group() {
+fn tree_with_processes_in_its_root_is_one_container() {
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch"), BATCH), Vec::<String>::new());
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make"), BATCH), ["/batch"]);
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make\ngroup /batch/a"), BATCH), ["/batch"]);
@@ -64,7 +64,7 @@ fn trees_that_come_later_are_followed() {
 
 /// The kernel gives a new group another inode.
 #[test]
-fn a_group_that_is_made_again_is_another_one() {
+fn recreated_group_has_a_new_identity() {
     for hierarchies in BOTH {
         let files = Files::of(&format!("{hierarchies}\ngroup /batch/a\ngroup /web 9:nginx"));
         let mut look = files.finder(BATCH);
@@ -116,7 +116,7 @@ fn each_group_of_a_pattern_is_a_service_of_its_own() {
 }
 
 #[test]
-fn who_works_beside_containers_is_told() {
+fn processes_beside_containers_are_reported() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch 5:make 6:cc\ngroup /batch/a 7:x");
     let mut look = files.finder(BATCH);
     look.again();
@@ -156,7 +156,7 @@ fn a_container_keeps_what_is_made_below_it() {
 }
 
 #[test]
-fn what_comes_above_containers_takes_them_in() {
+fn container_made_above_others_absorbs_them() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a 7:x\ngroup /batch/b/c 8:x\ngroup /batch/d 9:x");
     let mut look = files.finder(BATCH);
     assert_eq!(look.again().containers_came.len(), 3);
@@ -175,7 +175,7 @@ fn what_comes_above_containers_takes_them_in() {
 }
 
 #[test]
-fn another_file_keeps_who_is_in_both() {
+fn reload_keeps_services_and_containers_of_both_files() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a\ngroup /more/b");
     let mut look = files.finder(BATCH);
     let first = look.again();
@@ -254,7 +254,7 @@ proptest! {
 
     /// A finder that follows all changes knows what a new finder knows, and reports each change once.
     #[test]
-    fn who_follows_knows_what_is_there(deeds in deeds(), version in 0_usize..2) {
+    fn finder_that_follows_changes_agrees_with_a_new_one(deeds in deeds(), version in 0_usize..2) {
         let files = Files::of(BOTH[version]);
         let mut look = files.finder(BATCH);
         let (mut containers, mut services) = (BTreeSet::new(), BTreeSet::new());
