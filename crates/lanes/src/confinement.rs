@@ -421,7 +421,7 @@ mod tests {
 
     /// The kernel refuses to move a kernel thread of one CPU; the same holds for workers of io_uring before Linux 6.3.
     #[test]
-    fn a_thread_that_the_kernel_keeps_on_another_cpu_is_told_of() {
+    fn thread_that_the_kernel_keeps_elsewhere_is_reported() {
         let numbers = std::fs::read_dir("/proc").unwrap().flatten();
         let mut pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let Some(pid) = pids.find(|pid| command_name(*pid).as_deref() == Some("ksoftirqd/0")) else {
@@ -435,7 +435,7 @@ mod tests {
 
     /// The second process is created, on all lanes, just after the first look.
     #[test]
-    fn whoever_is_made_while_batch_is_sent_away_is_sent_away_too() {
+    fn process_created_during_an_eviction_is_evicted_too() {
         let lanes: CpuSet = [0, 1].into_iter().collect();
         let mut children = [sleeper(), sleeper()];
         let pids = [0, 1].map(|child: usize| children[child].id());

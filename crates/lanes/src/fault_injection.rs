@@ -60,7 +60,7 @@ mod tests {
     use super::next;
 
     #[test]
-    fn delays_are_random_within_their_bounds_and_the_same_for_a_seed() {
+    fn injected_delays_are_bounded_and_fixed_by_the_seed() {
         let delays = |seed| -> Vec<u128> {
             let random = AtomicU64::new(seed);
             (0..1000).map(|_| next(&random).as_micros()).collect()

@@ -26,8 +26,8 @@
 //! - A confined service, with its newly created processes, gets its CPUs back (`crates/sidelane/tests/corners.rs`:
 //!   `who_is_born_to_a_pinned_service_gets_its_cpus_back`).
 //! - The cost of batch for requests is measured and bounded (`src/slowdown.rs`:
-//!   `batch_that_costs_too_much_waits_longer_and_longer_and_is_kept_off_in_the_end`), except beside a service without
-//!   requests (`src/slowdown.rs`: `batch_beside_a_service_that_nobody_asks_is_left_alone`).
+//!   `slowdown_over_the_bound_raises_threshold_to_never`), except beside a service without
+//!   requests (`src/slowdown.rs`: `service_without_requests_keeps_the_first_idle_threshold`).
 //! - Every obstacle to a run is reported at once, before any change (`crates/sidelane/tests/run_says.rs`:
 //!   `all_that_is_in_the_way_is_said_at_once_with_the_command_that_would_do`).
 //! - Adopted batch is neither signalled nor ended (`crates/sidelane/tests/adopt.rs`:

@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_values_are_left_out() {
         let seen = Observation { request_busy: true, request_since: 7, ..Observation::default() };
         let values = Value::Object(values(&seen));
         assert_eq!(values, json!({ "request_busy": true, "request_since_ns": 7, "service_on_batch_lane": false }));
     }
 
     #[test]
-    fn the_request_that_runs_is_told() {
+    fn running_request_is_in_the_log() {
         let running = Running { number: 3, arrived: 1, started: 2, waited: true };
         let requests = Some(Requests { queue_len: 4, running: Some(running) });
         let values = values(&Observation { requests, ..Observation::default() });

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_the_way_is_no_refusal() {
+    fn no_preflight_error_is_no_refusal() {
         let mut errors = PreflightErrors::default();
         assert_eq!(errors.note(Ok::<_, PlacementError>(7)), Some(7));
         errors.note_privileges(&[]);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_told_at_once_privileges_first_with_the_command_that_would_do() {
+    fn all_errors_are_reported_with_a_command_that_works() {
         let mut errors = PreflightErrors::default();
         assert_eq!(errors.note(Err::<(), _>(on_batch_lane())), None);
         errors.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_problem_has_to_be_thought_about_no_command_is_told() {
+    fn no_command_is_given_if_one_error_has_no_known_fix() {
         let mut errors = PreflightErrors::default();
         errors.note(Err::<(), _>(on_batch_lane()));
         errors.note(Err::<(), _>(anyhow::anyhow!("there is no such group")));

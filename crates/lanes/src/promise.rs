@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_surer_goes_first() {
+    fn surer_cause_comes_first() {
         let note = Some(Note::from(LaneNote::Leaks { times: 1 }));
         let all = |gate| Circumstances { gate, was_stopped: true, note: note.clone() };
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_missed_only_where_the_promise_is_broken() {
+    fn check_fails_only_if_the_promise_is_broken() {
         let verdict = |overlap, bound| {
             let promise = promise(overlap, bound, Circumstances::default());
             assert_eq!(promise.is_broken(), promise.to_check().verdict == Verdict::Missed);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_comes_is_measured_from_then_on_and_one_that_goes_is_forgotten() {
+    fn service_is_measured_while_present_and_then_forgotten() {
         let mut keeper = keeper(0);
         keeper.measure(&BTreeSet::from([0, 7]), 20_000_000_000);
         assert_eq!([0, 7, 9].map(|service| keeper.measures(service)), [true, true, false]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_that_costs_too_much_waits_longer_and_longer_and_is_kept_off_in_the_end() {
+    fn slowdown_over_the_bound_raises_threshold_to_never() {
         let mut keeper = keeper(0);
         let (mut changes, mut told_until) = (Vec::new(), 0);
         while changes.len() < 6 {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn another_session_goes_on_where_one_has_ended() {
+    fn next_session_continues_with_the_learned_threshold() {
         let mut first = keeper(0);
         let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
         assert!(first.services.get_mut(&0).unwrap().threshold.judged(0, beyond));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_beside_a_service_that_nobody_asks_is_left_alone() {
+    fn service_without_requests_keeps_the_first_idle_threshold() {
         let mut keeper = keeper(0);
         for _ in 0..20 {
             let now = keeper.due();

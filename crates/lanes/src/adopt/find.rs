@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_process_or_group_is_named() {
         assert!(refusal(Target::Pid(u32::MAX)).contains("no process 4294967295"));
         assert!(refusal(Target::Cgroup("/no/such/group".into())).contains("no group /no/such/group"));
     }
