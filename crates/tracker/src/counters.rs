@@ -88,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cycles_is_not_counted() {
+    fn zero_cycles_count_as_not_counted() {
         assert_eq!(counted(5, 0), None);
         assert_eq!(counted(5, 2), Some(Counters { instructions: 5, cycles: 2 }));
     }
 
     #[test]
-    fn what_cannot_be_counted_says_where_and_what_to_do() {
+    fn uncountable_event_names_its_lane_and_a_remedy() {
         let none = Event { kind: u32::MAX, config: 0 };
         let lane: CpuSet = "0".parse().unwrap();
         let error = LaneCounters::open(EventPair { instructions: none, cycles: none }, &lane).err().unwrap();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn excuses_that_are_longer_than_the_time_that_they_are_for_excuse_nothing() {
+    fn naps_longer_than_the_booked_time_are_not_believed() {
         let ran = LaneBooks { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneBooks::default() };
         let naps = |napped_ns, napped_lc_ns| GateBooks { napped_ns, napped_lc_ns, ..GateBooks::default() };
         for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {

@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overwritten_is_not_known() {
+    fn overwritten_turns_are_unknown() {
         let past = Past { whole_since_ns: 10, ..past(&[(10, 20, 1)]) };
         assert_eq!((past.ran_ns(9, 15), past.ran_ns(10, 15)), (None, Some(5)));
     }
 
     #[test]
-    fn the_lane_of_a_request_is_where_its_thread_ran_when_it_finished() {
+    fn lane_of_a_request_is_that_of_its_thread_at_the_end() {
         let service = BTreeMap::from([(0, past(&[(10, 20, 7)])), (2, past(&[(10, 20, 8), (20, 30, 7)]))]);
         let partners = BTreeMap::from([(2, vec![3])]);
         let history = History { service, partners, batch: BTreeMap::from([(3, past(&[(15, 28, 9)]))]) };

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_read_as_it_was_written_with_and_without_a_group() {
+    fn identity_survives_its_byte_with_and_without_group_flag() {
         for number in Number::all() {
             for identity in [Identity::Service(number), Identity::Batch(number)] {
                 assert_eq!(Identity::of_byte(identity.byte()), Some(identity));

@@ -17,10 +17,10 @@
 //! - Work of the kernel and of other programs on a batch lane is counted, not taken for overlap
 //!   (`crates/sidelane/tests/promise.rs`: `work_of_the_kernel_on_a_batch_lane_is_a_figure`).
 //! - Time that the hypervisor took is booked to the class that ran; of overlap only what is sure is taken off
-//!   (`tests/stolen.rs`: `what_is_stolen_is_booked_to_the_nanosecond_and_to_the_class_that_ran`,
-//!   `of_what_both_lanes_lost_the_longer_is_taken_off`).
+//!   (`tests/stolen.rs`: `stolen_time_is_booked_exactly_to_the_running_class`,
+//!   `longer_stolen_time_of_two_lanes_is_subtracted`).
 //! - A number of a service is given once, and again as late as possible (`src/tracker/mod.rs`:
-//!   `numbers_are_given_once_and_again_as_late_as_possible`).
+//!   `service_numbers_are_unique_and_reused_as_late_as_possible`).
 //! - A tracker serves 63 services (`crates/sidelane/tests/services.rs`:
 //!   `sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused`).
 //! - Requests and accounting of a service are its own (`crates/sidelane/tests/services.rs`:
@@ -34,8 +34,8 @@
 //!   `a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps`).
 //! - A tracker without programs at wakeups lends no lane: *not guarded* but by an assertion in `Tracker::lend`.
 //! - Trace: a record is read whole or counted as lost (`src/trace/ring.rs`:
-//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`: `what_is_not_read_in_time_is_counted`).
-//! - Trace: what the kernel lacks is named (`tests/trace.rs`: `what_the_kernel_lacks_is_named_and_not_recorded`).
+//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`: `records_not_read_in_time_are_counted_as_lost`).
+//! - Trace: what the kernel lacks is named (`tests/trace.rs`: `missing_tracepoints_are_named_and_not_recorded`).
 //! - Interference is noticed when a service comes and goes, and at ticks while it stays
 //!   (`crates/sidelane/tests/interference.rs`: `a_service_that_comes_and_goes_is_noticed`,
 //!   `a_service_that_never_leaves_its_cpu_is_noticed_at_ticks`).

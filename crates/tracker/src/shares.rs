@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_goes_on_is_whose_it_is() {
+    fn running_turn_counts_for_its_identity() {
         let [one, other] = numbers();
         // SAFETY: atomics alone, for which zero is a value.
         let shares: CpuShares = unsafe { std::mem::zeroed() };

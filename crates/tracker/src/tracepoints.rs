@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_found_whole_only() {
+    fn tracepoint_is_found_by_its_whole_name_only() {
         let found = Tracepoints::in_types(&b"\0btf_trace_one\0btf_trace_twofold\0three\0"[..]).unwrap();
         assert!(found.has("one") && !found.has("two") && !found.has("three"));
         assert!(!found.without("one").has("one"));

@@ -63,7 +63,7 @@ fn after(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
 }
 
 #[test]
-fn what_is_stolen_is_booked_to_the_nanosecond_and_to_the_class_that_ran() {
+fn stolen_time_is_booked_exactly_to_the_running_class() {
     let Some(program) = Program::compile("stolen", "booked") else { return };
     let steps = [
         Step::Take(REQUEST, 5_000_001),
@@ -97,7 +97,7 @@ fn a_gap_beside_the_service_is_no_overlap() {
 }
 
 #[test]
-fn of_what_both_lanes_lost_the_longer_is_taken_off() {
+fn longer_stolen_time_of_two_lanes_is_subtracted() {
     let Some(program) = Program::compile("stolen", "both") else { return };
     for (from_service, from_batch) in [(2_000_000, 3_000_000), (3_000_000, 2_000_000)] {
         let steps = [
@@ -113,7 +113,7 @@ fn of_what_both_lanes_lost_the_longer_is_taken_off() {
 }
 
 #[test]
-fn where_the_service_comes_and_goes_a_gap_after_it_left_is_not_taken_off() {
+fn gap_after_the_service_left_is_not_subtracted() {
     let Some(program) = Program::compile("stolen", "gone") else { return };
     let steps = |kept| {
         [
@@ -130,7 +130,7 @@ fn where_the_service_comes_and_goes_a_gap_after_it_left_is_not_taken_off() {
 }
 
 #[test]
-fn what_was_taken_in_one_turn_is_not_taken_off_the_next() {
+fn stolen_time_of_one_turn_is_not_subtracted_from_the_next() {
     let Some(program) = Program::compile("stolen", "next") else { return };
     let turn = [Step::Begin, Step::Look(BATCH, Class::Batch), Step::End { kept: true }];
     let first = [Step::Starts, Step::Begin, Step::Take(BATCH, 1_000_000), Step::Take(REQUEST, 500_000)];

@@ -88,7 +88,7 @@ fn of(records: &[Record], kind: Kind) -> Vec<&Record> {
 }
 
 #[test]
-fn every_request_of_redis_is_told_from_its_arrival_to_its_answer() {
+fn requests_of_redis_are_recorded_from_arrival_to_answer() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
@@ -172,7 +172,7 @@ fn must_sleep_for_events(records: &[Record], tid: u32) {
 }
 
 #[test]
-fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers() {
+fn request_is_followed_from_receiving_to_answering_thread() {
     let Some(_turn) = turn() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -219,7 +219,7 @@ fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers()
 }
 
 #[test]
-fn a_fault_that_adds_pages_is_told_from_its_begin_to_its_end() {
+fn page_fault_is_recorded_from_begin_to_end() {
     const BYTES: usize = 4 << 20;
     let Some(_turn) = turn() else { return };
     let me = Service::of_process(std::process::id());
@@ -246,7 +246,7 @@ fn a_fault_that_adds_pages_is_told_from_its_begin_to_its_end() {
 }
 
 #[test]
-fn what_is_not_read_in_time_is_counted() {
+fn records_not_read_in_time_are_counted_as_lost() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let small = TraceOptions { records: Some(64), ..TraceOptions::default() };
@@ -267,7 +267,7 @@ fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
 }
 
 #[test]
-fn what_the_kernel_lacks_is_named_and_not_recorded() {
+fn missing_tracepoints_are_named_and_not_recorded() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let lacking = TraceOptions { missing: &["netif_receive_skb", "sched_waking"], ..TraceOptions::default() };
@@ -308,7 +308,7 @@ fn late_reader(tid: u32) -> Child {
 }
 
 #[test]
-fn who_reads_from_a_full_pipe_is_named_as_the_waker_though_it_is_a_stranger() {
+fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
     const BYTES: usize = 1 << 20;
     let Some(_turn) = turn() else { return };
     let (say, hear) = mpsc::channel();
@@ -350,7 +350,7 @@ fn own_network() -> Option<()> {
 
 /// As two containers that listen at the same port, of which one is traced.
 #[test]
-fn the_same_port_in_another_network_namespace_is_not_told() {
+fn same_port_in_another_network_namespace_is_not_recorded() {
     let Some(_turn) = turn() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();

@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_come_out_in_order_if_none_is_later_than_that(
+        fn records_merge_in_order_within_the_horizon(
             events in prop::collection::vec((0..50_000_000u64, 0..4u32, 0..SETTLED_NS), 0..200),
         ) {
             // By when each is seen: its time and some delay.

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_changes_its_name_is_called_by_the_new_one_some_time_later() {
+    fn new_name_of_a_thread_is_read_at_the_next_refresh() {
         let mut names = Names::new();
         let see = |names: &mut Names, tid| {
             names.see(tid, |_| None);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_names_the_oldest_go() {
+    fn oldest_of_too_many_names_are_dropped() {
         let mut names = Names::new();
         let first = u32::MAX - 2 * NAMES_MAX as u32;
         (first..first + NAMES_MAX as u32).for_each(|tid| names.see(tid, |_| Some("old".to_owned())));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_lacks_is_no_kind_and_no_program() {
+    fn missing_tracepoint_removes_its_record_kind_and_program() {
         let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
         let options = TraceOptions::default();
         assert!(kinds(&options, &all, KNOWN).has(Kind::Softirq) && kinds(&options, &all, KNOWN).has(Kind::Woken));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_needs_lanes_and_stolen_time_somebody_who_tells() {
+    fn overlap_needs_lanes_and_stolen_time_needs_its_source() {
         let made = |lanes, stolen| kinds(&TraceOptions::default(), &kernel(), Known { lanes, stolen, ..KNOWN });
         assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
         assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overwritten_is_counted() {
+    fn overwritten_records_are_counted() {
         let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
         (0..20).for_each(|_| write(&written, &ring));
         let values = read(&mut reader, &written, &ring);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_only_begun_is_waited_for() {
+    fn unfinished_record_is_waited_for() {
         let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
         write(&written, &ring);
         let begun = written.fetch_add(1, Ordering::SeqCst);

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_given_once_and_again_as_late_as_possible() {
+    fn service_numbers_are_unique_and_reused_as_late_as_possible() {
         let numbers = Numbers::default();
         let first = numbers.take().unwrap();
         numbers.free(first);

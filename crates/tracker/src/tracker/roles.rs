@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_with_more_partners_than_can_be_told_of_is_refused() {
+    fn lane_with_too_many_partners_is_refused() {
         let lanes_beside = |count: u32| {
             let request_lanes: CpuSet = (0..count).collect();
             let batch = vec![BatchLane { cpu: count, request_lanes: request_lanes.clone() }];
