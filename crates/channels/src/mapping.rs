@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_after_use() {
+    fn mapping_slot_is_free_again_after_use() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 16]).unwrap();
         for _ in 0..2 * GUARDS {

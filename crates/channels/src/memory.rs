@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_width_or_is_outside_is_refused_with_what_to_say_instead() {
+    fn variable_without_a_width_is_refused_with_an_example() {
         let error = |bytes, offset, width| within(&variable(bytes), offset, width).unwrap_err().to_string();
         assert!(error(Some(24), 0, None).contains("has 24 bytes: say a field"));
         assert!(error(None, 0, None).contains("mem:stats/u64"));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn own_memory_is_read_and_what_is_not_mapped_is_said() {
+    fn own_memory_is_read_and_unmapped_memory_is_an_error() {
         let word = 0x1122_3344_5566_7788_u64;
         let place = |address| Place::Address(address);
         let here = place((&raw const word).addr() as u64);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_is_read() {
+    fn each_form_of_a_signal_is_read() {
         assert_eq!(parsed("lane"), (Some(Kind::Tag), Source::Lane));
         assert_eq!(parsed("ipc"), (Some(Kind::Rate), Source::Ipc));
         assert_eq!(parsed("tag:myapp.phase"), (Some(Kind::Tag), Source::App("myapp.phase".into())));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_forms_there_are() {
+    fn invalid_signal_error_lists_the_valid_forms() {
         let error = |text: &str| text.parse::<Signal>().unwrap_err().to_string();
         for unknown in ["", "phase", "tag:", "jvm:", "mem:", "tag:mem:x:y", "tag:mem:1:", "nonsense:x", "tag:mem:0xzz"]
         {

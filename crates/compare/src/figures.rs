@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_six_rounds_each_setting_comes_as_often_first_and_after_each_other_one() {
+    fn order_of_settings_is_balanced_over_six_rounds() {
         let orders: Vec<[Setting; 3]> = (0..6).map(Setting::in_order_of).collect();
         for one in Setting::ALL {
             assert_eq!(orders.iter().filter(|order| order[0] == one).count(), 2, "{one:?}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_batch_did_is_told_by_the_time() {
+    fn work_of_batch_is_a_rate() {
         let batch = BatchFigures { cpu: Duration::from_millis(500), work: Some(30), ..BatchFigures::default() };
         let figures = Figures { length: Duration::from_secs(2), seen: None, batch: Some(batch) };
         assert_eq!((figures.batch_cpu_a_minute_s(), figures.batch_work_per_s()), (Some(15.0), Some(15.0)));

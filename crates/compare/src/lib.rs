@@ -14,7 +14,7 @@
 //! - Verdict, checks and exit code agree (`crates/sidelane/tests/compare.rs`:
 //!   `a_search_service_beside_an_emulated_sibling_gets_a_verdict`).
 //! - Each setting follows each other setting equally often (`src/figures.rs`:
-//!   `in_six_rounds_each_setting_comes_as_often_first_and_after_each_other_one`).
+//!   `order_of_settings_is_balanced_over_six_rounds`).
 //! - Without six rounds, or without requests, nothing is decided (`src/verdict.rs`:
 //!   `without_six_rounds_or_any_request_nothing_is_decided`).
 //! - An obstacle is named (`src/obstacle.rs`: `traffic_that_is_missing_rare_or_changing_is_named`).

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_it_comes_first() {
+    fn reason_of_an_early_end_comes_first() {
         let whole = rounds(3, [Run::default(); 3]);
         assert!(said(&whole, Some(Stop::Asked)).contains("after 3 of 6 rounds"));
         assert!(said(&[], Some(Stop::Asked)).contains("after 0 of 6 rounds"));

@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn worth_it_is_what_harms_unmanaged_and_does_not_with_sidelane() {
+    fn sidelane_pays_off_if_only_unmanaged_batch_harms() {
         assert_eq!(judged((150.0, 1_800.0), (101.0, 1_020.0)).outcome(), Verdict::Holds);
         assert_eq!(judged((101.0, 1_800.0), (101.0, 1_020.0)).gain.to_string(), "p99 +80 % (+80 to +80)");
         assert_eq!(judged((150.0, 1_010.0), (101.0, 1_020.0)).gain.to_string(), "p50 +50 % (+50 to +50)");
     }
 
     #[test]
-    fn where_nothing_can_be_gained_or_sidelane_costs_it_is_not() {
+    fn sidelane_does_not_pay_off_without_gain_or_at_a_cost() {
         let harmless = judged((101.0, 1_010.0), (101.0, 1_020.0));
         assert_eq!((harmless.outcome(), harmless.gain.check.verdict), (Verdict::Missed, Verdict::Missed));
         let costs = judged((150.0, 1_800.0), (130.0, 1_020.0));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_requests_are_harm_where_that_is_sure_and_else_no_question() {
+    fn lower_throughput_is_harm_only_if_significant() {
         let slow = Run { requests: 1_000, ..Run::default() };
         let judged = Judged::of(&rounds(12, [Run::default(), slow, Run::default()]), BOUNDS);
         assert_eq!(judged.gain.to_string(), "requests a second −50 % (−50 to −50)");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn worth_it() {
+    fn text_of_a_verdict_that_is_worth_it() {
         let rounds = rounds(12, [Run::default(), run(120.0, 1_850.0), run(100.0, 1_010.0)]);
         let wanted = "Worth it: batch gets 40 CPU seconds a minute; p99 +1 % (+1 to +1), p50 0 % (0 to 0); unmanaged p99 \
                       +85 % (+85 to +85).";
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn not_worth_it_and_why() {
+    fn text_of_a_verdict_that_is_not_worth_it_has_a_reason() {
         let harmless = rounds(12, [Run::default(), run(101.0, 990.0), run(128.0, 1_010.0)]);
         assert_eq!(
             said(&harmless, None, false),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn undecided_and_what_would_decide_it() {
+    fn text_of_an_undecided_verdict_says_what_would_decide() {
         let mut wide = rounds(12, [Run::default(), run(150.0, 4_000.0), run(100.0, 1_000.0)]);
         for round in wide.iter_mut().step_by(2) {
             round.put(Setting::Sidelane, run(100.0, 1_200.0).figures());

@@ -4,10 +4,10 @@
 //! # Invariants
 //!
 //! - No thread waits for the audit log, and what does not fit is counted (`src/audit/mod.rs`:
-//!   `what_does_not_fit_is_counted_not_waited_for`).
+//!   `entries_beyond_the_ring_are_counted_as_lost`).
 //! - Every action is in the audit log (`crates/sidelane/tests/run.rs`:
 //!   `every_decision_is_in_the_audit_log_with_its_reason`).
-//! - A note on a degraded result says what to do (`src/note.rs`: `what_is_degraded_ends_with_what_to_do`).
+//! - A note on a degraded result says what to do (`src/note.rs`: `note_on_a_degraded_result_ends_with_advice`).
 //! - The description of the machine knows no session: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -86,7 +86,7 @@ macro_rules! diagnostics {
             }
 
             #[test]
-            fn what_is_degraded_ends_with_what_to_do() {
+            fn note_on_a_degraded_result_ends_with_advice() {
                 for note in $name::examples() {
                     let (text, (_, advice)) = (note.to_string(), note.parts());
                     let is_advice =
@@ -187,7 +187,7 @@ mod tests {
     use crate::log_note::LogNote;
 
     #[test]
-    fn notes_of_one_kind_and_text_are_one_and_the_degraded_come_first() {
+    fn equal_notes_merge_and_degraded_ones_come_first() {
         let lost = |lines| Note::from(LogNote::AuditLinesLost { log: "/tmp/log".to_owned(), lines });
         let notes = BTreeSet::from([LogNote::LogCutOff.into(), lost(3), lost(12), lost(3), LogNote::LogCutOff.into()]);
         assert_eq!(notes.len(), 3);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_shared_is_named_with_how_to_share_it() {
+    fn unshared_namespace_is_named_with_an_option_to_share_it() {
         assert!(processes(Some(false)).fix.unwrap().contains("hostPID"));
         assert!(groups(Some(false)).fix.unwrap().contains("--cgroupns=host"));
         assert!(run_folder(Some(false)).fix.unwrap().contains("-v /run:/run"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_hosts_or_cannot_be_told_is_no_lack() {
+    fn shared_or_unknown_namespace_is_no_finding() {
         for known in [Some(true), None] {
             assert!(
                 [processes(known), groups(known), run_folder(known)].iter().all(|found| found.state == State::Works)

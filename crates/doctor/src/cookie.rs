@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_works_if_batch_stays_away() {
+    fn core_cookie_works_if_batch_stays_away() {
         let state = |without_percent, with_percent| verdict(Overlap { without_percent, with_percent }).state;
         assert_eq!(state(98.0, 0.1), State::Works);
         assert_eq!(state(98.0, 97.0), State::Optional);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn either_version_will_do() {
+    fn either_cgroup_version_suffices() {
         let v2 = Tried { v2: Some(Ok(vec![FREEZE, KILL, CPUS])), v1_cpuset: None, v1_freezer: None };
         assert_eq!(states(&v2), [State::Works; 3]);
         let v1 = Tried { v2: None, v1_cpuset: Some(Ok(vec![CPUS])), v1_freezer: Some(Ok(vec![STATE])) };

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helps_depends_on_what_the_cpu_has() {
+    fn advice_on_naps_depends_on_the_cpu_flags() {
         let fix = |flags| nap(Nap::PAUSE, flags, true).fix.unwrap();
         assert!(fix(&["monitor"]).contains("kmod/nanonap"));
         assert!(fix(&[]).contains("hypervisor"));

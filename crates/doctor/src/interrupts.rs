@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cpu_serves_is_its_own_devices_interrupts() {
+    fn interrupts_of_a_cpu_are_those_with_its_affinity() {
         let root = tempfile::tempdir().unwrap();
         let own = [("effective_affinity_list", "1\n"), ("smp_affinity_list", "0-3\n")];
         irq(root.path(), "24", &own, Some("eth0-rx-0"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_which_and_how_to_send_them_elsewhere() {
+    fn finding_names_interrupts_and_how_to_move_them() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
         assert_eq!(describe(&pair, &[]).state, State::Works);
         let served = [24, 26].map(|number| Interrupt { number, device: format!("eth{number}") });

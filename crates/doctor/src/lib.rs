@@ -12,10 +12,10 @@
 //! - What it calls working it has just tried: *not guarded*.
 //! - It leaves nothing behind, guarded for sched_ext alone (`tests/smt/sched_ext.sh`: `test_ext_doctor`).
 //! - Calibration: samples that do not fit lead to no conclusion (`src/calibrate/analysis.rs`:
-//!   `what_does_not_fit_is_refused`; `crates/sidelane/tests/calibrate.rs`:
+//!   `samples_without_a_fit_are_refused`; `crates/sidelane/tests/calibrate.rs`:
 //!   `without_counters_nothing_is_concluded_and_what_was_seen_is_said`).
 //! - Calibration: a threshold is above what the service shows alone (`src/calibrate/analysis.rs`:
-//!   `the_threshold_is_above_what_was_seen_alone`).
+//!   `threshold_is_above_the_values_without_batch`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_find_capabilities_gates_and_what_is_missing() {
+    fn json_has_capabilities_gates_and_missing_features() {
         let findings = vec![Finding::degrades("cpuset", "none", "mount it")];
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
         let result = summary(findings, Finding::optional("SCHED_IDLE", "none")).to_result(Some(&pair), true);

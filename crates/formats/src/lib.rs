@@ -38,10 +38,10 @@
 //! - A holder whose sleep ends by a timer misses no summons (`tests/loom.rs`:
 //!   `a_summons_that_races_with_the_end_of_a_sleep_is_not_lost`).
 //! - Batch and service that start together cause one summons (`tests/loom.rs`:
-//!   `of_batch_and_service_starting_together_one_summons`).
+//!   `batch_and_service_that_start_together_ring_once`).
 //! - Holder and batch observe the same, by the same code (`src/sample.rs`:
-//!   `of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older`).
-//! - A nap ends at a write or by its time (`src/nap.rs`: `a_nap_ends_though_nobody_writes`).
+//!   `several_requests_give_last_start_and_oldest_arrival`).
+//! - A nap ends at a write or by its time (`src/nap.rs`: `nap_ends_without_a_write`).
 //! - Text that a service writes to a pipe is read without a panic (`src/stats.rs`:
 //!   `any_bytes_are_read_without_a_panic`).
 //! - No dependency but `sidelane-policy`, no allocation, no system call: the crate is no-std; else *not guarded*.

@@ -121,7 +121,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn a_nap_ends_though_nobody_writes() {
+    fn nap_ends_without_a_write() {
         let word = AtomicU32::new(0);
         for _ in 0..100 {
             Nap::probe().wait(&word, || false);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_seen_by_whoever_naps_on_it() {
+    fn write_ends_a_nap_on_its_word() {
         let word = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| word.store(1, Ordering::Release));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_seen_though_the_clock_stands_still() {
+    fn stamp_increases_although_the_clock_stands_still() {
         let word = RequestWord::default();
         for number in 1..4 {
             let running = RunningRequest { number, arrived_ns: 1, started_ns: 2, waited: number == 2 };

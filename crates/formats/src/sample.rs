@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_requests_that_are_not_tracked() {
+    fn untracked_requests_are_unknown() {
         assert_eq!(seen(&[], &[request(7, 1, 0)], 0).requests, None);
     }
 
     #[test]
-    fn of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older() {
+    fn several_requests_give_last_start_and_oldest_arrival() {
         let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
         let requests = seen(&[], &words, 1).requests.unwrap();
         assert_eq!(requests.running, Some(Running { number: 8, arrived: 5, started: 20, waited: true }));

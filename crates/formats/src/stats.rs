@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_do_not_matter() {
+    fn lines_are_read_across_pieces() {
         let whole = read(&[EXAMPLE]);
         for size in 1..EXAMPLE.len() {
             assert_eq!(read(&EXAMPLE.chunks(size).collect::<Vec<_>>()), whole, "{size}");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_was_killed_in_a_line_does_not_spoil_the_next_ones_first() {
+    fn unfinished_line_does_not_damage_the_next_writers_first() {
         let (mut lines, mut told) = (StatsLines::new(), Vec::new());
         lines.take(b"75;ix", |line| told.push(line));
         lines.closed();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn times_stay_between_the_last_read_and_now_however_the_wall_clock_is_set() {
+    fn times_lie_between_last_read_and_now_at_any_wall_clock() {
         const MS: u64 = 1_000_000;
         let line = StatsLine { thread: 1, request: 1, at_ms: 5_000 };
         let mut clock = StatsClock::new(100 * MS);

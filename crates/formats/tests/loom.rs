@@ -176,7 +176,7 @@ mod hold {
     }
 
     #[test]
-    fn of_batch_and_service_starting_together_one_summons() {
+    fn batch_and_service_that_start_together_ring_once() {
         loom::model(|| {
             let pair = LanePair::new(LaneClass::Idle, LaneState::Released, false);
             let (pair, _) = race(pair, LanePair::batch_starts, |pair| {
@@ -189,7 +189,7 @@ mod hold {
 
     /// A service that saturates its lane stops and starts all the time, and pays for no summons.
     #[test]
-    fn a_stop_that_races_with_an_eviction_rings_nobody() {
+    fn stop_that_races_with_an_eviction_rings_no_holder() {
         loom::model(|| {
             let pair = LanePair::new(LaneClass::Other, LaneState::Held, true);
             let (pair, ()) = race(pair, evict, |pair| {

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_of_an_array() {
+    fn shape_of_a_bpf_array_is_read_from_fdinfo() {
         let info = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t17\nmap_type:\t2\nkey_size:\t4\n\
                     value_size:\t64\nmax_entries:\t8\nmap_flags:\t0x400\n";
         assert_eq!(Shape::parse(info), Some(Shape { kind: 2, entry_bytes: 64, entries: 8 }));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_naps_while_the_service_is_busy_and_a_little_longer() {
+    fn nap_lasts_while_the_service_is_busy_and_briefly_after() {
         let (state, terms) = (fresh(), LaneTerms { min_idle_ns: 1_000.into(), ..Default::default() });
         let ask = |now_ns, seen: Observation| state.ask(&terms, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
@@ -130,7 +130,7 @@ mod tests {
     /// The terms choose the policy and the request's age at which batch may start, as they do for a
     /// lane holder.
     #[test]
-    fn by_age_it_goes_on_beside_whoever_is_young_and_comes_back_for_the_next() {
+    fn deadline_runs_beside_young_requests_and_naps_otherwise() {
         let policy = (PolicyKind::Deadline as u32).into();
         let (state, lane_terms) = (fresh(), LaneTerms { budget_ns: 1_000.into(), policy, ..Default::default() });
         let ask = |now_ns, number, arrived| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn leave_is_for_as_long_as_it_is_given() {
+    fn pass_lasts_for_the_given_time() {
         let state = fresh();
         assert_eq!(state.went_on_ns(500, 100), 0);
         state.let_go(500);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_lock() {
+    fn held_lock_is_not_waited_for() {
         let state = fresh();
         state.lock.store(LOCKED, Ordering::Relaxed);
         assert_eq!(state.ask(&LaneTerms::default(), 1, &seen(true, 0)), None);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_nothing() {
+    fn malformed_environment_is_ignored() {
         let garbage =
             ["", "2", "garbage", "1:3:4:5:6:7:8:1", "2:3:4:5:6:7:8", "2:3:4:5:6:7:8:1:9", "2:3:4:5:6:7:8:", ":::"];
         for text in garbage.into_iter().chain([

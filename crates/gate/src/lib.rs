@@ -46,9 +46,9 @@
 //!   measures it.
 //! - The slow path keeps `errno` and every register (`crates/sidelane/tests/instrumented.rs`:
 //!   `a_check_that_naps_leaves_its_callers_registers_alone`).
-//! - The slow path waits for no lock (`src/decide.rs`: `nobody_waits_for_the_lock`).
+//! - The slow path waits for no lock (`src/decide.rs`: `held_lock_is_not_waited_for`).
 //! - The slow path allocates nothing: *not guarded*.
-//! - In a wrong environment every check says "not busy" (`src/environment.rs`: `anything_else_is_nothing`).
+//! - In a wrong environment every check says "not busy" (`src/environment.rs`: `malformed_environment_is_ignored`).
 //! - `runtime/c`: without Sidelane a program is what it was (`crates/sidelane/tests/instrumented.rs`:
 //!   `without_sidelane_the_programs_are_what_they_were`).
 //! - `runtime/java`: if a part is missing, the program runs on

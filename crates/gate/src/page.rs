@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_a_page_and_its_word_where_asm_and_header_look() {
+    fn size_of_a_page_and_offset_of_its_word_match_the_header() {
         assert_eq!(size_of::<CheckPage>(), PAGE_BYTES);
         assert_eq!(align_of::<CheckPage>(), PAGE_BYTES);
         assert_eq!(WORD_OFFSET, 4);

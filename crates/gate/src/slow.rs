@@ -130,7 +130,7 @@ mod tests {
 
     /// The holder does not see a nap under id 0.
     #[test]
-    fn a_thread_that_is_switched_out_while_it_asks_knows_its_id_all_the_same() {
+    fn preempted_thread_still_learns_its_id() {
         let lanes: Vec<LaneWord> = (0..1024).map(|_| LaneWord::default()).collect();
         lanes.iter().for_each(|word| word.pid.store(7, Ordering::Relaxed));
         std::thread::scope(|scope| {

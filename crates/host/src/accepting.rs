@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_at_the_address_is_found_and_at_another_one_with_that_port_is_not() {
+    fn only_listeners_at_the_given_address_are_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, me) = (listener.local_addr().unwrap(), std::process::id());
         becomes(address, 0, &Accepting::These(BTreeSet::from([me])));

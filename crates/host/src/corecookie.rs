@@ -98,7 +98,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn each_lack_is_told_apart() {
+    fn each_missing_feature_is_told_apart() {
         let lack = |errno| Lack::from(io::Error::from_raw_os_error(errno));
         assert!(matches!(lack(libc::EINVAL), Lack::Kernel));
         assert!(matches!(lack(libc::ENODEV), Lack::Smt));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_cookie() {
+    fn missing_process_gives_no_cookie() {
         assert!(CoreCookie::of(u32::MAX >> 1).is_err());
         assert!(CoreCookie::give(u32::MAX >> 1).is_err());
     }

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn cpu_lists_of_the_kernel_are_read() {
         assert_eq!(set("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11].into_iter().collect());
         assert_eq!(set("\n"), CpuSet::default());
         assert_eq!(set("0-7:2/4"), set("0-1,4-5"));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_lists_are_read_or_refused_and_written_as_they_are_read() {
+    fn fuzzed_cpu_lists_are_refused_or_survive_a_round_trip() {
         sidelane_testing::fuzz("cpu-list", |bytes| {
             if let Ok(cpus) = String::from_utf8_lossy(bytes).parse::<CpuSet>() {
                 assert_eq!(cpus.to_string().parse::<CpuSet>(), Ok(cpus));

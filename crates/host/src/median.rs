@@ -17,7 +17,7 @@ mod tests {
     use super::median;
 
     #[test]
-    fn the_middle_of_odd_and_even_counts() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));

@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn what_is_missing_is_said_with_what_to_do() {
+    fn missing_nanonap_device_error_says_what_to_do() {
         let absent = Device::open(Path::new("/dev/no-such-device")).unwrap_err().to_string();
         assert_eq!(absent, "nanonap: /dev/nanonap is not there: build and load kmod/nanonap (README)");
         let other = Device::open(Path::new("/dev/null")).unwrap_err();

@@ -81,7 +81,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_micros(50);
 
     #[test]
-    fn a_nap_ends_though_nobody_writes() {
+    fn nap_ends_without_a_write() {
         let word = AtomicU32::new(0);
         for nap in [Nap::probe(), Nap::Device] {
             (0..100).for_each(|_| nap.wait(&word, LONGEST, || false));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_seen_by_whoever_naps_on_it() {
+    fn write_ends_a_nap_on_its_word() {
         // Without the module, `Nap::Device` is a PAUSE loop and works too.
         for nap in [Nap::probe(), Nap::Device] {
             let word = AtomicU32::new(0);

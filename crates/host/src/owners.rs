@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_what_is_sent_to_an_address_is_found() {
+    fn receiver_of_data_for_an_address_is_found() {
         let me = std::process::id();
         let (tcp, udp) = (TcpListener::bind("0.0.0.0:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         let ports = [tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port()];

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_to_the_socket_at_their_address_before_those_at_all() {
+    fn listener_at_the_address_ranks_before_wildcard_listeners() {
         let rank = |own: &str, to: &str| rank(own.parse().unwrap(), to.parse().unwrap());
         assert_eq!(rank("127.0.0.1:80", "127.0.0.1:80"), Some(2));
         assert_eq!(rank("[::ffff:127.0.0.1]:80", "127.0.0.1:80"), Some(2));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn where_requests_come_in_beside_tcp_is_found() {
+    fn unix_and_udp_sockets_of_a_service_are_found() {
         let me = BTreeSet::from([std::process::id()]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_at_the_end_ends_nobody() {
+    fn pending_signal_is_discarded_at_the_end() {
         let signals = PosixSignals::listen().unwrap();
         // SAFETY: sends to this thread alone, which has blocked it.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };

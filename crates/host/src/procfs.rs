@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_are_offspring_and_who_has_lost_its_parent_is_none() {
+    fn offspring_leaves_out_orphaned_processes() {
         let script = "sleep 1000 & echo $!; (sleep 1000 >&- & echo $!); read -r _";
         let mut command = std::process::Command::new("sh");
         let command = command.args(["-c", script]).stdin(std::process::Stdio::piped());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_run_on_two_cpus_has_no_place_of_its_own() {
+    fn process_with_two_allowed_cpus_is_not_pinned() {
         let me = BTreeSet::from([std::process::id()]);
         assert_eq!(have_one_place_each(&me), own_cpus().len() == 1);
         let mut pinned = std::process::Command::new("taskset");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_name_that_is_no_text_is_seen_all_the_same() {
+    fn thread_with_a_name_that_is_not_utf8_is_read() {
         let named = std::thread::Builder::new().spawn(|| {
             rustix::thread::set_name(c"\xff) R 1 (\n").unwrap();
             let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_connections_go_is_taken_from_the_proxys_command_line() {
+    fn target_of_docker_proxy_is_read_from_its_command_line() {
         let of = |command: &str| told(command.replace(' ', "\0").as_bytes()).map(|told| told.to_string());
         let docker = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2 \
                       -container-port 6379 -use-listen-fd";

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_all_of_a_file_that_runs_and_nothing_else() {
+    fn readable_mappings_of_an_executable_are_its_code() {
         let maps = "1000-2000 r--p 00000000 08:01 7 /bin/one\n\
                     2000-5000 r-xp 00001000 08:01 7 /bin/one\n\
                     5000-6000 rw-p 00004000 08:01 7 /bin/one\n\
@@ -78,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_in_memory_and_locked() {
+    fn kept_code_is_resident_and_locked() {
         if let Err(error) = keep_code_in_memory() {
             return sidelane_testing::skip(format!("may not lock memory: {error}"));
         }
-        let here = what_is_kept_is_in_memory_and_locked as fn() as usize;
+        let here = kept_code_is_resident_and_locked as fn() as usize;
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut own = smaps.lines().skip_while(|line| !mapping(line).is_some_and(|found| found.bytes.contains(&here)));
         let mut told = |name: &str| own.find_map(|line| line.strip_prefix(name)).expect(name).trim().to_owned();

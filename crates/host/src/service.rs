@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_for_others_is_said_with_what_to_do() {
+    fn stand_in_listener_error_says_what_to_do() {
         let of = |comm| {
             let stand = Stand::of(7, comm)?;
             Some(ServiceError::StandIn { target: Target::Port(80), stand }.to_string())

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_told_and_who_is_connected_is_not() {
+    fn listening_sockets_are_found_and_connected_ones_are_not() {
         let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).ok());
         let mut own = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap());
         let found = match listening() {

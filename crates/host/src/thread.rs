@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_another_thread_bears_is_not_the_same_thread() {
+    fn reused_thread_number_is_not_the_same_thread() {
         let this = Thread::of(std::process::id()).unwrap();
         assert!(this.is_there());
         assert!(!Thread { started: this.started + 1, ..this }.is_there());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_cannot_be_changed_is_told_of_and_the_others_are_changed() {
+    fn failed_change_of_one_thread_does_not_stop_the_others() {
         let this = Thread::of(std::process::id()).unwrap();
         // A thread of another start time has ended.
         let (one, ended) = (this, Thread { started: this.started + 1, ..this });

@@ -13,7 +13,7 @@
 //!   measures its cost.
 //! - It rings only for a lane on which batch runs and that no keeper holds (`crates/sidelane/tests/lane_words.rs`:
 //!   `a_service_that_stops_beside_an_evicted_lane_wakes_nobody`; `crates/formats/tests/loom.rs`:
-//!   `of_batch_and_service_starting_together_one_summons`).
+//!   `batch_and_service_that_start_together_ring_once`).
 //! - Work of the kernel and of other programs on a batch lane is counted, not taken for overlap
 //!   (`crates/sidelane/tests/promise.rs`: `work_of_the_kernel_on_a_batch_lane_is_a_figure`).
 //! - Time that the hypervisor took is booked to the class that ran; of overlap only what is sure is taken off

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_field_it_is_the_first_number() {
+    fn first_number_is_read_without_a_field() {
         assert_eq!(read("4096\n", None), Ok(4096));
         assert_eq!(read(CPU_STAT, None), Ok(500));
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_answered_with_what_is() {
+    fn missing_field_error_lists_the_existing_fields() {
         let error = read(CPU_STAT, Some("usage")).unwrap_err();
         assert!(error.contains("has no field usage; it has usage_usec, user_usec, nr_throttled"), "{error}");
         assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("it has total"));

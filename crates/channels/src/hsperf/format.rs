@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused_with_the_reason() {
+    fn malformed_hsperf_file_is_refused_with_the_reason() {
         let with = |at: usize, byte: u8| {
             let mut bytes = sample();
             bytes[at] = byte;

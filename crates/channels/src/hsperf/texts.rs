@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_all_named() {
+    fn ambiguous_value_names_all_its_meanings() {
         assert_eq!(CAUSE.meaning(0, &known(true)), "No GC or Timer or Warmup");
     }
 

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_set_right() {
+    fn misspelt_name_is_corrected() {
         let names = ["stat_numcommands", "server", "unrelated", "serve"];
         let close = |wanted| closest(wanted, names.into_iter());
         assert_eq!(close("servr"), ["serve", "server"]);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_becomes_a_field_that_there_is_not() {
+    fn malformed_path_becomes_an_unknown_field() {
         assert_eq!(shown("[x].a"), [".[x].a"]);
         assert_eq!(shown(".a..b["), [".a", "..b["]);
     }

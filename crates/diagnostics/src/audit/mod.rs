@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_not_waited_for() {
+    fn entries_beyond_the_ring_are_counted_as_lost() {
         // The writer starts when the ring is full.
         let (pen, ring) = Audit::ring();
         (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, decision(0)));
@@ -232,7 +232,7 @@ mod tests {
 
     /// A pipe without a reader blocks after its first 64 KiB.
     #[test]
-    fn a_reader_that_does_not_read_makes_nobody_wait() {
+    fn blocked_log_reader_does_not_block_the_pen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_that_goes_with_latency_is_chosen_with_its_threshold() {
+    fn event_that_correlates_with_latency_is_chosen() {
         let analysis = analyse(&paper());
         let conclusion = analysis.conclusion.unwrap();
         assert_eq!(conclusion.candidate, 0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_above_what_was_seen_alone() {
+    fn threshold_is_above_the_values_without_batch() {
         let mut samples = paper();
         samples[0].values[0] = Some(46.0);
         let conclusion = analyse(&samples).conclusion.unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn samples_without_a_fit_are_refused() {
         let refused = |samples: &[Sample]| analyse(samples).conclusion.unwrap_err();
         let mut poor = paper();
         poor.iter_mut().for_each(|sample| sample.values = sample.values.split_off(1));

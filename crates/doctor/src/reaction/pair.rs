@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_moves_onto_the_request_lane_only_where_there_is_no_other() {
+    fn batch_moves_to_the_request_lane_only_if_no_other_is_left() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
         assert_eq!(pair.elsewhere(&"0-3".parse().unwrap()), 2);
         assert_eq!(pair.elsewhere(&"0-1".parse().unwrap()), 0);

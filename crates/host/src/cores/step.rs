@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn of_three_sizes_those_before_the_widest_step_are_big() {
+    fn cpus_above_the_widest_step_of_speed_are_big() {
         assert_eq!(parts(&[280, 280, 780, 1024]), sets("2-3", "0-1"));
         assert_eq!(parts(&[400, 400, 500, 1024]), sets("3", "0-2"));
         // Of equal steps, the lowest: the slowest CPUs make the tail.
@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_row_of_small_steps_parts_nobody() {
+    fn many_small_steps_of_speed_give_no_partition() {
         let row: Vec<u32> = (33..=47).collect();
         assert_eq!(parts(&row), None);
     }
 
     proptest! {
         #[test]
-        fn each_cpu_is_in_one_part_and_little_ones_are_slower_by_a_fifth(
+        fn big_and_little_are_disjoint_and_differ_by_a_fifth(
             list in proptest::collection::vec(1u32..5_000_000, 0..40),
         ) {
             let speeds = speeds(&list);
@@ -92,7 +92,7 @@ mod tests {
         }
 
         #[test]
-        fn the_unit_does_not_matter(list in proptest::collection::vec(1u32..4_000, 0..40), times in 2u32..1000) {
+        fn partition_is_independent_of_the_unit(list in proptest::collection::vec(1u32..4_000, 0..40), times in 2u32..1000) {
             let scaled: Vec<u32> = list.iter().map(|speed| speed * times).collect();
             prop_assert_eq!(parts(&list), parts(&scaled));
         }

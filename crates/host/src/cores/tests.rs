@@ -34,7 +34,7 @@ fn each_machine_is_told_in_a_line() {
 }
 
 #[test]
-fn where_all_cores_are_equal_it_is_said_what_was_looked_at() {
+fn equal_cores_error_lists_the_sources_read() {
     let graviton = machine("graviton");
     assert_eq!(
         Cores::find(graviton.path()).expect_err("equal cores").to_string(),
@@ -49,7 +49,7 @@ fn where_all_cores_are_equal_it_is_said_what_was_looked_at() {
 }
 
 #[test]
-fn clocks_and_rankings_tell_where_nothing_better_does() {
+fn clocks_and_rankings_are_used_without_capacities() {
     let clocks = tree(
         "devices/system/cpu/online: 0-3
          devices/system/cpu/cpu{0-3}/cpu_capacity: 1024
@@ -93,7 +93,7 @@ fn an_offline_cpu_is_neither_big_nor_little() {
 }
 
 #[test]
-fn a_number_that_a_cpu_lacks_parts_nobody() {
+fn missing_capacity_of_one_cpu_gives_no_partition() {
     let missing = tree(
         "devices/system/cpu/online: 0-2
          devices/system/cpu/cpu0/cpu_capacity: 1024

@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_kernel_allows_each_write_and_the_last_one_reaches_the_target(nodes in trees()) {
+        fn kernel_allows_each_step_and_the_last_reaches_the_target(nodes in trees()) {
             let mut has: Vec<CpuSet> = nodes.iter().map(|node| node.now.clone()).collect();
             for step in plan(&nodes) {
                 prop_assert!(allows(&nodes, &has, &step), "{step:?} on {has:?}");
@@ -104,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_is_written_more_than_twice(nodes in trees()) {
+        fn group_is_written_at_most_twice(nodes in trees()) {
             let steps = plan(&nodes);
             prop_assert!((0..nodes.len()).all(|node| steps.iter().filter(|step| step.node == node).count() <= 2));
         }

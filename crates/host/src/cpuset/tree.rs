@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn those_above_follow_and_those_below_stay_within() {
+    fn parents_follow_and_children_stay_within() {
         let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
         let told = |group: &Path| group.ends_with("a").then(|| set("1-2"));
         assert_eq!(Tree::read(dir.path()).confine(&told).unwrap(), 3);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_given_back_and_a_newcomer_gets_what_was_above_it() {
+    fn lists_are_restored_and_new_groups_get_their_parents_list() {
         let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
         let before = Tree::read(dir.path()).found();
         Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("0"))).unwrap();

@@ -44,7 +44,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn packages_are_added_up_and_nothing_twice() {
+fn energy_of_packages_is_added_up_once() {
     let sys = tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
     assert_eq!(energy.to_string(), "powercap: package-0, package-1");
@@ -73,7 +73,7 @@ fn a_board_counts_without_its_graphics() {
 }
 
 #[test]
-fn where_there_is_no_meter_it_is_said_what_was_looked_at() {
+fn missing_energy_meter_error_lists_the_sources_read() {
     let start = "energy is not measured (no package in powercap; no energy meter in hwmon): use a machine";
     assert!(refused("").starts_with(start), "{}", refused(""));
     let others = "
@@ -88,7 +88,7 @@ fn where_there_is_no_meter_it_is_said_what_was_looked_at() {
 }
 
 #[test]
-fn a_package_that_cannot_be_read_is_no_package_less() {
+fn unreadable_package_is_an_error_and_not_left_out() {
     let sys = tree(TWO_SOCKETS);
     fs::remove_file(sys.path().join("class/powercap/intel-rapl:1/energy_uj")).expect("a file");
     let error = anyhow::Error::from(Energy::open(sys.path()).expect_err("a part"));

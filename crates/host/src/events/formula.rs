@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_formula_is_said() {
+    fn invalid_formulas_are_refused_with_the_reason() {
         let said = |text: &str| Formula::parse(text).unwrap_err().to_string();
         for text in
             ["", "cycles", "/", "cycles /", "a + b / c", "(cycles / r1", "(r1 + r1) / r2", "r1 / r2 / r3", "() / r1"]
@@ -216,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_is_read_as_the_same(above in 1..4_usize, below in 1..4_usize) {
+        fn displayed_formula_parses_to_itself(above in 1..4_usize, below in 1..4_usize) {
             let names = |count: usize| (0..count).map(|at| format!("r{at}")).collect::<Vec<_>>().join(" + ");
             let formula = Formula::parse(&format!("({}) / ({})", names(above), names(below))).unwrap();
             prop_assert_eq!(Formula::parse(&formula.to_string()), Ok(formula));

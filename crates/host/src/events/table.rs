@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn no_processor_has_two_rows_and_each_row_is_a_formula_with_a_source() {
+    fn rows_are_unique_per_processor_and_have_a_source() {
         for row in &ROWS {
             assert!(!row.source.is_empty(), "{}", row.processors);
             row.candidates.iter().for_each(|candidate| drop(row.formula(candidate)));

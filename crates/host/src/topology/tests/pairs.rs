@@ -48,7 +48,7 @@ fn one_allowed_lane_of_each_core_lends_its_sibling() {
 }
 
 #[test]
-fn the_request_lane_is_where_the_service_is_even_if_it_is_the_upper_one() {
+fn request_lane_is_the_lane_of_the_service() {
     assert_eq!(brief(&smt("smt2_desktop", "4,1")), "4>0 1>5");
 }
 
@@ -79,7 +79,7 @@ fn cores_of_two_sockets_with_equal_core_ids_stay_apart() {
 }
 
 #[test]
-fn a_core_with_one_lane_stays_with_the_service_and_lends_nothing() {
+fn core_with_one_lane_stays_with_the_service() {
     let lanes = smt("hybrid_intel", "2,20");
     assert_eq!(brief(&lanes), "2>3");
     assert_eq!(lanes.request_lanes, set("2,20"));
