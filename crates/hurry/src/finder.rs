@@ -60,7 +60,7 @@ mod tests {
     const NOBODY: u32 = u32::MAX >> 1;
 
     #[test]
-    fn a_service_that_is_gone_is_searched_at_once_and_in_the_ordinary_class() {
+    fn lost_service_is_searched_at_once_in_sched_other() {
         let (tell, told) = channel();
         // The test's thread ends with the test.
         if make_only_this_thread_fifo(HOLDER_PRIORITY).is_err() {

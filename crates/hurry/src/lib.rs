@@ -25,7 +25,7 @@
 //! - A writer to the pipe moves threads of the service alone (`crates/sidelane/tests/hurry.rs`:
 //!   `lines_of_a_pipe_are_believed_whoever_writes_them`).
 //! - All looks take less than 1 % of a CPU (`src/pace.rs`:
-//!   `looks_take_less_than_a_hundredth_of_a_cpu_whatever_is_due`).
+//!   `looks_take_less_than_1_percent_of_a_cpu`).
 //! - CPUs that a thread chooses itself are left alone (`crates/sidelane/tests/hurry_owners.rs`:
 //!   `cpus_that_threads_choose_themselves_stay_chosen`).
 //! - A thread created by a bound thread is freed (`crates/sidelane/tests/hurry_owners.rs`:

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_take_less_than_a_hundredth_of_a_cpu_whatever_is_due() {
+    fn looks_take_less_than_1_percent_of_a_cpu() {
         let (mut pace, mut now_ns, mut looks) = (pace(), 100 * MS, 0);
         while now_ns < 1_100 * MS {
             pace.begins(now_ns, 0, NONE, true);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_in_a_burst_is_looked_at_as_long_as_looks_are_saved() {
+    fn burst_is_looked_at_while_saved_looks_last() {
         let mut pace = pace();
         for number in 0..=SAVED_LOOKS {
             let now_ns = 100 * MS + number * 200_000;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_for_a_big_core_is_looked_at_when_one_ends_there() {
+    fn waiting_request_is_looked_at_when_a_big_core_is_free() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, 0, ALL, false), BEGINS);
         assert_eq!(pace.next(100 * MS, 0, None, false), at_the_bell_or(150 * MS));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn under_a_long_threshold_too() {
+    fn long_threshold_waits_for_the_bell() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
         assert_eq!(pace.begins_to_wait(), Some(ENDS));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bell_it_looks() {
+    fn looks_continue_without_a_bell() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, MS, NONE, true), NONE);
         assert_eq!(pace.next(100 * MS, MS, None, true), at(102_600_000));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_threshold_is_a_reason_for_looks_and_requests_are_looked_at_when_they_are_due() {
+    fn long_threshold_looks_when_requests_are_due() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
         assert_eq!(pace.next(100 * MS, 20 * MS, None, false), at(120 * MS));

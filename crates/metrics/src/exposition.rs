@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_missing_and_names_have_their_unit() {
+    fn unknown_values_are_omitted_and_names_have_units() {
         let values = [("0", Some(1.5)), ("1", None)];
         let labels = |(cpu, value): (&str, Option<f64>)| (vec![("cpu", cpu.to_owned())], value);
         let unit = Some(Unit::Seconds);

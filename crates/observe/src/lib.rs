@@ -12,7 +12,7 @@
 //! - The finding comes from the analysis alone and is in the first ten lines
 //!   (`crates/sidelane/tests/observed_logs.rs`:
 //!   `nothing_is_wider_than_asked_for_and_the_finding_comes_first_at_any_width`).
-//! - Few events give no difference (`src/finding/tests.rs`: `of_few_events_no_difference_is_told`; `src/cost.rs`:
+//! - Few events give no difference (`src/finding/tests.rs`: `few_events_give_no_difference`; `src/cost.rs`:
 //!   `few_events_tell_nothing`).
 //! - Samples survive whatever ends the observation (`crates/sidelane/tests/observe.rs`:
 //!   `what_was_sampled_is_kept_when_the_target_ends`).

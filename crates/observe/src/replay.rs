@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_too_much_is_told_how_much_there_is_room_for() {
+    fn too_long_window_error_suggests_one_that_fits() {
         let head = LogHead {
             version: "test".into(),
             title: "a test".into(),

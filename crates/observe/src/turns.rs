@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_refused_with_the_moment() {
+    fn too_many_turns_are_refused_with_their_time() {
         let many = TURNS_MAX as u64 + 5;
         assert!(turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).whole().is_ok());
         let full_at = turns((0..many).map(|number| sample(number, number))).whole().err();

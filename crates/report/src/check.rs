@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_stored() {
+    fn all_fields_of_a_check_are_stored() {
         let check = Check::interval_at_least("share", interval(Some(79.5), 91.5, None), 80.0, Unit::Percent);
         let json = serde_json::to_string(&check).unwrap();
         let expected = r#"{"name":"share","measured":91.5,"low":79.5,"high":null,"method":"median, by order statistics","wanted":"≥ 80","verdict":"undecided","ok":false,"unit":"percent"}"#;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn harm_that_is_taken_away() {
+    fn finding_names_harm_that_sidelane_removes() {
         assert_eq!(
             of_sharing(&result(1.94, 1.02, (0.99, 1.04)), "search"),
             "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch \
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undecided_or_missed_is_not_boasted_of() {
+    fn undecided_and_missed_results_are_called_so() {
         let undecided = of_sharing(&result(1.94, 1.04, (0.98, 1.11)), "search");
         let wanted = "with Sidelane 1.04 times (0.98× to 1.11×: whether that is ≤ 1.05× is undecided), and batch";
         assert!(undecided.contains(wanted), "{undecided}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_harm_nothing_can_be_gained() {
+    fn without_harm_nothing_can_be_gained() {
         let mut harmless = result(0.96, 1.01, (0.99, 1.04));
         assert_eq!(
             of_sharing(&harmless, "search"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_told() {
+    fn unmeasured_result_has_no_finding() {
         let mut nothing = result(1.94, 1.02, (0.99, 1.04));
         nothing.rows.remove(0);
         assert_eq!(of_sharing(&nothing, "search"), "Too little was measured here to say what Sidelane does for p99.");

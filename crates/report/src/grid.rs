@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_may_stick_out_a_long_word_is_broken() {
+    fn too_long_word_is_broken() {
         assert_eq!(fold("a /path/of/it", 6), ["a", "/path/", "of/it"]);
         assert_eq!(fold("≤≤≤ ≥", 2), ["≤≤", "≤", "≥"]);
         assert_eq!(fold("lucene+loop/dynamic-refresh", 16), ["lucene+loop/", "dynamic-refresh"]);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_with_a_finding_opens_with_it_and_says_what_is_undecided() {
+    fn page_opens_with_its_finding_and_names_undecided_checks() {
         let page = page(&sample::undecided());
         let (html, _) = page.split_once("<script type").unwrap();
         let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_opens_with_its_finding_and_says_causes_and_advice_without_the_script() {
+    fn trace_page_has_causes_and_advice_without_script() {
         let page = page(&sample::trace());
         let (html, _) = page.split_once("<script type").unwrap();
         let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_are_drawn_without_the_script_and_cannot_leave_their_place() {
+    fn charts_are_drawn_without_script_and_stay_in_place() {
         let mut result = sample::demo();
         result.intervals = vec![sample::intervals()];
         result.multiples = vec![sample::multiples()];
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_result_lacks_leaves_no_empty_heading() {
+    fn missing_parts_leave_no_empty_heading() {
         let mut result = sample::demo();
         (result.checks, result.rows, result.notes) = Default::default();
         (result.curves, result.timelines) = Default::default();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_was_not_measured() {
+    fn infinite_values_are_missing_values() {
         let mut row = Row::new("alone");
         row.put("p99_over_alone", f64::NAN).put("p50_over_alone", f64::INFINITY);
         assert_eq!(row.get("p99_over_alone"), None);

@@ -317,7 +317,7 @@ borrow_idle  4.4 µs   0.24 %
     }
 
     #[test]
-    fn of_many_rows_and_checks_the_number_is_told() {
+    fn number_of_omitted_rows_and_checks_is_shown() {
         let mut result = sample::demo();
         result.rows = (0..50).map(|number| result.rows[0].clone().named(format!("row {number}"))).collect();
         result.checks = (0..20).map(|_| result.checks[0].clone()).collect();
@@ -343,7 +343,7 @@ borrow_idle  4.4 µs   0.24 %
     }
 
     #[test]
-    fn what_was_found_comes_first_and_what_would_decide_the_rest_with_it() {
+    fn finding_and_undecided_checks_come_first() {
         let mut result = sample::undecided();
         result.rows.clear();
         result.notes.clear();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_not_nothing() {
+    fn small_values_are_not_shown_as_zero() {
         assert_eq!(Unit::Percent.human(0.0), "0 %");
         assert_eq!(Unit::Percent.human(0.03), "0.03 %");
         assert_eq!(Unit::Percent.human(0.0004), "≈0 %");

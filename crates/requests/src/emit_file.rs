@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_file_says_it_is_read_to_its_end() {
+    fn file_with_any_counters_is_read_to_its_end() {
         let _turn = ONE_FILE.lock().unwrap();
         let file = file_of_this_process();
         let mut opened = EmitFile::find(std::process::id()).expect("it is there");

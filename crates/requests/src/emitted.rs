@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_which_only_the_finish_is_known_took_no_known_time() {
+    fn request_without_a_start_has_no_latency() {
         let mut joining = Joining::default();
         joining.add(1, event(EmitKind::Finished, 5, 30));
         assert_eq!((joining.finished(), joining.finished(), joining.unasked), (vec![], vec![], 1));

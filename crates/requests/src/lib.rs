@@ -17,7 +17,7 @@
 //! - The service never waits for a reader, and lost records are counted (`crates/sidelane/tests/emitted.rs`:
 //!   `what_was_overwritten_is_counted_and_the_rest_is_read`).
 //! - Reading a file of emitted requests ends, whatever it holds (`src/emit_file.rs`:
-//!   `whatever_a_file_says_it_is_read_to_its_end`).
+//!   `file_with_any_counters_is_read_to_its_end`).
 //! - Emitted nonsense affects only its own service (`crates/sidelane/tests/emitted_run.rs`:
 //!   `a_service_that_emits_nonsense_harms_nobody_but_itself`).
 //! - Its kernel programs are loaded only if needed: *not guarded*.

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_objectives_are_refused_with_the_reason() {
         for (text, wanted) in [
             ("100ms", "no '='"),
             ("99=100ms", "not a percentile"),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_at_once_are_all_known_be_they_counted_or_addresses() {
+    fn thousand_concurrent_ids_are_known_at_any_stride() {
         for step in [1, 64, 4096] {
             let mut recent = Recent::default();
             let ids = || (1..=1000_u64).map(|number| 0x7f00_0000_0000 + number * step);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_or_zero_is_left_out() {
+    fn empty_and_zero_lines_are_left_out() {
         let mut summary = summary();
         let text = summary.to_string();
         assert!(!text.contains("unmatched") && !text.contains("queue  "), "{text}");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_saw_is_matched_and_the_rest_is_counted() {
+    fn common_requests_are_matched_and_others_counted() {
         let journal = [told(1, 10, 20), told(1, 30, 40), told(2, 15, 35)];
         // The second of thread 1 is missing, and thread 2 has one too many, before its own.
         let tracked = [seen(1, 9, 19), seen(2, 1, 5), seen(2, 14, 34), seen(3, 1, 2)];

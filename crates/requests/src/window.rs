@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_told_apart_is_said_above_one_percent() {
+    fn merged_requests_above_1_percent_are_noted() {
         let mut window = Window::default();
         (0..200).for_each(|_| window.add(&Request::default()));
         window.counts.joined = 2;

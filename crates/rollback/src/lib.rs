@@ -14,10 +14,10 @@
 //! - The last change is undone first (`src/list/tests.rs`:
 //!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
 //! - One failure keeps no other change from being undone (`src/list/tests.rs`:
-//!   `one_that_fails_keeps_no_other_from_being_undone`).
+//!   `failed_undo_does_not_stop_the_others`).
 //! - To undo twice is to undo once (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
 //! - A thread that reuses a number is left alone (`src/list/tests.rs`:
-//!   `a_thread_that_bears_the_number_of_another_is_left_alone`).
+//!   `thread_with_a_reused_number_is_left_alone`).
 //! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
 //!   `a_guardian_undoes_what_it_was_told_whatever_comes_after`).
 //! - It outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
@@ -27,10 +27,10 @@
 //!   (`crates/sidelane/tests/faults.rs`: `a_replaced_guardian_knows_what_to_undo`; `crates/sidelane/tests/halts.rs`:
 //!   `a_guardian_that_is_stopped_or_frozen_is_replaced`).
 //! - A guardian that reads nothing for half a second is ended, and changes that it was not told are not made
-//!   (`src/guardian/mod.rs`: `one_that_takes_nothing_in_is_ended_and_what_it_was_not_told_is_not_on_the_list`).
-//! - Of two claims at once one is refused (`src/claim/mod.rs`: `of_two_that_claim_at_once_one_is_refused`).
+//!   (`src/guardian/mod.rs`: `unresponsive_guardian_is_ended_and_keeps_only_its_list`).
+//! - Of two claims at once one is refused (`src/claim/mod.rs`: `one_of_two_concurrent_claims_is_refused`).
 //! - A claim of a killed process blocks no other (`src/claim/mod.rs`:
-//!   `a_request_lane_of_one_who_was_killed_keeps_nobody_off`).
+//!   `request_claim_of_a_killed_process_blocks_no_claim`).
 //! - Own threads, but for holders, observers and a proxy's serving thread, keep off the CPUs of services
 //!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,
 //!   `threads_follow_a_service_that_moves`, `a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program`,

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn where_each_was_bound_to_one_core_several_were_chosen() {
+    fn several_cpus_of_a_singly_bound_thread_are_its_own_choice() {
         let set = |cpus: &str| cpus.parse::<CpuSet>().unwrap();
         let (groups, families) = Default::default();
         let bound = Newcomers {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gets_what_the_root_had_and_one_that_is_known_is_left_alone() {
+    fn new_thread_gets_the_original_class_and_affinity() {
         let (ordinary, cpus) = (ThreadClass::new(libc::SCHED_BATCH, 0), own_cpus());
         let mut children = [born_idle(), born_idle()];
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_later_gets_its_own_cpus_back_though_the_one_before_has_ended() {
+    fn later_thread_gets_its_cpus_back_if_the_first_ended() {
         let all = own_cpus();
         let Some(one) = one_of(&all) else { return };
         let (mut first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_moved_by_its_owner_is_confined_again_and_gets_that_back() {
+    fn thread_moved_by_its_owner_is_confined_again() {
         let all = own_cpus();
         let Some(one) = one_of(&all) else { return };
         let (child, mut guardian) = (sleeper(), one_that_listens());

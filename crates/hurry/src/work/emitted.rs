@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_the_end_the_request_of_who_began_it_has_ended() {
+    fn finish_from_any_thread_ends_the_request() {
         let mut begun = Begun::default();
         let began = begun.hear(1, event(EmitKind::Started, 5, 70, 10));
         assert_eq!(began, Some(Work::Working { tid: 70, request: 1, since_ns: 10 }));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_thread_and_of_several_processes_are_told_apart() {
+    fn requests_are_told_apart_by_process_and_id() {
         let mut begun = Begun::default();
         for (pid, id, at_ns) in [(1, 5, 10), (1, 6, 20), (2, 5, 30)] {
             begun.hear(pid, event(EmitKind::Started, id, 70, at_ns));

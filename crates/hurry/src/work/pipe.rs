@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_writes_as_fast_as_it_is_read_ends_no_look() {
+    fn fast_writer_does_not_prolong_a_look() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         let mut pipe = StatsPipe::open(&path, &BTreeSet::new()).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_another_namespace_is_known_by_its_own_number_or_is_nobody() {
+    fn thread_numbers_of_a_pid_namespace_are_translated() {
         let mut outside = OwnNumbers::of(&BTreeSet::from([std::process::id()]));
         assert_eq!(outside.here(7), 7);
         let mut inside = OwnNumbers { pids: vec![std::process::id()], known: BTreeMap::from([(7, 4711)]) };

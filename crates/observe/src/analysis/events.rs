@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_without_an_event_does_not_break_a_distance_and_one_with_an_event_does() {
+    fn only_a_pause_with_missed_events_breaks_a_distance() {
         let mut quiet = of(&[(100, 7), (200, 8)]);
         assert_eq!(quiet.record(900, 8, false), 0);
         assert_eq!(quiet.record(1_000, 9, true), 1);
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_however_it_is_cut(
+        fn no_event_is_lost_at_any_cut(
             steps in prop::collection::vec((1_u64..1_000, 0_u64..3), 2..100),
             cut in 0_usize..100,
         ) {

@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_however_it_is_cut(
+        fn no_sample_is_lost_at_any_cut(
             steps in prop::collection::vec((0_u64..10_000_000, 0_u32..1000), 1..200),
             cut in 0_usize..200,
         ) {

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_found_by_value() {
+    fn counts_are_found_by_tag_value() {
         let mut table = TagTable::new(1, 1);
         for (value, count) in [(7, 10), (7, 30), (9, 5), (7, 20)] {
             let place = table.count(value, 1, 100);

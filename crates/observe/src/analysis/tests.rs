@@ -54,7 +54,7 @@ fn no_period_spans_a_switch_of_threads_or_a_pause() {
 }
 
 #[test]
-fn of_somebody_elses_samples_only_who_ran_is_kept() {
+fn foreign_samples_keep_only_their_thread() {
     let mut analysis = analysis(true);
     for (start, thread) in [(1_000, 7), (2_000, 0), (3_000, 0), (4_000, 7), (5_000, 7)] {
         analysis.record(&sample(start, thread, start, 1));

@@ -59,7 +59,7 @@ fn a_rate_that_differs_is_told_with_both_values() {
 }
 
 #[test]
-fn of_few_events_no_difference_is_told() {
+fn few_events_give_no_difference() {
     let mut few = sample::observation();
     few.analysis.clear();
     sample::samples().take(2_010).for_each(|sample| few.analysis.record(&sample));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_over_several_chunks() {
+    fn log_is_read_across_several_chunks() {
         let count = 250_000;
         assert_eq!(read(&written(count)), (samples(count), None));
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_that_was_cut_off_the_rest_is_read() {
+    fn truncated_log_is_read_up_to_the_cut() {
         let whole = written(100);
         let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");

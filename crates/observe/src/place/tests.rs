@@ -45,7 +45,7 @@ fn memory_is_read_from_another_core_and_counters_from_the_same() {
 }
 
 #[test]
-fn an_observer_keeps_out_of_the_targets_way() {
+fn observer_runs_beside_the_cpus_of_the_target() {
     assert_eq!(chosen(Wishes::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
     assert_eq!(chosen(Wishes::default(), &smt(), Some("0-3")), Ok((None, 3, false)), "there is no such place");
 }
@@ -57,7 +57,7 @@ fn a_command_gets_a_lane_that_the_observer_does_not_have() {
 }
 
 #[test]
-fn what_cannot_be_placed_is_said() {
+fn placement_errors_name_the_cpus() {
     let lane = Wishes { needs_lane: true, ..Wishes::default() };
     assert_eq!(chosen(lane, &smt(), Some("0-3")), Err(PlaceError::WhichLane(set("0-3"))));
     let same = Wishes { observed: Some(1), observer: Some(1), ..Wishes::default() };

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_each_change_is_told_and_what_counters_had_counted() {
+    fn log_becomes_slices_of_changes_and_counter_values() {
         let mut seen = sample::observation();
         let mut turns = Turns::new(seen.analysis.recipe().layout);
         sample::samples().for_each(|sample| turns.record(&sample));

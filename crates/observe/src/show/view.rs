@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_over_itself_fits_into_the_terminal() {
+    fn redrawn_view_fits_into_the_terminal() {
         let text = "1\n2\n3\n4\n5\n";
         assert_eq!(cut(text, 6), text);
         assert_eq!(cut(text, 5), "1\n2\n3\n…\n");

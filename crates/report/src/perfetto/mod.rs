@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_trace_is_read_back() {
         let read = read::tracks(&sample());
         assert_eq!(read.keys().collect::<Vec<_>>(), ["a target", "phase", "rate"]);
         assert_eq!(read["rate"], [(1_500, Some(Happened::Number(2.5)))]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tracks_stand_below_the_title_and_numbers_are_told_from_slices() {
+    fn tracks_are_below_the_title_and_have_their_kind() {
         let tracks: Vec<TrackDescriptor> = read::packets(&sample())
             .into_iter()
             .filter_map(|packet| match packet.data {

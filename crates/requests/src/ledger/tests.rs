@@ -50,7 +50,7 @@ fn a_request_is_shown_from_its_start_to_its_finish() {
 }
 
 #[test]
-fn it_waited_if_another_finished_after_it_had_arrived() {
+fn request_waited_if_another_finished_after_its_arrival() {
     let mut play = Play::on(1);
     play.head(0, 0, 0).waited(1);
     play.event(Received, 0, 1, 10).head(0, 1, 10);
@@ -62,7 +62,7 @@ fn it_waited_if_another_finished_after_it_had_arrived() {
 }
 
 #[test]
-fn one_that_was_never_received_did_not_wait_unless_another_is_under_way() {
+fn unreceived_request_waited_only_beside_another() {
     let mut play = Play::on(1);
     play.event(Finished, 0, 1, 30).head(0, 2, 20);
     assert_eq!(play.waited(1), Some(false));
@@ -73,7 +73,7 @@ fn one_that_was_never_received_did_not_wait_unless_another_is_under_way() {
 }
 
 #[test]
-fn another_thread_may_finish_it() {
+fn another_thread_may_finish_a_request() {
     let mut play = Play::on(1);
     play.event(Received, 1, 7, 10).head(0, 7, 20);
     assert_eq!(play.waited(1), Some(false));
@@ -99,7 +99,7 @@ fn a_lane_shows_the_thread_on_it_and_none_when_it_is_idle() {
 }
 
 #[test]
-fn a_request_whose_thread_has_ended_does_not_make_others_wait_for_ever() {
+fn request_of_an_ended_thread_expires() {
     let mut play = Play::on(1);
     play.head(0, 1, 20).waited(1);
     play.0.head((0, 1), Head { owner: 2, id: 2, since_ns: 30 + UNDER_WAY_MAX_NS }, 40 + UNDER_WAY_MAX_NS);
@@ -108,7 +108,7 @@ fn a_request_whose_thread_has_ended_does_not_make_others_wait_for_ever() {
 }
 
 #[test]
-fn nonsense_is_no_harm() {
+fn nonsensical_events_do_no_harm() {
     let mut play = Play::on(1);
     play.event(Finished, 0, 4, u64::MAX).event(Received, 255, 3, u64::MAX);
     play.head(0, u64::MAX, u64::MAX).head(1, 3, 1);

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_serves_requests_of_several_and_is_lent_to_batch_by_none_of_them() {
+    fn shared_request_lane_is_lent_to_no_batch() {
         let dir = tempfile::tempdir().unwrap();
         let requests = |cpu| Claim::prepare(Title::requests(dir.path(), cpu), Claimant::Run);
         let (one, of_eleven) = (requests(1).unwrap(), requests(11).unwrap());
@@ -437,7 +437,7 @@ mod tests {
 
     /// Two processes that start at once do not see each other.
     #[test]
-    fn of_two_that_claim_at_once_one_is_refused() {
+    fn one_of_two_concurrent_claims_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let requests = Claim::prepare(Title::requests(dir.path(), 1), Claimant::Run).unwrap();
         let lane = Claim::prepare(Title::lane(dir.path(), 1), Claimant::Run).unwrap();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_lane_of_one_who_was_killed_keeps_nobody_off() {
+    fn request_claim_of_a_killed_process_blocks_no_claim() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("sidelane-request-1-7.lock"), "7").unwrap();
         assert!(claim(dir.path(), 1, Claimant::Run).is_ok());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_was_not_announced_leaves_nothing_and_keeps_nobody_off() {
+    fn unannounced_claim_leaves_no_file_and_blocks_no_claim() {
         let dir = tempfile::tempdir().unwrap();
         let prepare = || Claim::prepare(Title::lane(dir.path(), 3), Claimant::Run).unwrap();
         let (first, second) = (prepare(), prepare());
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_left_is_taken_over() {
+    fn leftover_claim_file_is_taken_over() {
         let dir = tempfile::tempdir().unwrap();
         let title = Title::lane(dir.path(), 3);
         let before = Claim::prepare(title.clone(), Claimant::Run).unwrap();

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_told_is_not_on_the_list() {
+    fn change_the_guardian_did_not_receive_is_not_listed() {
         let mut guardian = one_that_has_ended();
         assert!(guardian.add([Undo::MayFreeze { dir: "/nowhere".into() }]).is_err());
         assert!(guardian.list().iter().next().is_none());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_nothing_in_is_ended_and_what_it_was_not_told_is_not_on_the_list() {
+    fn unresponsive_guardian_is_ended_and_keeps_only_its_list() {
         let mut guardian = one_that_takes_nothing_in();
         let (why, told) = tell_more_than_fits(&mut guardian);
         let expected = "cannot tell the guardian what to undo: the guardian process took nothing in for half a second, as \
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_that_takes_nothing_in_takes_nothing_over() {
+    fn unresponsive_successor_takes_nothing_over() {
         let mut guardian = one_that_listens();
         let more_than_fits: Vec<Undo> = (0..3000).map(change).collect();
         guardian.add(more_than_fits).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_stopped_keeps_nobody_waiting_for_its_end() {
+    fn stopped_guardian_does_not_delay_its_dismissal() {
         let mut command = Command::new("sh");
         command.args(["-c", "kill -STOP $$; cat >/dev/null"]);
         let guardian = Guardian::by(command, &[], None).unwrap();
@@ -378,7 +378,7 @@ mod tests {
 
     /// It dies only when it is thawed, and is not waited for until then.
     #[test]
-    fn one_in_a_frozen_v1_group_keeps_nobody_waiting_for_its_end() {
+    fn frozen_v1_guardian_does_not_delay_its_dismissal() {
         let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
         let leaf = v1.and_then(|found| Leaf::make(&found, &format!("guardian-test-{}", std::process::id())).ok());
         let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_stopped_is_killed_and_watches_no_more() {
+    fn stopped_guardian_is_killed() {
         let mut guardian = one_that_listens();
         assert!(guardian.is_alive());
         // SAFETY: plain system call, on a child that is not reaped yet.
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guardian_says_is_read_line_by_line() {
+    fn lines_of_the_guardian_are_read_one_by_one() {
         let mut guardian = one_that_listens();
         guardian.unread = b"3\n5\n1".to_vec();
         assert_eq!(guardian.take_frozen(), [Ticket(3), Ticket(5)].into());
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_is_undone_though_the_guardian_has_just_ended() {
+    fn undo_works_after_the_guardian_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("claim");
         std::fs::write(&file, "").unwrap();

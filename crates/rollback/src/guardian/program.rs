@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_guardian_froze_is_thawed_at_its_end_unless_the_agent_looks_after_it() {
+    fn groups_frozen_by_the_guardian_are_thawed_at_its_end() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let path = |number: usize| dirs[number].path().to_owned();
         let is_frozen = |number: usize| Freezer::of(&path(number)).unwrap().is_frozen().unwrap();

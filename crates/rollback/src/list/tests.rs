@@ -54,7 +54,7 @@ proptest! {
 
     /// A guardian that is told everything has the same list as the agent.
     #[test]
-    fn a_list_that_is_told_on_is_the_same(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
+    fn list_survives_being_sent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());
         for (number, gone) in withdrawn.into_iter().enumerate() {
             let undo = said(Path::new("/group"), number);
@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn what_replaces_a_change_is_undone_in_its_place() {
+fn replaced_change_is_undone_in_the_same_order() {
     let dir = group();
     let mut list = UndoList::default();
     let first = list.add(said(dir.path(), 1));
@@ -84,7 +84,7 @@ fn what_replaces_a_change_is_undone_in_its_place() {
 }
 
 #[test]
-fn one_that_fails_keeps_no_other_from_being_undone() {
+fn failed_undo_does_not_stop_the_others() {
     let dir = group();
     let mut list = UndoList::default();
     list.add(said(dir.path(), 1));
@@ -97,7 +97,7 @@ fn one_that_fails_keeps_no_other_from_being_undone() {
 }
 
 #[test]
-fn what_has_gone_needs_no_undoing() {
+fn missing_files_and_threads_need_no_undo() {
     let gone = Path::new("/no/such/group");
     let thread = Thread { tid: std::process::id(), started: 0 };
     let mut list = UndoList::default();
@@ -111,7 +111,7 @@ fn what_has_gone_needs_no_undoing() {
 }
 
 #[test]
-fn a_claim_that_somebody_else_made_since_stands() {
+fn claim_made_later_by_another_process_stays() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("claim");
     fs::write(&file, "").unwrap();
@@ -162,7 +162,7 @@ fn a_thread_gets_its_cpus_and_its_class_back() {
 }
 
 #[test]
-fn a_thread_that_bears_the_number_of_another_is_left_alone() {
+fn thread_with_a_reused_number_is_left_alone() {
     let sleeper = Sleeper::start();
     let now = sleeper.thread();
     let before = Thread { started: now.started - 1, ..now };
