@@ -4,9 +4,9 @@
 //! # Invariants
 //!
 //! - A policy that learns is measured after it has learned (`src/experiment/learn.rs`:
-//!   `a_session_that_knows_nothing_is_noted`).
+//!   `session_without_learned_terms_is_noted`).
 //! - Settings take turns within a round (`src/demo/settings.rs`:
-//!   `judged_settings_run_in_every_round_and_take_turns_to_be_first`).
+//!   `judged_settings_run_every_round_and_rotate_first_place`).
 //! - A paper's statement is data that no result changes: *not guarded*.
 //! - The simulator agrees with the same scenario on the real machine, without saturated lanes
 //!   (`crates/sidelane/tests/parity.rs`: `a_scenario_comes_to_the_same_for_real`).

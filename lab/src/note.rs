@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_setting_is_told_what_is_not_the_machines() {
+    fn only_notes_about_a_setting_name_it() {
         let told = |note: Note| in_setting(note, "borrow idle").to_string();
         let leaks = told(LaneNote::Leaks { times: 2 }.into());
         assert!(leaks.starts_with("borrow idle: the kernel let batch run 2 times"));

@@ -75,12 +75,12 @@ fn a_round_trip(engine: &str) {
 }
 
 #[test]
-fn rocksdb_keeps_what_it_is_given() {
+fn rocksdb_reads_back_written_values() {
     a_round_trip("rocksdb");
 }
 
 #[test]
-fn wiredtiger_keeps_what_it_is_given() {
+fn wiredtiger_reads_back_written_values() {
     a_round_trip("wiredtiger");
 }
 
@@ -111,7 +111,7 @@ fn mixes_are_answered_by_every_store() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said() {
+fn folder_that_cannot_be_made_is_an_error() {
     let said = run_failing(lab(&["kv", "rocksdb", "--dir", "/proc/none", "--port", "0"]), 1);
     assert!(said.contains("/proc/none"), "{said}");
 }

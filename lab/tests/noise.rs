@@ -26,7 +26,7 @@ fn line(said: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn a_signal_ends_it_and_it_says_what_it_took() {
+fn signal_ends_the_noise_maker_with_a_report() {
     let (mut noise, mut said) = started();
     // SAFETY: plain system call; the child is not reaped yet.
     assert_eq!(unsafe { libc::kill(noise.id() as libc::pid_t, libc::SIGTERM) }, 0);
@@ -35,7 +35,7 @@ fn a_signal_ends_it_and_it_says_what_it_took() {
 }
 
 #[test]
-fn it_ends_with_whoever_started_it() {
+fn noise_maker_ends_with_its_parent() {
     let script = "\"$@\" & read -r _; kill -9 $$";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sidelane-lab")]).args(LITTLE);

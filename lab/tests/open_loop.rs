@@ -51,7 +51,7 @@ fn load(target: &str, folder: &Path) -> Command {
 /// A closed loop would show one slow reply among a thousand. But 200 requests should have been sent
 /// while the service stalled, and each of them has to show its wait.
 #[test]
-fn one_stall_delays_all_who_come_meanwhile() {
+fn stall_delays_all_requests_due_during_it() {
     const STALL: Duration = Duration::from_millis(200);
     let target = service(|mut stream| {
         let mut served = 0;

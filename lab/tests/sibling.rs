@@ -47,7 +47,7 @@ impl Sibling {
 }
 
 #[test]
-fn programs_make_up_for_what_they_were_asked_to_and_only_while_there_is_a_sibling() {
+fn programs_lose_the_requested_time_only_beside_a_sibling() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--thief", "none"]);
@@ -76,7 +76,7 @@ fn programs_make_up_for_what_they_were_asked_to_and_only_while_there_is_a_siblin
 }
 
 #[test]
-fn a_thief_takes_from_programs_that_know_nothing() {
+fn thief_takes_time_from_unmodified_programs() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2,batch:service=1.5"]);
@@ -89,7 +89,7 @@ fn a_thief_takes_from_programs_that_know_nothing() {
 }
 
 #[test]
-fn a_sibling_that_is_killed_leaves_nothing_behind() {
+fn killed_sibling_leaves_nothing_behind() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2"]);
@@ -122,7 +122,7 @@ fn real_time_naps(naps: &AtomicUsize) {
 }
 
 #[test]
-fn a_real_time_thread_turns_no_stopwatch_back_where_the_kernel_hides_switches() {
+fn hidden_switches_turn_no_stopwatch_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let began = Instant::now();
@@ -173,7 +173,7 @@ fn a_lane_that_is_idle_does_not_work() {
 }
 
 #[test]
-fn what_makes_no_core_is_refused() {
+fn invalid_lanes_and_slowdowns_are_refused() {
     run_failing(lab(&["sibling", "--lanes", "0"]), USAGE);
     let usage = run_failing(lab(&["sibling", "--lanes", "0:1", "--slowdown", "batch:batch=2"]), USAGE);
     assert!(usage.contains("service:batch"), "{usage}");
@@ -193,7 +193,7 @@ fn faults(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_program_with_the_library_makes_up_for_its_overlap_and_faults_meanwhile() {
+fn preloaded_program_loses_overlap_by_page_faults() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("preload.so");

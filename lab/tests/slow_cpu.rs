@@ -37,7 +37,7 @@ fn wait_for(cpu: &mut Emulation, key: &str, least: u64) {
 }
 
 #[test]
-fn a_program_makes_up_for_its_time_on_the_slow_cpu_only() {
+fn program_loses_time_on_the_slow_cpu_only() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&NO_THIEF);
@@ -94,7 +94,7 @@ fn a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu() {
 }
 
 #[test]
-fn a_thief_takes_from_programs_that_know_nothing() {
+fn thief_takes_time_from_unmodified_programs() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&SLOW);
@@ -124,7 +124,7 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
-fn it_ends_with_whoever_started_it_and_says_how_fast_the_cpu_was() {
+fn slow_cpu_ends_with_its_parent_and_reports_the_speed() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$@\" <&0 & read -r _; kill -9 $$", "sh", env!("CARGO_BIN_EXE_sidelane-lab")]).args(SLOW);
@@ -141,7 +141,7 @@ fn it_ends_with_whoever_started_it_and_says_how_fast_the_cpu_was() {
 }
 
 #[test]
-fn what_is_no_slow_cpu_is_refused() {
+fn invalid_cpu_and_speed_are_refused() {
     for (speed, why) in [("0", "between 0.1 and 1"), ("1.5", "between 0.1 and 1"), ("fast", "not a number")] {
         let said = run_failing(lab(&["slow-cpu", "--cpu", "1", "--speed", speed]), USAGE);
         assert!(said.contains(why), "{said}");

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_is_drawn_from_nothing() {
+    fn latency_without_a_spread_is_constant() {
         assert_eq!(Latency::through(0, 0).longest_ns(), 0);
         assert_eq!(Latency::through(7, 7), Latency::constant(7));
     }

@@ -22,7 +22,7 @@
 //! - Queues are those of theory within 1 % (`tests/queueing.rs`: `mm1_at_half_load`, `mg1_lognormal`;
 //!   `tests/chains.rs`: `a_chain_of_pools_is_a_jackson_network`).
 //! - Containers and services run on their CPUs alone, whatever a policy decides (`tests/whole.rs`:
-//!   `whatever_is_decided_machines_are_right`).
+//!   `machine_invariants_hold_under_any_decisions`).
 //! - A mapping of threads to cores neither loses nor invents work (`tests/bound.rs`:
 //!   `nothing_is_lost_or_made_up_under_any_mapping_and_load`).
 //! - Memory does not grow with the length of a run (`tests/memory.rs`:

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_yet_to_be_found_is_no_budget() {
+    fn budget_to_be_tuned_is_none_yet() {
         let objective = Objective { percentile: 99.0, limit_ns: 100 };
         assert_eq!(Budget::Slo.known(Some(objective)), borrow::Budget::Slo(objective));
         assert_eq!(Budget::Given(7).known(Some(objective)), borrow::Budget::Given(7));

@@ -42,7 +42,7 @@ fn ms(ns: u64) -> u64 {
 }
 
 #[test]
-fn a_core_takes_as_long_as_its_speed_says_and_consumes_its_own_power() {
+fn time_and_energy_follow_speed_and_power_of_the_core() {
     let big = run("[[setting]]\npolicy = \"all-big\"");
     assert_eq!((ms(big.services[0].whole.max_ns), big.on_big), (100, Some(1.0)));
     // A tenth of the time at 2 W.
@@ -53,7 +53,7 @@ fn a_core_takes_as_long_as_its_speed_says_and_consumes_its_own_power() {
 }
 
 #[test]
-fn a_request_on_a_little_core_moves_at_its_threshold_and_pays_for_it() {
+fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nthreshold_ms = 40");
     // On the little core for 40 ms it does 20 ms of its work; 80 are left, and a millisecond for the move.
     assert_eq!(ms(moved.services[0].whole.max_ns), 121);
@@ -66,7 +66,7 @@ fn a_request_on_a_little_core_moves_at_its_threshold_and_pays_for_it() {
 }
 
 #[test]
-fn by_the_papers_loop_it_moves_at_the_first_look_after_that() {
+fn loop_of_the_paper_moves_requests_at_its_looks() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nas_printed = true\nthreshold_ms = 40\nsampling_ms = 25");
     // Looks are 25 ms apart, from the begin of the request on: it moves after 50 ms, with 75 left.
     assert_eq!(ms(moved.services[0].whole.max_ns), 126);
@@ -121,7 +121,7 @@ fn more_threads_than_cores_are_no_slower_than_by_the_kernel() {
 }
 
 #[test]
-fn it_needs_cores_of_two_speeds_and_says_so() {
+fn hurry_up_without_two_core_speeds_is_an_error() {
     let text = format!("run_s = 1\n[machine]\nlanes_per_core = 1\n{SEARCH}[[setting]]\npolicy = \"hurry-up\"");
     let error = parsed(&text).expect_err("all cores are equal");
     assert!(error.contains("cores of two speeds"), "{error}");

@@ -42,7 +42,7 @@ fn a_glitch_of_the_counters_moves_harm_the_safe_way_or_little() {
 }
 
 #[test]
-fn while_the_agent_is_away_batch_is_too() {
+fn batch_stays_away_while_the_agent_is_down() {
     let (well, ill) = (run(IDLE, ""), run(IDLE, "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 50\n"));
     let share = ill.batch_work_ratio.unwrap() / well.batch_work_ratio.unwrap();
     assert!((0.48..0.52).contains(&share), "{share}");

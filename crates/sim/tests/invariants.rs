@@ -292,7 +292,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 /// The paper's promise (§3.4), for one worker: no request is delayed by more than one budget and
 /// the reactions to the end of the budget, to its start and to a request that waited; each of these
 /// is charged with its wake-up.
-fn nobody_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
+fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Beside::Lent(lending) = case.beside() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
     // The harm of a stretched budget is learned from requests with batch beside them for at least
@@ -350,12 +350,12 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_happens(case in cases()) {
+    fn requests_and_work_are_conserved_and_costs_bounded(case in cases()) {
         let mut engine = play(case.model());
         requests_are_conserved(&mut engine)?;
         work_is_conserved(&mut engine)?;
         leaks_are_bounded(&case, &mut engine)?;
-        nobody_pays_more_than_a_budget(&case, &mut engine)?;
+        no_request_pays_more_than_a_budget(&case, &mut engine)?;
         a_delay_is_the_harm_of_the_busy_period(&case, &mut engine)?;
         if case.seed % 8 == 0 {
             prop_assert_eq!(Figures::of(&play(case.model())), Figures::of(&engine));

@@ -118,7 +118,7 @@ fn an_objective_becomes_a_budget() {
 /// A batch job that waits most of its time loses less to holds than a job that never waits (Fig.
 /// 12).
 #[test]
-fn what_batch_waits_for_goes_on_while_it_is_held() {
+fn waits_of_batch_continue_while_it_is_held() {
     let phases = SERVICE.replace("name = \"loop\"", "name = \"loop\"\nphase = [{ work_ms = 0.5 }, { wait_ms = 2 }]");
     let waits = experiment(&format!("{phases}[[setting]]\npolicy = \"exclusion\"\n"));
     let waits = run_machine(&waits.points[0].runs[0]).batch_work_ratio.unwrap();

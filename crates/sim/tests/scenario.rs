@@ -61,7 +61,7 @@ fn wrong(from: &str, to: &str, message: &str) {
 }
 
 #[test]
-fn a_good_one_has_a_point_for_each_value_and_a_run_for_each_setting() {
+fn valid_scenario_has_a_point_per_value_and_run_per_setting() {
     let experiment = read(GOOD).unwrap();
     assert_eq!((experiment.title.as_str(), experiment.points.len(), experiment.runs()), ("a test", 2, 4));
     assert_eq!(experiment.swept, ["service.arrivals.rate_per_s"]);
@@ -70,7 +70,7 @@ fn a_good_one_has_a_point_for_each_value_and_a_run_for_each_setting() {
 }
 
 #[test]
-fn unknown_keys() {
+fn unknown_keys_are_refused() {
     wrong(
         "workers = 1",
         "worker = 1",
@@ -102,7 +102,7 @@ fn all_errors_are_told_at_once() {
 }
 
 #[test]
-fn wrong_types() {
+fn wrong_types_are_refused() {
     wrong(
         "workers = 1",
         "workers = \"one\"",
@@ -113,7 +113,7 @@ fn wrong_types() {
 }
 
 #[test]
-fn unknown_names() {
+fn unknown_names_are_refused() {
     wrong(
         "policy = \"fixed-budget\"",
         "policy = \"greedy\"",
@@ -129,7 +129,7 @@ fn unknown_names() {
 }
 
 #[test]
-fn numbers_out_of_range() {
+fn numbers_out_of_range_are_refused() {
     wrong(
         "lanes_per_core = 2",
         "lanes_per_core = 9",
@@ -145,7 +145,7 @@ fn numbers_out_of_range() {
 }
 
 #[test]
-fn missing_files() {
+fn missing_files_are_errors() {
     let file = |name: &str| format!("kind = \"empirical\", file = \"{name}\"");
     wrong(
         "kind = \"exponential\", mean_ms = 5",
@@ -202,13 +202,13 @@ fn gates_come_from_doctor() {
 }
 
 #[test]
-fn faults_that_would_never_end() {
+fn faults_without_an_end_are_refused() {
     let fault = "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 200\n\n[slo]";
     wrong("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; write a number from 0.001 to 50");
 }
 
 #[test]
-fn empty_sweeps() {
+fn empty_sweeps_are_refused() {
     wrong(
         "[20, 40]",
         "[]",
@@ -217,7 +217,7 @@ fn empty_sweeps() {
 }
 
 #[test]
-fn what_is_missing() {
+fn missing_keys_are_refused_with_an_example() {
     wrong(
         "kind = \"poisson\", ",
         "",
@@ -236,7 +236,7 @@ fn what_is_missing() {
 }
 
 #[test]
-fn what_is_no_toml() {
+fn invalid_toml_is_refused_with_its_line() {
     let error = read("run_s = \n").unwrap_err();
     assert!(error.starts_with("a.toml:1: `file` is not TOML: "), "{error}");
 }

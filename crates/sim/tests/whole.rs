@@ -231,7 +231,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_is_decided_machines_are_right(case in cases()) {
+    fn machine_invariants_hold_under_any_decisions(case in cases()) {
         let mut engine = case.engine();
         for stop in 1..=STOPS {
             engine.run_to(stop * RUN_NS / STOPS);

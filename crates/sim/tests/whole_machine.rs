@@ -56,7 +56,7 @@ fn sort(cpus: u32, rest: &str) -> String {
 
 /// On the sibling batch always runs: every request takes 1.5 times as long, batch 1.4 times while there is one.
 #[test]
-fn a_container_on_the_sibling_slows_the_service_and_the_other_way_round() {
+fn container_and_service_on_siblings_slow_each_other() {
     let figures = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
     let kv = &figures.services[0];
     near(kv.busy_cpus, 0.75, 0.02);
@@ -174,7 +174,7 @@ impl Policy for Script {
 
 /// Looks are 1 s apart; an action takes effect 10 ms after the look.
 #[test]
-fn what_a_policy_sees_is_what_was_and_what_it_says_is_done_when_it_takes_effect() {
+fn policy_sees_the_past_and_its_actions_take_effect_later() {
     let text = format!(
         "{}[control]\nlook_us = 1_000_000\nact_p50_us = 10_000\n[[setting]]\npolicy = \"perfiso\"\n",
         sort(2, ENDLESS)

@@ -70,7 +70,7 @@ fn wrong(from: &str, to: &str, message: &str) {
 }
 
 #[test]
-fn a_good_one_has_a_point_for_each_value_and_a_run_for_each_setting() {
+fn valid_scenario_has_a_point_per_value_and_run_per_setting() {
     let experiment = read(GOOD).unwrap();
     assert_eq!((experiment.points.len(), experiment.runs(), experiment.machines()), (2, 4, 4));
     assert!(experiment.settings().eq(["alone", "holmes"]));
@@ -81,7 +81,7 @@ fn a_good_one_has_a_point_for_each_value_and_a_run_for_each_setting() {
 }
 
 #[test]
-fn one_service_in_a_list_is_a_whole_machine_and_in_a_table_it_is_not() {
+fn service_in_a_list_is_a_whole_machine() {
     let table = "run_s = 1\n[service]\ndemand = { kind = \"constant\", mean_ms = 1 }\n\
                  arrivals = { kind = \"poisson\", rate_per_s = 1 }\n[[setting]]\npolicy = \"alone\"\n";
     assert_eq!(read(table).map(|_| ()), Err("cores".to_owned()));
@@ -93,7 +93,7 @@ fn one_service_in_a_list_is_a_whole_machine_and_in_a_table_it_is_not() {
 }
 
 #[test]
-fn unknown_keys_and_names() {
+fn unknown_keys_and_names_are_refused() {
     wrong(
         "workers = 2",
         "worker = 2",
@@ -137,7 +137,7 @@ fn unknown_keys_and_names() {
 }
 
 #[test]
-fn cpus_that_are_not_there() {
+fn missing_cpus_are_refused() {
     wrong(
         "cpus = \"0-1\"",
         "cpus = \"0-8\"",
@@ -148,7 +148,7 @@ fn cpus_that_are_not_there() {
 }
 
 #[test]
-fn calls_that_never_end() {
+fn calls_without_an_end_are_refused() {
     wrong(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
@@ -158,7 +158,7 @@ fn calls_that_never_end() {
 }
 
 #[test]
-fn what_does_not_go_together() {
+fn contradicting_keys_are_refused() {
     wrong(
         "[[container]]",
         "[[service]]\nname = \"leaf\"\n\n[[container]]",

@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_interval_is_around_its_median_and_keeps_its_place_in_a_larger_unit(
+        fn interval_contains_its_median_in_any_unit(
             values in prop::collection::vec(-1e6..1e6f64, 6..200),
         ) {
             let interval = of_median(values.iter().copied()).unwrap();
@@ -112,7 +112,7 @@ mod tests {
 
     /// Over many series with a known median, the interval misses it in no more than 5 % of cases.
     #[test]
-    fn it_covers_the_true_median() {
+    fn interval_covers_the_true_median() {
         let mut random = fastrand::Rng::with_seed(7);
         let covers = |_: &u32| {
             let interval = of_median((0..11).map(|_| random.u32(..1_000_001) as f64)).unwrap();

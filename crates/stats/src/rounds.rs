@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_clear_ends_after_the_first_rounds() {
+    fn clear_verdict_ends_after_the_first_rounds() {
         assert_eq!(rounds_of(LIMIT, |_| 9.0), 6);
         assert_eq!(rounds_of(LIMIT, |_| 11.0), 6);
     }
 
     #[test]
-    fn what_is_not_goes_on_to_the_next_look_or_to_the_limit() {
+    fn unclear_verdict_continues_to_the_next_look_or_limit() {
         // One of the first six values is above the limit; with twelve the interval leaves out two
         // values on each side.
         assert_eq!(rounds_of(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Kept inputs come first, unchanged (`src/fuzz/mod.rs`: `the_corpus_comes_first_and_as_it_is`).
+//! - Kept inputs come first, unchanged (`src/fuzz/mod.rs`: `corpus_comes_first_and_unchanged`).
 //! - The same seed gives the same inputs (`src/fuzz/mutation.rs`:
 //!   `the_same_seed_gives_the_same_inputs_and_another_others`).
 

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_stay_whatever_comes() {
+    fn slowest_requests_are_kept() {
         let work = |number: u64| timeline(number, 0, &[(Cause::OnCpu, 1_000 + number * 7919 % 5_000)]);
         let numbers = kept((1..=5_000).map(work));
         let mut all: Vec<u64> = (1..=5_000).collect();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_is_not_missing() {
+    fn records_written_before_the_begin_are_not_lost() {
         let mut records = sample::records();
         let before = [1_000, 2_000];
         records.iter_mut().for_each(|record| record.seq += before[record.cpu as usize]);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_records_make_room() {
         let mut recent = Recent::new(100, 3);
         [10, 20, 30, 40].into_iter().for_each(|at_ns| recent.push(&record(at_ns, Kind::Woken)));
         assert_eq!(at(&recent), [20, 30, 40]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_made_room_the_last_number_of_each_cpu_is_known() {
+    fn last_dropped_number_of_each_cpu_is_known() {
         let mut recent = Recent::new(1_000, 2);
         let of = |at_ns, cpu, seq| Record { cpu, seq, ..record(at_ns, Kind::Woken) };
         let records = [of(10, 2, 7), of(11, 0, 4), of(12, 2, 6), of(13, 2, 0), of(14, u32::MAX, 9), of(15, 0, 5)];
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_process_makes_no_room() {
+    fn records_about_processes_are_never_dropped() {
         let mut recent = Recent::new(100, 2);
         [(10, Kind::Tasks), (20, Kind::Woken), (30, Kind::Woken), (40, Kind::Woken)]
             .into_iter()

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn python_has_coroutines_if_its_module_for_them_waits_with_epoll() {
+    fn python_with_asyncio_and_epoll_has_coroutines() {
         let epoll = "import select; events = select.epoll()";
         for (program, runtime) in [
             (epoll.to_owned(), None),

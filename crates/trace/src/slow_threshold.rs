@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_thresholds_are_refused_with_the_reason() {
         for (text, wanted) in
             [("10", "p99=10ms"), ("0ms", "no time at all"), ("p99=", "unit"), ("99=1ms", "percentile")]
         {

@@ -362,7 +362,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     }
 
     #[test]
-    fn what_is_empty_has_no_line() {
+    fn empty_sections_have_no_line() {
         let mut report = sample::report();
         report.diagnosis.cannot_tell.clear();
         report.counts = Counts::default();

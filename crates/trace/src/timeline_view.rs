@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_behind_another_program_shows_who_had_the_lane() {
+    fn run_queue_delay_shows_the_program_on_the_lane() {
         let sample = sample::trace();
         let excerpt = &sample.behind;
         let drawn = timeline_view(excerpt, &sample.names, sample.begin_ns);

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_says_whom_it_waited_for() {
+    fn span_names_the_thread_it_waited_for() {
         let mut names = Names::default();
         names.put(7, "server");
         names.put(9, "stress-ng");

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_words() {
+    fn keywords_are_plain_words() {
         assert!(is_plain("kernel"));
         assert!(!is_plain("v6"));
         assert!(!is_plain(&"x".repeat(21)));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches_the_published_sequence() {
+    fn rng_matches_the_published_sequence() {
         let mut rng = Rng { state: 1234567 };
         assert_eq!(rng.next_u64(), 6457827717110365317);
         assert_eq!(rng.next_u64(), 3203168211198807973);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_refused() {
+    fn invalid_queries_are_refused() {
         for line in ["", "and", "kernel driver"] {
             assert!(line.parse::<SearchQuery>().is_err(), "{line:?}");
         }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn judged_settings_run_in_every_round_and_take_turns_to_be_first() {
+    fn judged_settings_run_every_round_and_rotate_first_place() {
         let (alone, borrow_idle) = (Setting::ALONE, Setting::borrow_idle());
         for round in 0..8 {
             let order: Vec<Setting> = in_order_of(round).collect();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_learn_that_have_something_to_spend_and_ask_what_it_is_worth() {
+    fn policies_by_harm_or_age_with_a_budget_learn() {
         let learns = |policy| is_learning(&lending(policy, 5));
         assert!(learns(PolicyKind::DynamicRefresh) && learns(PolicyKind::Deadline));
         assert!(!learns(PolicyKind::BorrowIdle) && !learns(PolicyKind::FixedBudget));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_knows_nothing_is_noted() {
+    fn session_without_learned_terms_is_noted() {
         let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
         let note = unlearned(&setting, Duration::from_secs(30), None);
         assert_eq!(note, LabNote::TermsUnknown { setting: "dynamic refresh", load_s: 30 });

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_was_there_while_the_host_took_the_lane_was_disturbed() {
+    fn requests_during_stolen_time_are_disturbed() {
         let mut host = HostWatch::default();
         for (now_ns, taken_ns) in [(1_000, 700_000), (2_000, 700_000), (3_000, 900_000), (4_000, 950_000)] {
             host.look(now_ns, taken_ns);

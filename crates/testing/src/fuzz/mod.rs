@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_comes_first_and_as_it_is() {
+    fn corpus_comes_first_and_unchanged() {
         let seen = Cell::new(0);
         fuzz("itself", |input| {
             assert!(seen.replace(seen.get() + 1) > 0 || input == b"kept 12345\n", "{}", input.escape_ascii());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_input_takes_is_counted_though_it_is_given_back() {
+    fn peak_memory_of_an_input_counts_freed_memory() {
         let before = memory::start();
         drop(vec![0_u8; 1 << 20]);
         let took = memory::most() - before;

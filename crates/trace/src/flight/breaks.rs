@@ -163,7 +163,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_first_slow_request_breaks_a_limit_and_the_next_a_minute_later() {
+    fn slow_requests_break_a_limit_once_a_minute() {
         let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
         assert_eq!(breaks.request(S, 10 * MS), None);
         assert_eq!(breaks.request(2 * S, 11 * MS), Some(Break::Request(11 * MS)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_broken_by_the_share_of_slow_requests_in_ten_seconds() {
+    fn percentile_breaks_at_its_share_of_slow_requests_in_10_s() {
         let mut breaks = Breaks::new(SlowThreshold::parse("p99=10ms").unwrap());
         let found = |breaks: &mut Breaks, number: u64, latency_ns| breaks.request(S + number * MS, latency_ns);
         assert_eq!(found(&mut breaks, 0, 99 * MS), None, "one request has no p99");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_does_not_count() {
+    fn old_slow_requests_do_not_count() {
         let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
         assert_eq!(breaks.request(S, 99 * MS), None);
         assert!((0..9).all(|number| breaks.request(2 * S + number, MS).is_none()));

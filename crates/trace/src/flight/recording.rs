@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_there_is_left_alone_and_nobody_else_reads_a_new_one() {
+    fn existing_files_stay_and_new_ones_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let (name, victim) = (dir.path().join("trace-1"), dir.path().join("victim"));
         std::fs::write(&victim, "old").unwrap();

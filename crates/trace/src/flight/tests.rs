@@ -44,7 +44,7 @@ fn log_of(events: &[Event]) -> Option<LogReader<std::io::BufReader<std::fs::File
 }
 
 #[test]
-fn a_break_at_the_very_end_is_written_and_not_denied() {
+fn break_at_the_very_end_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (options, (tell, events)) = (options(dir.path()), heard());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
@@ -58,7 +58,7 @@ fn a_break_at_the_very_end_is_written_and_not_denied() {
 }
 
 #[test]
-fn a_service_that_answers_nobody_any_more_breaks_its_objective() {
+fn service_that_stops_answering_breaks_its_objective() {
     let dir = tempfile::tempdir().unwrap();
     let (options, (tell, events)) = (options(dir.path()), heard());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
@@ -97,7 +97,7 @@ fn a_recording_knows_what_was_written_before_it() {
 }
 
 #[test]
-fn what_belongs_to_the_break_is_written_before_it_makes_room() {
+fn records_of_a_break_are_written_before_they_make_room() {
     let dir = tempfile::tempdir().unwrap();
     let (options, (tell, events)) = (options(dir.path()), heard());
     let mut flight = Flight::new(&options, sample::kinds(), tell);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_over_several_chunks() {
+    fn log_is_read_across_several_chunks() {
         let records: Vec<Record> = sample::records().into_iter().cycle().take(10_000).collect();
         let bytes = written(&records);
         let (reader, read) = read(&bytes);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_that_was_cut_off_the_rest_is_read() {
+    fn truncated_log_is_read_up_to_the_cut() {
         let records = sample::records();
         let bytes = written(&records[..100]);
         let begin = bytes.windows(4).position(|letters| letters == RECORDS).unwrap() + 8;

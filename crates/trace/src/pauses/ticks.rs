@@ -57,7 +57,7 @@ mod tests {
     proptest! {
         /// Each look narrows the bounds, which always contain the truth.
         #[test]
-        fn looks_narrow_it_down(
+        fn looks_narrow_the_clock_offset_down(
             zero_ns in 0..1_u64 << 40,
             looks in prop::collection::vec((1..1_000_000_000_u64, 0..1_000_000_u64, 0..1_000_000_u64), 1..20),
         ) {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn unknown_commands_are_errors() {
         let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
         assert!(ask(&mut commands, &["FLUSHALL"]).starts_with("-ERR unknown command \"FLUSHALL\""));
         assert!(ask(&mut commands, &["ZADD", "records", "0", "none"]).starts_with("-ERR a member is"));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_with_its_package() {
+    fn missing_library_error_names_its_package() {
         let missing = Library::load(&[c"libsidelane-none.so.1"], "libsidelane-none-dev").unwrap_err().to_string();
         assert!(missing.contains("libsidelane-none.so.1") && missing.contains("apt-get install"), "{missing}");
         let libc = Library::load(&[c"libsidelane-none.so.1", c"libc.so.6"], "libc6").unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_records_that_are_there_are_asked_for_and_each_is_inserted_once() {
+    fn only_existing_records_are_read_and_inserts_are_unique() {
         let mut records = 5_000;
         for operation in operations(MixName::E, 3) {
             if operation.kind == Kind::Insert {

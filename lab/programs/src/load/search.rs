@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_refused_at_once() {
+    fn replies_that_are_not_http_are_refused_at_once() {
         assert!(search().reply(b"+PONG\r\n").is_err());
         assert!(search().reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_its_owners_until_he_leaves() {
+    fn slot_belongs_to_its_owner_until_it_leaves() {
         let mut slots = Slots::default();
         let (a, b) = (slots.reserve(), slots.reserve());
         slots.put_back(a, "a");

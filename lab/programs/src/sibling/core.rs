@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_by_lane_and_by_what_the_other_one_does() {
+    fn loss_depends_on_the_lane_and_work_of_the_sibling() {
         let shared = shared();
         shared.prepare([0, 1], &"service:batch=2,service:nap=1.25,batch:service=1.6".parse().unwrap());
         let overlap = [Stopwatch(AtomicU64::new(1000 << 1)), Stopwatch(AtomicU64::new(100 << 1))];
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_one_threads_until_it_leaves() {
+    fn slot_belongs_to_one_thread_until_it_leaves() {
         let shared = shared();
         let places: Vec<_> = (1..=THREADS as u32).map(|tid| shared.take_place(tid)).collect();
         assert_eq!(places, (0..THREADS).map(Some).collect::<Vec<_>>());

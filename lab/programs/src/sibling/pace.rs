@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sibling_is_where_it_says() {
+    fn sibling_is_found_at_its_address() {
         assert_eq!("12:3".parse(), Ok(At { pid: 12, fd: 3 }));
         for wrong in ["", "12", "12:", "0:3", "-1:3", "a:b"] {
             assert!(wrong.parse::<At>().is_err(), "{wrong}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_is_told_from_one_that_is_there() {
+    fn missing_sibling_is_an_error() {
         let wrong = At { pid: std::process::id() as i32, fd: 9_999 };
         assert!(format!("{:#}", Sibling::find(wrong).err().unwrap()).contains("no emulated sibling"));
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_slowdowns_are_refused() {
         for (text, why) in [
             ("service:batch", "VICTIM:AGGRESSOR=TIMES"),
             ("batch:batch=2", "service:batch, service:nap"),

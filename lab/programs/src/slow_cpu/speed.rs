@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_slow_cpu_does_not_do_is_lost() {
+    fn loss_of_a_slow_cpu_is_one_minus_its_speed() {
         for (speed, lost_ppm) in [("0.4", 600_000), ("0.31", 690_000), ("0.1", 900_000), ("1", 0)] {
             let slowdown = speed.parse::<Speed>().unwrap().slowdown(1);
             assert_eq!((slowdown.loss_ppm(1, 0), slowdown.loss_ppm(0, 0), slowdown.loss_ppm(1, 1)), (lost_ppm, 0, 0));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_speed_is_refused() {
+    fn invalid_speeds_are_refused() {
         for (text, why) in [("slow", "not a number"), ("0", "between 0.1 and 1"), ("1.5", "between 0.1 and 1")] {
             let said = format!("{:#}", text.parse::<Speed>().unwrap_err());
             assert!(said.contains(why), "{text}: {said}");

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_names_stores_or_mixes_has_those_alone() {
+    fn named_stores_and_mixes_run_alone() {
         let names = |quick, stores: &[Store], mixes: &[&str]| {
             let options = GuardOptions {
                 patience: Patience { quick, rounds: None },
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_are_asked_for_by_load_and_the_rest_at_the_promised_rate() {
+    fn scans_run_at_a_load_and_other_mixes_at_a_fixed_rate() {
         assert_eq!(Group::of(&[Store::Redis], "a").rate_per_s(100.0), RATE_PER_S);
         assert_eq!(Group::of(&[Store::Redis], "e").rate_per_s(100.0), 2_500.0);
     }

@@ -328,12 +328,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ways_that_do_what_they_should_pass() {
+    fn variants_within_their_bounds_pass() {
         assert_eq!(verdicts(GOOD), [Verdict::Holds; 4]);
     }
 
     #[test]
-    fn what_a_way_does_not_keep_is_missed() {
+    fn variant_over_its_bounds_is_missed() {
         let mut variants = GOOD;
         variants[2].1 = 150.0;
         variants[3].2 = 0.1;
@@ -341,7 +341,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nobody_is_judged_where_batch_disturbs_nobody() {
+    fn harmless_batch_leaves_only_checks_of_work_and_cpu() {
         let mut variants = GOOD;
         variants[0].1 = 120.0;
         assert_eq!(verdicts(variants), [Verdict::Holds; 2], "batch's work and the agent's CPU are left");

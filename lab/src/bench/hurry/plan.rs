@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_highest_load_is_86_percent_and_on_half_as_many_cores_half_the_rate() {
+    fn highest_load_is_86_percent_and_rate_scales_with_cores() {
         assert_eq!(Load(40).percent().round(), 86.0);
         let as_in_the_paper = Measures { mean_us: 70e3, speed: 0.625 };
         assert!((Load(40).rate_per_s(as_in_the_paper) - 20.0).abs() < 1e-9);
     }
 
     #[test]
-    fn every_round_has_all_ways_and_each_is_first_in_turn() {
+    fn every_round_has_all_variants_and_each_is_first_in_turn() {
         for quick in [true, false] {
             let plan = plan(quick);
             let count = plan.turns(0, 0.31).len() as u64;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_gets_more_than_its_cores_can_do() {
+    fn no_variant_gets_more_load_than_its_cores_can_serve() {
         let turns = plan(false).turns(0, 0.31);
         let loads =
             |variant| turns.iter().find(|(other, _)| *other == variant).map(|(_, loads)| loads.clone()).unwrap();

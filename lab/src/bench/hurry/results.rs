@@ -368,14 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_rounds_mappers_the_one_counts_that_took_most() {
+    fn costliest_mapper_of_a_round_counts() {
         let mut samples = samples(&[(0, Variant::Hurry, &[]), (0, Variant::Hurry, &[]), (1, Variant::Hurry, &[])]);
         samples.0[1].figures.mapper.own_percent = Some(2.0);
         assert_eq!(Compared(&samples).own_percent(Variant::Hurry), [2.0, 0.5]);
     }
 
     #[test]
-    fn a_tenth_of_the_static_mappings_requests_is_beyond_its_own_p90() {
+    fn tenth_of_static_requests_is_beyond_its_own_p90() {
         let load = Load(10);
         let samples = samples(&[(0, Variant::Static, &[(load, 100.0)]), (0, Variant::Hurry, &[(load, 50.0)])]);
         let compared = Compared(&samples);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_holds_and_what_is_not_is_missed() {
+    fn checks_hold_or_miss_by_their_bounds() {
         let (holds, missed) = (Verdict::Holds, Verdict::Missed);
         assert_eq!(verdicts([50.0, 60.0, 90.0]), [holds; 6]);
         assert_eq!(verdicts([50.0, 80.0, 90.0]), [missed, holds, holds, holds, missed, holds]);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_does_not_hold() {
+    fn unmeasured_checks_do_not_hold() {
         assert!(checks(Compared(&Samples::default())).iter().all(|check| check.verdict != Verdict::Holds));
         assert_eq!(check_of_cost(&[]).verdict, checks(Compared(&Samples::default()))[0].verdict);
     }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapper_that_saw_several_loads_is_told_of_once() {
+    fn mapper_of_several_loads_is_reported_once() {
         let (one, two) = (Load(10), Load(20));
         let samples = samples(&[(0, Variant::Paper, &[(one, 9.0), (two, 9.0)]), (0, Variant::Hurry, &[(one, 9.0)])]);
         let cost = Cost { without_us: vec![40.0], added_us: vec![1.0] };

@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learnt_begins_with_what_is_known() {
+    fn learning_begins_with_the_given_threshold_and_speed() {
         let Threshold::Learnt(learning) = Variant::Hurry.config(MEASURES, 7).threshold else { panic!("not learnt") };
         assert_eq!((learning.first_ns, learning.little_speed_milli), (7, 310));
     }
 
     #[test]
-    fn every_way_is_measured_at_full_size() {
+    fn every_variant_is_measured_at_full_size() {
         let (all, sweep) = (Variant::all(false), Variant::of_sweep(false));
         assert_eq!((all.len(), sweep.len()), (6, THRESHOLDS_MS.len()));
         assert!(sweep.iter().all(|variant| !all.contains(variant)));

@@ -111,7 +111,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn pairs_are_of_the_same_round_and_the_service_alone_pairs_with_every_batch() {
+    fn ratios_pair_runs_of_one_round_with_the_service_alone() {
         let cells = Cells(vec![
             run(0, 50, None, "alone", 10.0, 0.0),
             run(1, 50, None, "alone", 100.0, 0.0),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_that_do_what_they_should_pass() {
+    fn policies_within_their_bounds_pass() {
         assert_eq!(failing(&sweep(GOOD)), [""; 0]);
         assert!(of_redis(&sweep(GOOD)).iter().all(|check| check.ok));
     }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_surer_counts_for_more() {
+    fn mean_weights_estimates_by_their_error() {
         let estimates = [(0.5, 0.1), (0.4, 0.05)].map(|(mean, error)| HarmEstimate { mean, error });
         let mean = mean_of(estimates.into_iter()).unwrap();
         assert!((mean.mean - 0.42).abs() < 1e-9 && (mean.error - 0.05 / 1.25_f64.sqrt()).abs() < 1e-9, "{mean:?}");

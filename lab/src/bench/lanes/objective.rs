@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_rule() {
+    fn objective_follows_the_rule_of_the_paper() {
         let promise = Promise::of(Some(100_000.0), BTreeMap::from([(50, 53_000.0)]), 50);
         assert_eq!((promise.slo_us, promise.budget_us(50)), (100_000.0, 47_000.0));
         assert_eq!(promise.age_us(50), 100_000.0);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn two_digits() {
+    fn objective_is_rounded_to_two_digits() {
         for (value, wanted) in [(33_425.0, 33_000.0), (97.6, 98.0), (0.123, 0.12), (0.0, 0.0)] {
             assert!((rounded(value) - wanted).abs() < 1e-9, "{value}");
         }

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_should() {
+    fn full_and_quick_plan_keep_their_time_limits() {
         let full = plan(false, None);
         let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
         assert!(all < Duration::from_secs(55 * 60), "{all:?}");

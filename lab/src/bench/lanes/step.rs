@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_in_which_the_service_alone_was_late_says_nothing() {
+    fn repetition_with_a_late_baseline_is_ignored() {
         let mut noisy = runs([Some(7.0), Some(1.0)]);
         noisy.alone[0].latencies.longest_above_s = Some(6.0);
         assert!(noisy.check().ok && noisy.note().is_some());

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_alone_once_and_beside_every_batch_in_every_other_setting() {
+    fn baseline_runs_once_and_others_with_every_batch() {
         let settings = [Setting::ALONE, Setting::SCHED_IDLE, Setting::borrow_idle()];
         let kernels = [("loop".to_owned(), 1.0), ("flush".to_owned(), 1.0)];
         let turns: Vec<(&str, String)> =

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let says = |p99_ms, both| failing(&STATEMENTS, &evidence(runs(p99_ms, both)));
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says(GOOD_MS, GOOD), [""; 0]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_at_which_the_service_alone_is_late_does_not_count_and_a_policy_that_is_missing_does() {
+    fn late_baseline_is_ignored_and_a_missing_policy_fails() {
         let mut late = runs(GOOD_MS, GOOD);
         late.iter_mut().filter(|run| run.number(super::super::evidence::RATE) == Some(120.0)).for_each(|run| {
             run.figures.p99_ns *= 3;

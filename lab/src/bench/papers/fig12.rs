@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slows_batch_otherwise_than_by_holding_it_fails() {
+    fn slowdown_of_batch_other_than_by_holds_fails() {
         assert_eq!(says(2.0, 1.59, 1.49, 1.47, 1.0), [""; 0]);
         assert_eq!(says(2.0, 1.59, 1.6, 1.47, 1.0), [STATEMENTS[0].says]);
         assert_eq!(says(2.0, 1.7, 1.49, 1.47, 1.0), [STATEMENTS[1].says]);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn either_may_be_the_larger() {
+    fn figures_may_differ_in_both_directions() {
         assert_eq!(failing(SEEN, SEEN, 0.0), [""; 0]);
         let other = Seen { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
         assert_eq!(failing(other, SEEN, 0.0), ["p50", "p99"]);
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_takes_is_not_batchs_to_have() {
+    fn time_of_the_client_is_no_deficit_of_batch() {
         let less = Seen { batch_utilisation: Some(0.35), ..SEEN };
         assert_eq!(failing(less, SEEN, 0.0), ["batch lane"]);
         assert_eq!(failing(less, SEEN, 0.06), [""; 0]);
     }
 
     #[test]
-    fn what_was_not_measured_does_not_agree() {
+    fn unmeasured_figures_do_not_agree() {
         let none = Seen { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
         assert_eq!(failing(none, SEEN, 0.0), ["p99", "batch lane"]);
         let alone = Seen { batch_utilisation: None, ..SEEN };

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_lab_cannot_do_is_refused() {
+    fn scenarios_beyond_the_lab_are_refused() {
         let with = |from: &str, to: &str| real(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
         assert!(with("run_s = 10", "requests = 10").contains("run_s"));
         assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));

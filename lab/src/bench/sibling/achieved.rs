@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_without_the_sibling_is_no_loss() {
+    fn loss_counts_from_the_speed_without_the_sibling() {
         assert_eq!(loss_percent(Some(0.75), Some(0.5), Some(1.25)), Some(50.0));
         assert_eq!(loss_percent(Some(1.0), None, Some(1.0)), None);
     }
 
     #[test]
-    fn what_is_asked_for_is_no_cost() {
+    fn requested_loss_is_no_cost() {
         let report = |worked_ns, both_ns, switches| LaneReport {
             worked_ns,
             both_ns,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_a_slowdown() {
+    fn requested_loss_percent_matches_the_slowdown() {
         assert!((ASKED.service_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
         assert!((ASKED.batch_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
     }

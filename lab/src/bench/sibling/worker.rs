@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_spun_or_taken_is_no_work() {
+    fn spun_and_taken_time_is_no_work() {
         let before = Done { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
         let after = Done { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
         assert_eq!(after.work_share_since(before, Loss::MadeUp), Some(0.6));

@@ -95,7 +95,7 @@ mod tests {
     ];
 
     #[test]
-    fn everyone_comes_and_goes_once_however_often_the_clock_is_read() {
+    fn each_stay_starts_and_ends_once_at_any_clock_step() {
         let s = Duration::from_secs_f64;
         for step_ms in [7, 100, 1_900, 5_000] {
             let mut seen = due(&STAYS, s(4.0), Duration::ZERO, Duration::ZERO);

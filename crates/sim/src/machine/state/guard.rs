@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rings_once_until_interference_is_below_the_threshold_again() {
+    fn guard_rings_once_per_rise_above_the_threshold() {
         let mut guard = Guard::default();
         let rings = [50.0, 60.0, 30.0, 50.0].map(|vpi| {
             guard.add(50_000, &pace(vpi));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_after_a_time_in_any_case_and_no_activity_is_no_value() {
+    fn window_ends_after_its_time_and_is_empty_without_activity() {
         let mut guard = Guard::default();
         assert!(!guard.check(10_000_000, 1.0, E));
         guard.add(1_000, &pace(50.0));

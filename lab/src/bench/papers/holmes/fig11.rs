@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says([1.0, 5.0, 1.0], [3.0, 9.0, 2.6]), [""; 0]);
         assert_eq!(says([1.0, 5.0, 1.2], [3.0, 9.0, 2.6]), [all[0]]);

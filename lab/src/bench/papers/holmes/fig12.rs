@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says((0.75, 73.0), (0.846, 78.0), 90), [""; 0]);
         assert_eq!(says((0.68, 73.0), (0.846, 78.0), 90), [all[0], all[10]]);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says([1.0, 1.1, 1.1, 1.3, 1.4]), [""; 0]);
         assert_eq!(says([1.1, 1.1, 1.1, 1.3, 1.4]), [all[0]]);

@@ -133,7 +133,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says(PAPERS, 1.046), [""; 0]);
         assert_eq!(says(PAPERS, 1.01), [all[2]]);

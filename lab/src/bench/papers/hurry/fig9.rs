@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_saw_passes_and_anything_less_fails() {
+    fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         let says = |step, less, queuing, learnt| {
             failing(&STATEMENTS, &Evidence { outcomes: runs(step, less, queuing, learnt) })

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_compared_and_not_what_there_is_anyway() {
+    fn cost_is_compared_above_the_empty_baseline() {
         let rounds: Vec<Round> =
             (0..20).map(|noise| [10.0, 12.0, 13.0, 11.0, 11.5].map(|us| us + f64::from(noise))).collect();
         assert_eq!(over_empty(&rounds.iter().collect::<Vec<_>>()), Some(1.5));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_compared_with_itself_and_a_timer_must_have_its_hedges() {
+    fn check_compares_within_a_round_and_needs_hedges_of_timer() {
         assert_eq!(verdicts(4_000.0, 4), [Verdict::Holds, Verdict::Holds]);
         assert_eq!(verdicts(6_000.0, 4), [Verdict::Missed, Verdict::Holds]);
         assert_eq!(verdicts(4_000.0, 3), [Verdict::Holds, Verdict::Missed]);

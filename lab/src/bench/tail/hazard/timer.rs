@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_timer_follows_from_the_latencies_in_whole_milliseconds() {
+    fn first_timer_follows_from_latencies_in_whole_ms() {
         assert_eq!(Timer::of(&begun(5)).unwrap(), Timer { after_ms: 14, aim: 0.005 });
         let mut first = begun(5);
         first.0.truncate(1);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_out_corrects_the_next_one() {
+    fn measured_hedges_correct_the_next_timer() {
         let mut runs = begun(5);
         // Half of what was wanted: twice as many, and what is lacking.
         runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_always_named_holds_and_one_that_is_not_does_not() {
+    fn check_holds_only_if_the_cause_is_always_named() {
         let all: Vec<Named> = (0..8).map(|_| run(10)).collect();
         assert!(of(&all).iter().all(|check| check.verdict == Verdict::Holds));
         let half: Vec<Named> = (0..8).map(|_| run(5)).collect();
