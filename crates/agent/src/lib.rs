@@ -21,9 +21,9 @@
 //! - A container that vanishes is no error (`crates/sidelane/tests/agent/faults.rs`:
 //!   `containers_that_vanish_at_any_moment_are_let_go_of`).
 //! - Processes that join a container, or leave its CPUs, are confined again (`crates/sidelane/tests/agent/faults.rs`:
-//!   `who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_thawed_is_frozen_again`).
+//!   `joined_moved_and_thawed_processes_are_confined_again`).
 //! - A container that its owner froze stays frozen (`crates/sidelane/tests/agent/faults.rs`:
-//!   `what_its_owner_has_frozen_stays_frozen_whatever_becomes_of_the_agent`).
+//!   `group_frozen_by_its_owner_stays_frozen_in_any_case`).
 //! - A stopped guardian is replaced (`crates/sidelane/tests/agent/faults.rs`:
 //!   `a_stopped_guardian_is_replaced_and_batch_is_taken_on`).
 //! - A process, group or CPU has one owner (`src/owners.rs`: `a_thing_has_one_owner`).
@@ -31,31 +31,31 @@
 //!   `a_second_agent_is_refused_and_told_of_the_first`).
 //! - It shares no CPU with a `run`, and moves no thread that another process moves
 //!   (`crates/sidelane/tests/agent/others.rs`:
-//!   `who_would_move_the_threads_of_a_placed_service_is_refused_until_the_agent_lets_go_of_it`,
-//!   `a_service_whose_threads_another_one_moves_is_placed_when_that_one_has_ended`).
+//!   `hurry_is_refused_while_the_agent_places_the_service`,
+//!   `service_moved_by_hurry_is_placed_after_its_end`).
 //! - A reload releases no held lane (`crates/sidelane/tests/agent/lanes.rs`:
-//!   `a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again`).
+//!   `held_lane_stays_held_during_a_reload`).
 //! - The cost of batch on lanes is measured (`crates/sidelane/tests/agent/lanes.rs`:
-//!   `batch_is_kept_off_for_moments_to_see_what_it_costs_requests`).
+//!   `batch_is_kept_off_briefly_to_measure_its_cost`).
 //! - Modules never block the daemon's loop: *not guarded*.
 //! - A proxy runs on threads of its own, in the ordinary class (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it`).
+//!   `proxy_has_own_threads_metrics_and_status`).
 //! - A proxy's serving thread may run on all CPUs (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_off_some`); all other threads keep
+//!   `proxy_added_by_a_reload_may_run_on_all_cpus`); all other threads keep
 //!   off services' CPUs (`crates/sidelane/tests/agent/proxies.rs`:
 //!   `all_threads_of_the_agent_keep_off_a_busy_service`).
 //! - A reload leaves unchanged modules alone (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others`;
-//!   `crates/sidelane/tests/agent/flights.rs`: `a_reload_lets_a_recorder_that_is_as_it_was_go_on`).
+//!   `reload_restarts_only_changed_proxies`;
+//!   `crates/sidelane/tests/agent/flights.rs`: `reload_leaves_an_unchanged_recorder_running`).
 //! - A reload that changes a proxy loses no request (`crates/sidelane/tests/agent/proxies.rs`:
 //!   `a_reload_that_changes_a_proxy_lets_its_requests_be_answered`), and one that fails changes no proxy
-//!   (`crates/sidelane/tests/agent/proxies.rs`: `proxies_of_which_one_cannot_start_are_not_taken_over`).
+//!   (`crates/sidelane/tests/agent/proxies.rs`: `reload_with_a_failing_proxy_changes_no_proxy`).
 //! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
 //!   `invalid_thread_mappings_are_refused`).
 //! - Mapped threads get their CPUs back (`crates/sidelane/tests/agent/hurries.rs`:
-//!   `long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_end`,
+//!   `long_requests_move_and_threads_get_their_cpus_back`,
 //!   `a_killed_agent_gives_threads_their_cpus_back`,
-//!   `a_reload_that_is_not_about_it_leaves_it_alone_and_one_that_is_begins_anew_or_ends_it`).
+//!   `reload_restarts_or_ends_only_a_changed_mapper`).
 //! - A changed mapper begins when its predecessor has ended (`src/modules/hurries.rs`:
 //!   `changed_mapper_begins_when_the_previous_one_has_ended`).
 //! - A recording of interference is replayed in order (`src/replay.rs`: `recording_is_replayed_in_order`),

@@ -19,9 +19,9 @@
 //!   `without_six_rounds_or_any_request_nothing_is_decided`).
 //! - An obstacle is named (`src/obstacle.rs`: `traffic_that_is_missing_rare_or_changing_is_named`).
 //! - It refuses what `run` refuses, by the same plan (`crates/sidelane/tests/compare.rs`:
-//!   `what_run_refuses_is_refused_all_at_once`).
+//!   `errors_of_run_are_reported_at_once_by_compare`).
 //! - Nothing is left behind (`crates/sidelane/tests/compare.rs`:
-//!   `ctrl_c_leaves_nothing_behind_and_tells_what_is_known`, `a_killed_comparison_leaves_nothing_behind`).
+//!   `ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far`, `a_killed_comparison_leaves_nothing_behind`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

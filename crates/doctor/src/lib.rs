@@ -13,7 +13,7 @@
 //! - It leaves nothing behind, guarded for sched_ext alone (`tests/smt/sched_ext.sh`: `test_ext_doctor`).
 //! - Calibration: samples that do not fit lead to no conclusion (`src/calibrate/analysis.rs`:
 //!   `samples_without_a_fit_are_refused`; `crates/sidelane/tests/calibrate.rs`:
-//!   `without_counters_nothing_is_concluded_and_what_was_seen_is_said`).
+//!   `calibration_without_counters_reports_latencies_only`).
 //! - Calibration: a threshold is above what the service shows alone (`src/calibrate/analysis.rs`:
 //!   `threshold_is_above_the_values_without_batch`).
 

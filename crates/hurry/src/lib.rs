@@ -16,24 +16,24 @@
 //! # Invariants
 //!
 //! - The service has its CPUs back at the end and after `kill -9` (`crates/sidelane/tests/hurry.rs`:
-//!   `long_requests_move_to_big_cores_and_the_service_has_its_cpus_back`,
+//!   `long_requests_move_to_big_cores_and_cpus_are_restored`,
 //!   `a_killed_agent_leaves_each_thread_the_cpus_that_it_had`).
 //! - One process moves the threads of a service (`crates/sidelane/tests/hurry.rs`:
-//!   `who_moves_the_threads_already_is_named`).
+//!   `process_that_already_moves_the_threads_is_named`).
 //! - What is impossible is refused with a reason (`crates/sidelane/tests/hurry.rs`:
-//!   `a_core_that_the_services_group_does_not_have_is_refused_and_said`).
+//!   `refused_move_to_a_core_outside_the_cpuset_is_reported`).
 //! - A writer to the pipe moves threads of the service alone (`crates/sidelane/tests/hurry.rs`:
-//!   `lines_of_a_pipe_are_believed_whoever_writes_them`).
+//!   `lines_of_a_pipe_count_from_any_writer`).
 //! - All looks take less than 1 % of a CPU (`src/pace.rs`:
 //!   `looks_take_less_than_1_percent_of_a_cpu`).
 //! - CPUs that a thread chooses itself are left alone (`crates/sidelane/tests/hurry_owners.rs`:
 //!   `cpus_that_threads_choose_themselves_stay_chosen`).
 //! - A thread created by a bound thread is freed (`crates/sidelane/tests/hurry_owners.rs`:
-//!   `who_is_born_to_a_bound_thread_has_all_cpus_after_a_look_wherever_its_parent_is`).
+//!   `child_of_a_bound_thread_gets_all_cpus_after_a_look`).
 //! - While the mapper is halted, its threads have their CPUs (`crates/sidelane/tests/hurry_owners.rs`:
 //!   `threads_have_their_cpus_while_the_mapper_is_halted`).
 //! - A stopped guardian is replaced (`crates/sidelane/tests/hurry_owners.rs`:
-//!   `a_stopped_guardian_is_replaced_and_threads_get_their_cpus_back`).
+//!   `stopped_guardian_is_replaced_and_threads_are_restored`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

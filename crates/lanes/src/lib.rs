@@ -5,35 +5,35 @@
 //! - The service is neither signalled nor stopped, and moves only with `--pin-service`; a hold takes no lane that the
 //!   service may run on (`crates/sidelane/tests/refusals.rs`: `a_service_that_may_run_on_the_batch_lane_is_refused`).
 //! - If the service comes to a batch lane, batch leaves (`crates/sidelane/tests/faults.rs`:
-//!   `a_working_service_that_moves_to_the_batch_lane_drives_batch_away`).
+//!   `working_service_that_moves_to_the_batch_lane_evicts_batch`).
 //! - Batch leaves at each start of the service (`crates/sidelane/tests/run.rs`:
-//!   `batch_leaves_at_each_turn_of_the_service_and_is_back_after_it`).
+//!   `batch_leaves_its_lane_at_each_turn_of_the_service`).
 //! - Evicted batch stays away, and nothing is left, at whatever moment the process is killed or stopped
-//!   (`crates/sidelane/tests/stops.rs`: `batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit`,
-//!   `batch_that_was_sent_away_stays_away_after_ctrl_z`, `a_guardian_that_is_late_does_not_bring_batch_back`).
+//!   (`crates/sidelane/tests/stops.rs`: `batch_stays_away_at_any_moment_of_a_stop_or_kill`,
+//!   `batch_that_was_sent_away_stays_away_after_ctrl_z`, `late_guardian_does_not_bring_batch_back`).
 //! - While a thread of Sidelane is stopped or frozen, batch stands still (`crates/sidelane/tests/faults.rs`:
 //!   `a_stopped_agent_stops_batch_until_it_goes_on`; `crates/sidelane/tests/halts.rs`:
 //!   `a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed`,
 //!   `one_frozen_holder_has_batch_frozen_until_it_is_thawed`).
 //! - Batch that leaves its group is put back, and ends with the run (`crates/sidelane/tests/corners.rs`:
-//!   `batch_that_leaves_its_group_is_put_back_and_ends_with_the_run`,
+//!   `batch_that_leaves_its_group_is_returned_and_ended`,
 //!   `batch_that_has_just_left_its_group_ends_with_the_run`,
-//!   `batch_that_is_sent_away_is_away_though_it_had_left_its_group`).
+//!   `eviction_reaches_batch_outside_its_group`).
 //! - A holder that is not on its lane delays no thread and sends batch away (`crates/sidelane/tests/corners.rs`:
-//!   `a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_run`; `tests/smt/offline.sh`).
+//!   `holder_moved_off_its_lane_ends_the_run`; `tests/smt/offline.sh`).
 //! - A request lane is no batch lane of another run (`crates/sidelane/tests/corners.rs`:
 //!   `the_request_lane_of_a_run_is_no_batch_lane_of_another`).
 //! - A confined service, with its newly created processes, gets its CPUs back (`crates/sidelane/tests/corners.rs`:
-//!   `who_is_born_to_a_pinned_service_gets_its_cpus_back`).
+//!   `child_of_a_pinned_service_gets_its_cpus_back`).
 //! - The cost of batch for requests is measured and bounded (`src/slowdown.rs`:
 //!   `slowdown_over_the_bound_raises_threshold_to_never`), except beside a service without
 //!   requests (`src/slowdown.rs`: `service_without_requests_keeps_the_first_idle_threshold`).
 //! - Every obstacle to a run is reported at once, before any change (`crates/sidelane/tests/run_says.rs`:
-//!   `all_that_is_in_the_way_is_said_at_once_with_the_command_that_would_do`).
+//!   `all_errors_are_reported_at_once_with_a_working_command`).
 //! - Adopted batch is neither signalled nor ended (`crates/sidelane/tests/adopt.rs`:
 //!   `a_tree_is_given_back_at_a_signal`).
 //! - A process that joins adopted batch is held, and one that leaves gets its settings back
-//!   (`crates/sidelane/tests/adopt.rs`: `who_joins_is_held_and_who_leaves_is_given_back`).
+//!   (`crates/sidelane/tests/adopt.rs`: `process_that_joins_is_held_and_one_that_leaves_is_restored`).
 //! - The watchdog acts on a summons without an answer, takes no lock of a keeper and runs on no batch lane
 //!   (`crates/sidelane/tests/watchdog.rs`: `batch_that_outranks_the_holder_leaves_the_lane`,
 //!   `batch_is_off_where_the_holder_is_throttled`).

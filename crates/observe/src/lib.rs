@@ -11,11 +11,11 @@
 //! - Exactly the skewed samples are discarded (`src/dte.rs`: `exactly_the_skewed_samples_are_discarded`).
 //! - The finding comes from the analysis alone and is in the first ten lines
 //!   (`crates/sidelane/tests/observed_logs.rs`:
-//!   `nothing_is_wider_than_asked_for_and_the_finding_comes_first_at_any_width`).
+//!   `report_fits_any_width_and_begins_with_its_finding`).
 //! - Few events give no difference (`src/finding/tests.rs`: `few_events_give_no_difference`; `src/cost.rs`:
 //!   `few_events_tell_nothing`).
 //! - Samples survive whatever ends the observation (`crates/sidelane/tests/observe.rs`:
-//!   `what_was_sampled_is_kept_when_the_target_ends`).
+//!   `samples_are_kept_when_the_target_ends`).
 //! - A listing names what can be asked for (`crates/sidelane/tests/channels/main.rs`:
 //!   `a_listing_names_what_can_be_asked_for`).
 //! - The observer's loop allocates nothing, takes no lock and, for memory, makes no system call: *not guarded*.

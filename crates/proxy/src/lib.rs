@@ -34,13 +34,13 @@
 //! - A full disk loses lines and no request (`crates/sidelane/tests/proxy/access.rs`:
 //!   `a_full_disk_loses_lines_and_no_request_and_both_are_said`).
 //! - What is told of a request at its server belongs to that request (`crates/sidelane/tests/proxy/traces.rs`:
-//!   `the_trace_of_a_slow_request_names_what_delayed_it_at_its_server`).
+//!   `trace_of_a_slow_request_names_the_cause_at_its_server`).
 //! - No client waits for a stopped or killed server while the other server is there
-//!   (`crates/sidelane/tests/proxy/hazards.rs`: `a_stopped_server_is_replaced_and_nobody_waits_for_it`,
+//!   (`crates/sidelane/tests/proxy/hazards.rs`: `stopped_server_is_replaced_without_waiting_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).
 //! - A client that keeps to no limit is told so, and other clients are served
 //!   (`crates/sidelane/tests/proxy/limits.rs`:
-//!   `a_client_that_never_ends_its_head_is_told_and_others_are_served_meanwhile`,
+//!   `unfinished_head_gets_408_and_delays_no_other_client`,
 //!   `a_flood_of_clients_is_turned_away_with_503_and_ends`).
 //! - Servers are only looked at: *not guarded*.
 

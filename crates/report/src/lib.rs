@@ -14,7 +14,7 @@
 //!   `an_interval_that_contains_the_bound_decides_nothing`).
 //! - Table, page, JSON and exit code say the same: *not guarded*.
 //! - Output without a reader ends nothing; only `terminal` writes output, which clippy guards
-//!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_though_nobody_hears_of_it`).
+//!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_with_closed_output`).
 
 // These macros end a program whose output was closed; `terminal` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

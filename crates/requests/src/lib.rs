@@ -15,11 +15,11 @@
 //!
 //! - It knows no protocol and reads no payload: *not guarded*.
 //! - The service never waits for a reader, and lost records are counted (`crates/sidelane/tests/emitted.rs`:
-//!   `what_was_overwritten_is_counted_and_the_rest_is_read`).
+//!   `overwritten_events_are_counted_and_the_rest_is_read`).
 //! - Reading a file of emitted requests ends, whatever it holds (`src/emit_file.rs`:
 //!   `file_with_any_counters_is_read_to_its_end`).
 //! - Emitted nonsense affects only its own service (`crates/sidelane/tests/emitted_run.rs`:
-//!   `a_service_that_emits_nonsense_harms_nobody_but_itself`).
+//!   `nonsensical_emitted_requests_do_not_harm_batch`).
 //! - Its kernel programs are loaded only if needed: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -8,9 +8,9 @@
 //!
 //! - The guardian knows a change before it is made (`crates/sidelane/tests/faults.rs`:
 //!   `a_killed_agent_leaves_nothing_behind_when_it_held_the_lane`,
-//!   `a_killed_agent_leaves_nothing_behind_when_batch_had_been_sent_away`,
+//!   `killed_agent_leaves_nothing_behind_after_an_eviction`,
 //!   `a_killed_agent_leaves_nothing_behind_when_batch_ran`; `crates/sidelane/tests/adopt.rs`:
-//!   `a_group_comes_back_from_an_agent_that_is_killed_at_any_moment`).
+//!   `group_is_restored_after_a_kill_of_the_agent_at_any_moment`).
 //! - The last change is undone first (`src/list/tests.rs`:
 //!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
 //! - One failure keeps no other change from being undone (`src/list/tests.rs`:
@@ -19,10 +19,10 @@
 //! - A thread that reuses a number is left alone (`src/list/tests.rs`:
 //!   `thread_with_a_reused_number_is_left_alone`).
 //! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
-//!   `a_guardian_undoes_what_it_was_told_whatever_comes_after`).
+//!   `guardian_undoes_its_list_after_malformed_input`).
 //! - It outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
 //!   `a_guardian_outlives_the_group_of_its_agent`; `crates/sidelane/tests/runtimes.rs`:
-//!   `when_the_container_of_sidelane_is_removed_batch_has_its_cpus_back`).
+//!   `removed_container_of_sidelane_gives_batch_its_cpus_back`).
 //! - A dead, stopped or frozen guardian is replaced, and the new one knows the list
 //!   (`crates/sidelane/tests/faults.rs`: `a_replaced_guardian_knows_what_to_undo`; `crates/sidelane/tests/halts.rs`:
 //!   `a_guardian_that_is_stopped_or_frozen_is_replaced`).
@@ -33,10 +33,10 @@
 //!   `request_claim_of_a_killed_process_blocks_no_claim`).
 //! - Own threads, but for holders, observers and a proxy's serving thread, keep off the CPUs of services
 //!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,
-//!   `threads_follow_a_service_that_moves`, `a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program`,
+//!   `threads_follow_a_service_that_moves`, `verbs_leave_the_services_cpu_before_loading_bpf_programs`,
 //!   `no_thread_of_a_run_but_holders_is_on_a_request_lane`).
 //! - No own thread gets a CPU that the user did not give (`crates/sidelane/tests/own_threads.rs`:
-//!   `an_affinity_that_the_user_gave_is_kept_and_said`).
+//!   `affinity_given_by_the_user_is_kept_and_noted`).
 //! - Bulk work runs in SCHED_IDLE (`crates/sidelane/tests/own_threads.rs`: `records_are_studied_in_sched_idle`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

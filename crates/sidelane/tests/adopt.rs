@@ -353,7 +353,7 @@ fn a_stopped_agent_stops_adopted_batch_until_it_goes_on() {
 }
 
 #[test]
-fn who_joins_is_held_and_who_leaves_is_given_back() {
+fn process_that_joins_is_held_and_one_that_leaves_is_restored() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v2) else { return };
     let before = Before::of(&job);
@@ -437,21 +437,21 @@ fn killed_at_any_moment(job: &Job) {
 }
 
 #[test]
-fn a_group_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+fn group_is_restored_after_a_kill_of_the_agent_at_any_moment() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v2) else { return };
     killed_at_any_moment(&job);
 }
 
 #[test]
-fn a_group_of_version_1_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+fn v1_group_is_restored_after_a_kill_of_the_agent() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v1) else { return };
     killed_at_any_moment(&job);
 }
 
 #[test]
-fn a_tree_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+fn tree_is_restored_after_a_kill_of_the_agent_at_any_moment() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     killed_at_any_moment(&Job::tree());
 }
@@ -474,7 +474,7 @@ fn refused(batch: &str, service: &Service, words: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_adopted_is_refused() {
+fn unsuitable_adoption_targets_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     refused("cgroup:/no/such/group", &service, &["there is no group /no/such/group"]);
@@ -496,7 +496,7 @@ fn what_cannot_be_adopted_is_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_together_is_a_usage_error() {
+fn contradicting_adopt_options_are_a_usage_error() {
     let usage = |arguments: &[&str], words: &[&str]| {
         Run::with_arguments(&["run", "--service", "pid:1", "--lanes", LANES])
             .and(arguments)

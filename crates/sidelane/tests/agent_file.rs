@@ -39,7 +39,7 @@ fn the_example_passes_the_check() {
 }
 
 #[test]
-fn all_that_is_wrong_is_a_usage_error() {
+fn all_problems_of_a_file_are_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(
         dir.path(),
@@ -60,7 +60,7 @@ fn all_that_is_wrong_is_a_usage_error() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_the_machine_is_shown_with_what_to_do() {
+fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(
         dir.path(),

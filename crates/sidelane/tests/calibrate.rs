@@ -13,7 +13,7 @@ fn calibrate(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn without_counters_nothing_is_concluded_and_what_was_seen_is_said() {
+fn calibration_without_counters_reports_latencies_only() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if lab().is_none() {
         return;
@@ -41,7 +41,7 @@ fn without_counters_nothing_is_concluded_and_what_was_seen_is_said() {
 }
 
 #[test]
-fn a_formula_that_is_none_is_refused_before_anything_is_measured() {
+fn invalid_formula_is_refused_before_any_measurement() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let ended = calibrate(&["--events", "reticulations / page-faults"]);
     assert_eq!(ended.status.code(), Some(1));

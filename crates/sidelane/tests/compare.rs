@@ -115,7 +115,7 @@ fn library(lab: &Lab, dir: &Path) -> (String, String) {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_behind_and_tells_what_is_known() {
+fn ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let before = Footprint::now();
     let mut run = compare(&of(&server)).start(&BATCH);
@@ -150,7 +150,7 @@ fn batch_that_ends_is_named() {
 }
 
 #[test]
-fn what_batch_prints_and_a_counter_that_is_not_there_do_not_blur_the_verdict() {
+fn output_of_batch_or_missing_counter_do_not_mix_with_verdict() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let chatty = compare(&of(&server)).and(&["--rounds", "1"]).complete(&["sh", "-c", "while :; do echo word; done"]);
     assert!(chatty.must_exit(UNDECIDED).stdout.starts_with("Undecided: "));
@@ -169,7 +169,7 @@ fn a_service_without_requests_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn what_run_refuses_is_refused_all_at_once() {
+fn errors_of_run_are_reported_at_once_by_compare() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -185,7 +185,7 @@ fn what_run_refuses_is_refused_all_at_once() {
 }
 
 #[test]
-fn the_command_that_would_do_is_told() {
+fn working_command_is_suggested() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     drop(lab);
     process::move_to(server.pid(), "0-1");

@@ -51,7 +51,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
 
 /// A container whose command fails has done no work.
 #[test]
-fn a_container_whose_command_fails_is_said() {
+fn container_with_a_failing_command_is_an_error() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let workshop = Workshop::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();

@@ -46,7 +46,7 @@ impl Drop for Groups {
 const FORKS: &str = "read -r _; sleep 300 & exec sleep 1000";
 
 #[test]
-fn who_is_born_to_a_pinned_service_gets_its_cpus_back() {
+fn child_of_a_pinned_service_gets_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     for kill in [false, true] {
         let mut service = Command::new("sh");
@@ -76,7 +76,7 @@ fn who_is_born_to_a_pinned_service_gets_its_cpus_back() {
 }
 
 #[test]
-fn batch_that_leaves_its_group_is_put_back_and_ends_with_the_run() {
+fn batch_that_leaves_its_group_is_returned_and_ended() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let groups = Groups::make(|_| true);
@@ -112,7 +112,7 @@ fn batch_that_has_just_left_its_group_ends_with_the_run() {
 }
 
 #[test]
-fn batch_that_is_sent_away_is_away_though_it_had_left_its_group() {
+fn eviction_reaches_batch_outside_its_group() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let groups = Groups::make(|_| true);
     let mut service = Service::on_command();
@@ -128,7 +128,7 @@ fn batch_that_is_sent_away_is_away_though_it_had_left_its_group() {
 }
 
 #[test]
-fn groups_that_batch_has_made_are_removed_and_its_exit_code_is_told() {
+fn groups_made_by_batch_are_removed_and_its_exit_code_kept() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let service = Service::idle();
@@ -162,7 +162,7 @@ fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
 
 /// The kernel does the same when the lane goes offline: it moves each thread there.
 #[test]
-fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_run() {
+fn holder_moved_off_its_lane_ends_the_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let mut service = Service::on_command();
@@ -181,7 +181,7 @@ fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_r
 
 /// More than a pipe holds, with an empty line and one that was not written to its end.
 #[test]
-fn a_guardian_undoes_what_it_was_told_whatever_comes_after() {
+fn guardian_undoes_its_list_after_malformed_input() {
     let dir = tempfile::tempdir().unwrap();
     let file = |number: usize| dir.path().join(format!("claim-{number}"));
     let told = |number: usize| {

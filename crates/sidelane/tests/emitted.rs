@@ -89,7 +89,7 @@ fn every_request_of_cpp_is_read_once() {
 }
 
 #[test]
-fn what_was_overwritten_is_counted_and_the_rest_is_read() {
+fn overwritten_events_are_counted_and_the_rest_is_read() {
     let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
     program.ask("1");
     let mut emitters = Emitters::find(&program.pids()).unwrap();

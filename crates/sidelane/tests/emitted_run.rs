@@ -124,7 +124,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
 
 /// Its threads have other ids inside than those that the kernel sees on the lane.
 #[test]
-fn a_request_that_is_emitted_in_a_container_pays_for_its_budget_too() {
+fn emitted_request_in_a_container_spends_its_budget() {
     if std::process::Command::new("unshare").arg("--version").output().is_err() {
         return sidelane_testing::skip("needs unshare(1)");
     }
@@ -208,7 +208,7 @@ fn a_service_that_listens_too_is_believed_in_what_it_emits() {
 }
 
 #[test]
-fn batch_goes_on_when_the_service_ends_in_the_middle_of_a_request() {
+fn batch_continues_if_the_service_ends_during_a_request() {
     let Some((_turn, _dir, service)) = worker_at_work(&["300", "100", "1"]) else { return };
     let options = ["--policy", "fixed-budget", "--budget", "5ms"];
     let mut run = Run::beside(service.target()).and(&options).start_script("echo ready; read go; echo went on");
@@ -220,7 +220,7 @@ fn batch_goes_on_when_the_service_ends_in_the_middle_of_a_request() {
 }
 
 #[test]
-fn a_service_that_emits_nonsense_harms_nobody_but_itself() {
+fn nonsensical_emitted_requests_do_not_harm_batch() {
     let Some((_turn, _dir, service)) = at_work("emit_nonsense", &[]) else { return };
     let options = ["--policy", "dynamic-refresh", "--slo", "p99=50ms"];
     let run = Run::beside(service.target()).and(&options).complete(&["timeout", "3", "sh", "-c", SPIN]);

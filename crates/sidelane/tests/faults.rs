@@ -48,7 +48,7 @@ fn a_killed_agent_leaves_nothing_behind_when_it_held_the_lane() {
 }
 
 #[test]
-fn a_killed_agent_leaves_nothing_behind_when_batch_had_been_sent_away() {
+fn killed_agent_leaves_nothing_behind_after_an_eviction() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let mut service = Service::busy_once_for(20);
@@ -137,7 +137,7 @@ fn batch_goes_on_when_the_service_ends() {
 
 /// In a container whose first process does not reap, dead processes stay in the process table.
 #[test]
-fn a_dead_service_has_ended_even_if_nobody_reaps_it() {
+fn unreaped_zombie_service_has_ended() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::in_bursts();
     let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
@@ -149,7 +149,7 @@ fn a_dead_service_has_ended_even_if_nobody_reaps_it() {
 }
 
 #[test]
-fn a_dead_service_that_nobody_reaps_is_not_found() {
+fn unreaped_zombie_service_is_not_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::in_bursts();
     service.die_unreaped();
@@ -175,13 +175,13 @@ fn a_service_that_comes_back_is_looked_after_again() {
 }
 
 #[test]
-fn a_working_service_that_moves_to_the_batch_lane_drives_batch_away() {
+fn working_service_that_moves_to_the_batch_lane_evicts_batch() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     batch_leaves_to(Service::in_bursts(), |_| ());
 }
 
 #[test]
-fn a_resting_service_that_moves_to_the_batch_lane_drives_batch_away() {
+fn resting_service_that_moves_to_the_batch_lane_evicts_batch() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     batch_leaves_to(Service::busy_once_for(2), Service::start_work);
 }
@@ -229,7 +229,7 @@ fn batch_cannot_leave_its_lane_by_itself() {
 }
 
 #[test]
-fn batch_that_leaves_its_lane_is_put_back_where_no_cpuset_keeps_it() {
+fn batch_that_leaves_its_lane_is_returned_without_a_cpuset() {
     const CPUSET: &str = "/sys/fs/cgroup/cpuset";
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !Path::new(CPUSET).exists() {
@@ -239,13 +239,13 @@ fn batch_that_leaves_its_lane_is_put_back_where_no_cpuset_keeps_it() {
 }
 
 #[test]
-fn batch_that_leaves_its_lane_is_put_back_where_there_are_no_groups() {
+fn batch_that_leaves_its_lane_is_returned_without_any_group() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     batch_that_strays_is_put_back(ALL_GROUPS);
 }
 
 #[test]
-fn what_batch_started_ends_with_it_where_there_are_no_groups() {
+fn children_of_batch_end_with_it_without_any_group() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let service = Service::idle();

@@ -112,7 +112,7 @@ fn evict(run: &mut Running, service: &mut common::ServiceOnCommand, lane: &Words
 }
 
 #[test]
-fn a_thread_in_a_threaded_group_below_is_held_and_sent_away_with_batch() {
+fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (Some(v2), dir) = (unified(), tempfile::tempdir().unwrap()) else { return };
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
@@ -163,7 +163,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
 
 /// In version 1 each thread has a group. The thread is outside its group when batch is frozen.
 #[test]
-fn a_thread_that_leaves_its_groups_by_itself_is_sent_away_from_an_evicted_lane() {
+fn thread_outside_its_groups_is_evicted_too() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let v1 = |found: &Hierarchy| found.controls("freezer") || found.controls("cpuset");
     let above: Vec<PathBuf> =
@@ -248,7 +248,7 @@ fn a_wider_group_is_made_up_for(target: impl Fn(&Job) -> String) -> Option<commo
 }
 
 #[test]
-fn adopted_batch_whose_cpuset_is_widened_is_narrowed_again() {
+fn widened_cpuset_of_adopted_batch_is_narrowed_again() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(run) = a_wider_group_is_made_up_for(Job::target) else { return };
     run.must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
@@ -256,7 +256,7 @@ fn adopted_batch_whose_cpuset_is_widened_is_narrowed_again() {
 
 /// The job is adopted by its first process, so its threads are confined, not its group.
 #[test]
-fn adopted_batch_stays_on_its_lane_when_the_cpuset_above_is_widened() {
+fn adopted_batch_keeps_its_lane_if_a_parent_cpuset_widens() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     a_wider_group_is_made_up_for(|job| format!("pid:{}", job.pid()));
 }

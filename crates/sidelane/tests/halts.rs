@@ -323,7 +323,7 @@ impl Moment {
 
 /// In the end batch is away from a busy service, and back beside an idle one; nothing is left of a run that was killed.
 #[test]
-fn batch_is_held_and_nothing_left_whatever_moment_of_a_halt() {
+fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let wanted: Option<u64> = variable(MOMENTS_VARIABLE);
     let (moments, seed) = (wanted.unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
@@ -401,7 +401,7 @@ fn tell(outcomes: &[Outcome], seed: u64) {
 }
 
 #[test]
-fn overlap_is_of_both_and_of_one_stretch() {
+fn longest_overlap_is_common_time_in_one_stretch() {
     let ms =
         |turns: &[(u64, u64)]| turns.iter().map(|(from, to)| (from * 1_000_000, to * 1_000_000)).collect::<Vec<_>>();
     let all = (0, u64::MAX);

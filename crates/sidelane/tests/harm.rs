@@ -96,7 +96,7 @@ fn counted_part(request: &Request) -> Option<f64> {
 }
 
 #[test]
-fn what_lanes_count_becomes_the_harm() {
+fn harm_follows_from_the_counters_of_lanes() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at).filter(|_| requests_can_be_seen()) else { return };
     let scratch = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn batch_that_naps_does_not_run_beside_a_request() {
 
 /// Batch may write any value there.
 #[test]
-fn rubbish_in_the_books_of_naps_stays_within_the_request() {
+fn invalid_nap_books_affect_at_most_the_request() {
     let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
     for rubbish in [1, 1 << 40, 1 << 63, u64::MAX] {
         co_run_parts(|gate, pid| {

@@ -27,7 +27,7 @@ const KILLS: u64 = 8;
 const EXIT_OWN_FAILURE: i32 = 125;
 
 #[test]
-fn long_requests_move_to_big_cores_and_the_service_has_its_cpus_back() {
+fn long_requests_move_to_big_cores_and_cpus_are_restored() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let (cpus, before) = (busy.cpus(), Footprint::now());
@@ -64,7 +64,7 @@ fn baselines_bind_threads_and_move_none() {
 }
 
 #[test]
-fn of_a_pool_whoever_answers_is_bound_and_not_whoever_receives() {
+fn worker_of_a_pool_is_bound_and_not_the_receiver() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("pool", None) else { return };
     let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
@@ -140,7 +140,7 @@ fn threads_that_end_at_any_moment_are_let_go_of() {
 }
 
 #[test]
-fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
+fn refused_move_to_a_core_outside_the_cpuset_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let name = format!("hurry-{}", std::process::id());
     let cpuset = Hierarchy::all().into_iter().find(|hierarchy| hierarchy.controls("cpuset"));
@@ -194,7 +194,7 @@ fn a_request_that_comes_in_parts_is_one_request() {
 /// A CPU is declared offline, because a test must not take one from the machine.
 #[cfg(debug_assertions)]
 #[test]
-fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_is_back() {
+fn offline_big_core_is_left_and_used_again_when_online() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let offline = busy.file("offline");
@@ -211,7 +211,7 @@ fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_i
 }
 
 #[test]
-fn where_all_cores_are_alike_siblings_can_be_named() {
+fn siblings_can_be_named_on_equal_cores() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let mut command = Command::new(SIDELANE);
@@ -239,7 +239,7 @@ fn a_service_that_is_started_again_is_found() {
 }
 
 #[test]
-fn who_moves_the_threads_already_is_named() {
+fn process_that_already_moves_the_threads_is_named() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let first = Hurrying::start(&busy, &[]);
@@ -258,7 +258,7 @@ fn who_moves_the_threads_already_is_named() {
 }
 
 #[test]
-fn lines_of_a_pipe_are_believed_whoever_writes_them() {
+fn lines_of_a_pipe_count_from_any_writer() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let (pipe, workers) = (busy.file("pipe"), busy.threads().split_off(OTHERS));

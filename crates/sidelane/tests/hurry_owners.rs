@@ -124,7 +124,7 @@ impl Drop for Forking {
 }
 
 #[test]
-fn who_is_born_to_a_bound_thread_has_all_cpus_after_a_look_wherever_its_parent_is() {
+fn child_of_a_bound_thread_gets_all_cpus_after_a_look() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(mut forking) = Forking::start() else { return };
     let (found, log) = (forking.cpus(), forking.dir.path().join("moves"));
@@ -143,7 +143,7 @@ fn who_is_born_to_a_bound_thread_has_all_cpus_after_a_look_wherever_its_parent_i
 }
 
 #[test]
-fn it_ends_with_the_process_that_it_was_told_of() {
+fn hurry_ends_with_the_process_given_by_pid() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn it_ends_with_the_process_that_it_was_told_of() {
 }
 
 #[test]
-fn a_stopped_guardian_is_replaced_and_threads_get_their_cpus_back() {
+fn stopped_guardian_is_replaced_and_threads_are_restored() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let found = busy.cpus();

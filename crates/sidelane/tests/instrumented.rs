@@ -113,7 +113,7 @@ impl Turns {
 }
 
 #[test]
-fn batch_that_looks_for_itself_naps_and_nobody_is_summoned() {
+fn instrumented_batch_naps_without_any_summons() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     for options in
         [&["-pg", "-mfentry"][..], &["-pg"], &["-finstrument-functions"], &["-DCHECK"], &["-DCHECK", "-no-pie"]]
@@ -297,7 +297,7 @@ fn without_sidelane_the_programs_are_what_they_were() {
 }
 
 #[test]
-fn without_its_library_the_gate_is_refused_and_auto_does_without() {
+fn instrumented_gate_needs_its_library_and_auto_does_not() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let run = || Run::beside(service.target()).with_variable("SIDELANE_GATE_LIBRARY", "/no/such/library.so");

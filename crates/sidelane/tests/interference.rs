@@ -117,7 +117,7 @@ fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
 
 /// Each tick is an interrupt on the service's CPU, and the switch at the end of a short turn comes first.
 #[test]
-fn a_service_whose_turns_are_short_has_hardly_any_tick() {
+fn service_with_short_turns_has_few_ticks() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
@@ -131,7 +131,7 @@ fn a_service_whose_turns_are_short_has_hardly_any_tick() {
 /// Reading the counters would be nearly half of the cost of a switch. If the machine stretches a turn to a window (50
 /// µs), the next turn is counted, too.
 #[test]
-fn a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond() {
+fn undisturbed_service_is_counted_once_a_millisecond() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let mut service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
@@ -161,7 +161,7 @@ fn a_service_that_comes_and_goes_is_noticed() {
 }
 
 #[test]
-fn without_a_threshold_nobody_is_rung_for_and_the_peak_is_kept() {
+fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "700");
@@ -183,7 +183,7 @@ fn without_a_threshold_nobody_is_rung_for_and_the_peak_is_kept() {
 }
 
 #[test]
-fn a_value_that_is_clear_is_told_before_its_window_is_over() {
+fn clear_value_is_reported_before_its_window_ends() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "700");
@@ -206,7 +206,7 @@ fn a_value_that_is_clear_is_told_before_its_window_is_over() {
 }
 
 #[test]
-fn what_others_do_on_the_same_cpu_is_not_the_services() {
+fn events_of_other_programs_on_the_cpu_are_not_the_services() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let lab = Lab::at(lab);
@@ -228,7 +228,7 @@ fn what_others_do_on_the_same_cpu_is_not_the_services() {
 }
 
 #[test]
-fn who_does_not_answer_is_rung_for_once_and_told_how_often() {
+fn unanswered_crossings_ring_once_and_are_counted() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "0");
@@ -267,7 +267,7 @@ fn no_activity_is_no_value() {
 }
 
 #[test]
-fn what_cannot_be_counted_says_what_where_and_what_to_do() {
+fn uncountable_event_error_names_event_cpu_and_remedy() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let tracker = tracker();
     // No processor has such an event.
@@ -279,7 +279,7 @@ fn what_cannot_be_counted_says_what_where_and_what_to_do() {
 }
 
 #[test]
-fn a_cpu_that_comes_online_is_counted_from_then_on() {
+fn cpu_that_comes_online_is_counted() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at) else { return };
     let mut service = start(&lab, "0");

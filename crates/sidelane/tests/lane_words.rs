@@ -38,7 +38,7 @@ fn wait_for_turns(memory: &LaneMemory, turns: u64) {
 }
 
 #[test]
-fn a_service_that_stops_beside_an_evicted_lane_wakes_nobody() {
+fn service_that_stops_beside_an_evicted_lane_sends_no_summons() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);

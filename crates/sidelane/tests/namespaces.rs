@@ -71,7 +71,7 @@ impl Drop for Container {
 
 /// Its file contains ids of the container, and the kernel uses others.
 #[test]
-fn what_a_program_in_a_container_emits_is_read_with_the_threads_of_this_machine() {
+fn emitted_thread_ids_of_a_container_are_translated() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile("cc", &["-std=gnu99"], "emit_turns", dir.path()) else { return };
     let Some(mut container) = Container::start(&[], &[program.to_str().unwrap(), "1"]) else { return };
@@ -139,7 +139,7 @@ fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
 /// The service has its own namespaces of network, processes, groups and mounts; so has the observer, except for
 /// processes.
 #[test]
-fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
+fn container_requests_are_counted_from_host_and_container() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -180,7 +180,7 @@ fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
 
 /// Two servers in one network namespace have the same port, at different addresses.
 #[test]
-fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service() {
+fn requests_of_another_server_at_the_port_are_not_counted() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -228,7 +228,7 @@ fn server_at(ip: &str) -> Option<Container> {
 }
 
 #[test]
-fn a_published_port_is_followed_to_who_listens_in_the_container() {
+fn published_port_is_followed_to_the_server_in_its_container() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if Command::new("ip").output().is_err() {
         return sidelane_testing::skip("needs ip");
@@ -255,7 +255,7 @@ fn a_published_port_is_followed_to_who_listens_in_the_container() {
 
 /// While batch runs, a second process of the name starts, and one that listens beside the first.
 #[test]
-fn a_process_that_the_service_gets_during_a_run_is_the_services() {
+fn later_process_of_the_service_belongs_to_it_during_a_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let dir = tempfile::tempdir().unwrap();
     let name = format!("svc-{}", std::process::id());
@@ -286,7 +286,7 @@ while True:
 
 /// A rolling restart: a second process listens at the port (SO_REUSEPORT), and then the first one ends.
 #[test]
-fn the_successor_at_the_port_of_a_service_is_the_services() {
+fn successor_at_the_port_is_part_of_the_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let address = common::scripted::nowhere();
     let start = || Service::of_command("python3", &["-c", LISTENER, &address.port().to_string()]);

@@ -115,7 +115,7 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
 }
 
 #[test]
-fn what_was_sampled_is_kept_when_the_target_ends() {
+fn samples_are_kept_when_the_target_ends() {
     let _turn = lanes_if_possible();
     let Some(phases) = Phases::build() else { return };
     let (_, result) = phases.observed(&["--signal", "tag:phases.phase", "--for", "60s"], &["2000", "0.3"]);
@@ -201,7 +201,7 @@ impl Drop for Ended {
 }
 
 #[test]
-fn what_cannot_be_observed_is_said_with_what_can() {
+fn errors_of_observe_list_the_available_signals() {
     let Some(phases) = Phases::build() else { return };
     let failing = |args: &[&str], of: &[&str]| {
         let output = phases.observe(args).arg("--").arg(phases.program()).args(of).output().unwrap();

@@ -39,22 +39,22 @@ fn check(name: &str, finding: &[&str]) {
 }
 
 #[test]
-fn of_a_jvm_under_collection_the_pauses_are_named() {
+fn log_of_a_jvm_names_its_gc_pauses() {
     check("jvm", &["jvm:sun.gc.cause is", "G1 Evacuation Pause for", "jvm:sun.gc.collector.0.invocations: "]);
 }
 
 #[test]
-fn of_a_go_program_the_phases_of_its_collector_are_named() {
+fn log_of_a_go_program_names_its_gc_phases() {
     check("go", &["tag:mem:runtime.gcphase is 1 for", "counter:mem:runtime.memstats.numgc: "]);
 }
 
 #[test]
-fn of_redis_the_requests_are_named() {
+fn log_of_redis_names_its_requests() {
     check("redis", &["request.finished: ", "events a second", "request.state is one runs for"]);
 }
 
 #[test]
-fn nothing_is_wider_than_asked_for_and_the_finding_comes_first_at_any_width() {
+fn report_fits_any_width_and_begins_with_its_finding() {
     for name in ["jvm", "go", "redis"] {
         for columns in [60, 80, 100, 140] {
             for args in [&[][..], &["-v"], &["-q"]] {

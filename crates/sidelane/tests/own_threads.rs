@@ -133,7 +133,7 @@ fn loads(pid: u32) -> bool {
 }
 
 #[test]
-fn a_verb_leaves_the_services_cpu_before_it_loads_a_kernel_program() {
+fn verbs_leave_the_services_cpu_before_loading_bpf_programs() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (service, file) = (format!("pid:{}", server.pid()), dir.path().join("agent.toml"));
@@ -181,7 +181,7 @@ fn threads_follow_a_service_that_moves() {
 }
 
 #[test]
-fn an_affinity_that_the_user_gave_is_kept_and_said() {
+fn affinity_given_by_the_user_is_kept_and_noted() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let mut taskset = Command::new("taskset");
     let service = format!("pid:{}", server.pid());

@@ -38,31 +38,31 @@ fn are_named(planted: &[&str]) {
 }
 
 #[test]
-fn what_others_do_to_the_cpu_is_named() {
+fn interference_on_the_cpu_is_named() {
     are_named(&["sibling", "hog", "thief", "throttle"]);
 }
 
 #[test]
-fn what_stops_the_process_is_named() {
+fn stopped_and_frozen_process_is_named() {
     are_named(&["stop", "freeze"]);
 }
 
 #[test]
-fn what_threads_wait_for_is_named() {
+fn waits_of_threads_are_named() {
     are_named(&["lock", "file-lock", "hand-over", "condition", "sleep", "event-loop"]);
 }
 
 #[test]
-fn what_other_services_and_processes_do_not_do_is_named() {
+fn waits_for_other_services_and_processes_are_named() {
     are_named(&["downstream", "downstream-http", "downstream-grpc", "unix-socket", "full-pipe"]);
 }
 
 #[test]
-fn an_answer_that_is_late_and_one_that_does_not_come_are_named() {
+fn late_and_missing_answers_of_other_services_are_named() {
     are_named(&["late-answer", "no-answer", "connect"]);
 }
 
 #[test]
-fn what_the_network_and_the_client_do_to_a_response_is_named() {
+fn delays_of_a_response_by_network_and_client_are_named() {
     are_named(&["nagle", "retransmit", "slow-reader", "small-window", "congestion-window", "abandoned"]);
 }

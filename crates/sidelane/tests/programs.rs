@@ -207,21 +207,21 @@ fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
 }
 
 #[test]
-fn of_pythons_asyncio() {
+fn causes_of_python_asyncio_are_named() {
     let Some((_turn, mut program)) = run("python3", "server.py") else { return };
     a_loop_is_told_from_its_database(&mut program);
     is_told(&mut program, [("nap", &["inside"]), ("job", &["inside", "timer"]), ("jam", &["timer"])]);
 }
 
 #[test]
-fn of_node() {
+fn causes_of_node_are_named() {
     let Some((_turn, mut program)) = run("node", "server.js") else { return };
     a_loop_is_told_from_its_database(&mut program);
     is_told(&mut program, [("nap", &["inside"]), ("job", &["inside", "hand-over", "on-cpu"]), ("jam", &["timer"])]);
 }
 
 #[test]
-fn of_go() {
+fn causes_of_go_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let server = dir.path().join("server");
     let build = || {
@@ -269,13 +269,13 @@ async fn serve(database: u16) {
 }
 
 #[test]
-fn of_tokio() {
+fn causes_of_tokio_are_named() {
     if let Ok(database) = std::env::var(DATABASE) {
         return tokio::runtime::Runtime::new().unwrap().block_on(serve(database.parse().unwrap()));
     }
     let this = || {
         let mut this = Command::new(std::env::current_exe().ok()?);
-        this.args(["of_tokio", "--exact", "--nocapture"]);
+        this.args(["causes_of_tokio_are_named", "--exact", "--nocapture"]);
         Some(this)
     };
     let Some((_turn, mut program)) = started(this) else { return };

@@ -170,7 +170,7 @@ fn redis_is_counted_right_until_its_clients_pipeline() {
 }
 
 #[test]
-fn a_run_that_lends_by_requests_says_it_at_its_end() {
+fn run_that_lends_by_requests_notes_merged_requests() {
     let Some(service) = Service::start(&REDIS, |port, _| redis(port, "--port PORT")) else { return };
     let options = ["--pin-service", "--policy", "fixed-budget", "--budget", "2ms"];
     let mut run = Run::beside(format!("port:{}", service.port)).and(&options).start_script(UNTIL_END_OF_INPUT);
@@ -245,7 +245,7 @@ fn handshakes_of_tls_are_said_where_connections_are_not_kept() {
 }
 
 #[test]
-fn to_be_told_to_go_on_is_counted_as_a_request_and_said() {
+fn expect_100_continue_counts_as_a_request_and_is_noted() {
     let Some(service) = Service::start(&[], |port, _| script("http_server.py", &[port])) else { return };
     let seen = service.seen(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
     seen.must_be_wrong_and_say("a handshake or `100 Continue` is one, too");

@@ -136,7 +136,7 @@ fn a_lane_that_is_lent_already_is_refused() {
 }
 
 #[test]
-fn a_budget_beside_a_service_whose_requests_nobody_knows_is_refused() {
+fn budget_without_known_requests_is_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let budget = ["--lanes", "0:1", "--policy", "fixed-budget", "--budget", "5ms"];
     let run = refused_beside_service(&budget, &[]).must_exit(EXIT_FAILURE);

@@ -80,7 +80,7 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
 }
 
 #[test]
-fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
+fn request_is_queued_until_received_and_runs_until_answered() {
     on_the_request_lane(|seen, [mut connection, _]| {
         connection.ask();
         assert_eq!(seen.queue_len(), 1);
@@ -99,7 +99,7 @@ fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
 
 /// The observation goes on between two windows of a comparison.
 #[test]
-fn a_request_that_is_under_way_is_not_lost_to_whoever_watches_on() {
+fn request_under_way_is_kept_between_two_observations() {
     on_the_request_lane(|seen, [mut connection, _]| {
         connection.ask();
         connection.receive();
@@ -114,7 +114,7 @@ fn a_request_that_is_under_way_is_not_lost_to_whoever_watches_on() {
 }
 
 #[test]
-fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
+fn request_waited_if_another_ran_at_its_arrival_or_start() {
     on_the_request_lane(|seen, [mut one, mut other]| {
         one.ask();
         one.receive();
@@ -137,7 +137,7 @@ fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
 }
 
 #[test]
-fn a_request_whose_thread_sleeps_for_long_makes_nobody_wait() {
+fn request_of_a_long_sleeping_thread_makes_none_wait() {
     on_the_request_lane(|seen, [mut parked, mut other]| {
         parked.ask();
         let (wake, sleeps) = std::sync::mpsc::channel::<()>();
@@ -163,7 +163,7 @@ fn a_request_whose_thread_sleeps_for_long_makes_nobody_wait() {
 }
 
 #[test]
-fn a_request_whose_thread_takes_up_another_one_is_no_longer_in_the_way() {
+fn request_of_a_thread_with_another_one_is_parked() {
     on_the_request_lane(|seen, [mut parked, mut other]| {
         parked.ask();
         parked.receive();
@@ -184,7 +184,7 @@ fn a_request_whose_thread_takes_up_another_one_is_no_longer_in_the_way() {
 }
 
 #[test]
-fn a_request_that_waited_summons_the_holder_of_a_lane_that_was_lent() {
+fn request_that_waited_summons_the_holder_of_a_lent_lane() {
     on_the_request_lane(|seen, [mut one, mut other]| {
         let memory = seen.tracker.memory();
         let hold = memory.hold(BATCH_LANE);
@@ -229,7 +229,7 @@ fn a_connection_that_ends_leaves_nothing_queued() {
 }
 
 #[test]
-fn while_nobody_looks_nothing_is_seen_and_after_it_no_request_has_a_wrong_arrival() {
+fn paused_observation_sees_nothing_and_resumes_correctly() {
     on_the_request_lane(|seen, [mut one, mut other]| {
         // One request is under way when the observation pauses; one comes and one goes during the pause.
         one.ask();

@@ -46,22 +46,22 @@ fn echo_is_seen_as_it_was(design: &str, ip: &str) {
 }
 
 #[test]
-fn an_event_loop_is_seen_as_it_was() {
+fn requests_of_an_event_loop_match_its_journal() {
     echo_is_seen_as_it_was(DESIGNS[0], "127.0.0.1");
 }
 
 #[test]
-fn a_thread_for_each_connection_is_seen_as_it_was() {
+fn requests_of_a_thread_per_connection_match_its_journal() {
     echo_is_seen_as_it_was(DESIGNS[1], "127.0.0.1");
 }
 
 #[test]
-fn a_pool_is_seen_as_it_was() {
+fn requests_of_a_thread_pool_match_its_journal() {
     echo_is_seen_as_it_was(DESIGNS[2], "127.0.0.1");
 }
 
 #[test]
-fn ipv6_is_seen_too() {
+fn requests_over_ipv6_match_the_journal() {
     if TcpListener::bind("[::1]:0").is_err() {
         return sidelane_testing::skip("needs IPv6");
     }
@@ -156,7 +156,7 @@ fn a_peek_and_an_empty_receive_take_nothing() {
 
 /// Several requests on one connection look like parts of one.
 #[test]
-fn what_cannot_be_told_apart_is_counted() {
+fn merged_requests_are_counted() {
     let Some((_turn, _)) = ready() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -196,7 +196,7 @@ fn a_service_that_is_named_by_its_port_is_measured_there_alone() {
 }
 
 #[test]
-fn requests_received_together_and_answered_one_by_one_are_several() {
+fn requests_answered_one_by_one_are_told_apart() {
     let seen = seen_of(|client, server| {
         (0..3).for_each(|_| send(client, b"ask"));
         receive(server, 9);
@@ -315,7 +315,7 @@ fn a_client_that_stops_sending_gets_its_response() {
 }
 
 #[test]
-fn a_service_that_closes_without_a_response_is_said_to() {
+fn service_that_closes_without_a_response_is_reported() {
     let window = window_of(&[
         |mut client, mut server| {
             ask(&mut client, &mut server);
@@ -336,7 +336,7 @@ fn a_service_that_closes_without_a_response_is_said_to() {
 }
 
 #[test]
-fn another_thread_may_answer() {
+fn another_thread_may_answer_a_request() {
     let seen = seen_of(|client, server| {
         for _ in 0..5 {
             send(client, b"ask");

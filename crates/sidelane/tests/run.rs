@@ -145,7 +145,7 @@ fn batch_that_does_not_end_is_ended_after_the_grace_time() {
 }
 
 #[test]
-fn all_that_batch_starts_stays_in_the_batch_lane_and_ends_with_it() {
+fn children_of_batch_stay_in_its_lane_and_end_with_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let service = Service::idle();
@@ -167,7 +167,7 @@ fn all_that_batch_starts_stays_in_the_batch_lane_and_ends_with_it() {
 
 /// Each turn of the service, and each rest, lasts until the lane has changed hands.
 #[test]
-fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
+fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     const TURNS: usize = 25;
     let Some(_turn) = lanes_to_ourselves() else { return };
     let mut service = Service::on_command();
@@ -221,7 +221,7 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
 
 /// A holder that waits for a page of its code leaves its lane to batch in this time.
 #[test]
-fn the_code_of_whoever_holds_lanes_is_locked_in_memory() {
+fn code_of_a_process_that_holds_lanes_is_locked_in_memory() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start_script(&format!("echo started; {UNTIL_END_OF_INPUT}"));

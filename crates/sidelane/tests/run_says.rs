@@ -36,7 +36,7 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
 }
 
 #[test]
-fn all_that_is_in_the_way_is_said_at_once_with_the_command_that_would_do() {
+fn all_errors_are_reported_at_once_with_a_working_command() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::on_both_lanes();
     let run = Run::with_arguments(&["run", "--lanes", "0:1", "--service", &service.target()]);
@@ -49,7 +49,7 @@ fn all_that_is_in_the_way_is_said_at_once_with_the_command_that_would_do() {
 }
 
 #[test]
-fn a_run_says_what_it_does_and_how_batch_is_getting_on_and_a_quiet_one_nothing() {
+fn run_reports_its_start_and_progress_unless_quiet() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let mut run = Run::beside(service.target()).and(&["--status", "100ms"]).start_script(WORK);
@@ -61,7 +61,7 @@ fn a_run_says_what_it_does_and_how_batch_is_getting_on_and_a_quiet_one_nothing()
 }
 
 #[test]
-fn a_service_that_comes_to_the_batch_lane_is_told_of_at_once_and_batch_goes_on_once_it_is_gone() {
+fn service_on_the_batch_lane_is_reported_and_batch_waits() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::in_bursts();
     let mut run = Run::beside(service.target()).start_script(WORK);
@@ -87,7 +87,7 @@ fn drives_batch_away_until_it_is_gone(mut run: Running, service: &Service) {
 }
 
 #[test]
-fn a_service_that_is_started_again_on_the_batch_lane_drives_batch_away_too() {
+fn service_restarted_on_the_batch_lane_evicts_batch() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -101,7 +101,7 @@ fn a_service_that_is_started_again_on_the_batch_lane_drives_batch_away_too() {
 }
 
 #[test]
-fn batch_that_is_kept_off_is_said_to_be_or_the_run_ends() {
+fn kept_off_batch_is_reported_or_the_run_ends() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let service = Service::busy();
@@ -177,7 +177,7 @@ fn requests_are_compared_with_those_without_batch() {
 }
 
 #[test]
-fn a_service_whose_requests_are_not_seen_is_said_to_be_one_and_batch_runs_all_the_same() {
+fn unseen_requests_are_noted_and_batch_runs() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);

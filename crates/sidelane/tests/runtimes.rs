@@ -90,7 +90,7 @@ impl Scene {
 }
 
 #[test]
-fn batch_in_one_container_borrows_the_lane_beside_a_service_in_another() {
+fn batch_and_service_may_be_in_different_containers() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(scene) = Scene::set() else { return };
     for service in scene.names() {
@@ -112,7 +112,7 @@ fn requests_of_a_service_in_a_container_are_counted() {
 
 /// The third container shares with the host what docs/guides/containers.md says.
 #[test]
-fn from_a_third_container_it_is_as_from_the_host() {
+fn sidelane_works_from_a_third_container() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(scene) = Scene::set() else { return };
     let sees = Path::new(SIDELANE).parent().unwrap();
@@ -127,7 +127,7 @@ fn from_a_third_container_it_is_as_from_the_host() {
 
 /// The runtime ends all processes in the groups of that container.
 #[test]
-fn when_the_container_of_sidelane_is_removed_batch_has_its_cpus_back() {
+fn removed_container_of_sidelane_gives_batch_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(scene) = Scene::set() else { return };
     let Some(third) = Container::privileged("third", Path::new(SIDELANE).parent().unwrap()) else { return };

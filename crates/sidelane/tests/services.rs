@@ -43,7 +43,7 @@ fn ask(server: &RealServer, count: usize) {
 }
 
 #[test]
-fn requests_of_two_services_are_their_own() {
+fn requests_of_two_services_are_counted_apart() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -156,7 +156,7 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
 }
 
 #[test]
-fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
+fn two_services_in_turn_on_one_tracker_have_separate_books() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at) else { return };
     let tracker = tracker(false, LaneLending { single_places: true, ..LaneLending::default() });
@@ -168,7 +168,7 @@ fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
 /// The summons is sent before the kernel has chosen a CPU for the thread, and so on the waker's CPU. That also holds on
 /// a tracker whose services are not known in advance, as in an agent.
 #[test]
-fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
+fn waker_of_a_pinned_thread_pays_for_the_summons() {
     const REQUESTS: usize = 300;
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !Real::Redis.is_installed() {
@@ -236,7 +236,7 @@ fn fork(forker: &mut Child) -> u32 {
 }
 
 #[test]
-fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves() {
+fn member_of_a_named_group_is_the_services_until_it_leaves() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((own, hierarchy)) = OwnGroup::make() else {
         return sidelane_testing::skip("needs a cgroup v2 that this process may make groups in");
@@ -271,7 +271,7 @@ fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves(
 }
 
 #[test]
-fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
+fn sixty_three_services_fit_and_the_next_is_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let tracker = tracker(false, LaneLending::default());
     let add = || ServiceTracking::start(&tracker, &Service::default(), &request_lane(0), LaneUse::default());
@@ -285,7 +285,7 @@ fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
 
 /// A server may fork its workers after it is found, and before it is tracked.
 #[test]
-fn who_was_forked_before_a_process_was_tracked_is_the_services_too() {
+fn process_forked_before_tracking_is_the_services() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let mut command = Command::new("sh");
     let command = process::ends_with_the_test(&mut command).args(["-c", "sleep 1000 & wait"]).process_group(0);

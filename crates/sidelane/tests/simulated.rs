@@ -30,7 +30,7 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
 
 /// Two tables: a row for each service, and one for each machine.
 #[test]
-fn a_whole_machine_has_a_row_for_each_service_and_one_for_itself() {
+fn whole_machine_has_a_row_per_service_and_one_for_itself() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("a.json").display().to_string();
     let run = sim(&["lab/scenarios/chain.toml", "--quick", "--json", &json]);
@@ -46,14 +46,14 @@ fn a_whole_machine_has_a_row_for_each_service_and_one_for_itself() {
 }
 
 #[test]
-fn the_same_scenario_is_the_same_result_and_another_seed_another() {
+fn result_of_a_scenario_is_fixed_by_its_seed() {
     let table = |seed: &str| text(&sim(&["lab/scenarios/elfen-fig11.toml", "--quick", "--seed", seed]).stdout);
     assert_eq!(table("5"), table("5"));
     assert_ne!(table("5"), table("6"));
 }
 
 #[test]
-fn what_is_wrong_with_a_scenario_is_a_usage_error() {
+fn invalid_scenario_is_a_usage_error() {
     let gone = sim(&["lab/scenarios/gone.toml"]);
     assert_eq!(gone.status.code(), Some(EXIT_USAGE));
     assert!(text(&gone.stderr).starts_with("sidelane: lab/scenarios/gone.toml: `file` cannot be read"), "{gone:?}");

@@ -118,7 +118,7 @@ fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
 
 /// The guardian freezes batch that may run, and is stopped. The agent goes on, and evicts this batch.
 #[test]
-fn a_guardian_that_is_late_does_not_bring_batch_back() {
+fn late_guardian_does_not_bring_batch_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let mut scene = Scene::start();
     let (batch, guardian) = (scene.batch, scene.run.guardian_other_than(None));
@@ -208,7 +208,7 @@ impl Scene {
 
 /// Evicted batch never runs beside the service without permission, and comes back; nothing is left of a killed agent.
 #[test]
-fn batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit() {
+fn batch_stays_away_at_any_moment_of_a_stop_or_kill() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let (moments, seed) =
         (variable(MOMENTS_VARIABLE).unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));

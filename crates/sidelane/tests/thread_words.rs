@@ -128,7 +128,7 @@ fn a_word_says_what_its_thread_works_on() {
 
 /// The number of answers to come is unknown. Switches are watched from the first such request on.
 #[test]
-fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
+fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
     on_one_cpu(|mut scene| {
         scene.connection.ask();
         scene.connection.ask();
@@ -142,7 +142,7 @@ fn a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps() {
 
 /// Its thread sleeps in a read, for example, or has no request: that is no long request.
 #[test]
-fn a_request_whose_client_has_closed_ends_for_its_thread() {
+fn request_ends_for_its_thread_when_its_client_closes() {
     on_one_cpu(|mut scene| {
         scene.connection.ask();
         scene.connection.receive();

@@ -100,7 +100,7 @@ fn a_flight_recorder_writes_when_the_objective_breaks() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_refused_with_advice() {
+fn untraceable_service_is_refused_with_advice() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let service = common::Service::idle();
@@ -161,7 +161,7 @@ fn a_request_that_has_no_response_at_the_end_is_said() {
 }
 
 #[test]
-fn a_client_that_closes_while_it_waits_is_said_to_abandon() {
+fn client_that_closes_while_waiting_abandons_its_request() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
@@ -439,7 +439,7 @@ fn sent_again(stream: &TcpStream) -> (u32, u32) {
 
 /// The client has got the response, and acknowledges it late.
 #[test]
-fn what_is_sent_again_for_nothing_is_no_loss() {
+fn needless_retransmission_is_no_loss() {
     const TRIES: u32 = 200;
     const WANTED: u32 = 5;
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -499,7 +499,7 @@ asyncio.run(main())
 ";
 
 #[test]
-fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
+fn coroutines_wait_inside_the_service_with_a_note() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -530,7 +530,7 @@ fn coroutines_wait_inside_the_service_and_it_is_said_that_they_are_not_seen() {
 /// Two threads, each with its own connection, take turns at a permit, as at a connection pool. Its futex is that of a
 /// condition variable.
 #[test]
-fn what_threads_take_from_a_pool_is_named_with_the_thread_that_has_it() {
+fn permit_of_a_pool_is_a_lock_with_its_holder() {
     const REQUESTS: usize = 3;
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
@@ -612,16 +612,16 @@ fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
 }
 
 #[test]
-fn of_what_threads_of_glibc_wait_for_only_a_mutex_is_a_lock() {
+fn only_a_mutex_of_glibc_is_a_lock() {
     only_a_mutex_is_a_lock(&["cc"], &["con", "sem", "joi"]);
 }
 
 #[test]
-fn of_what_threads_of_musl_wait_for_only_a_mutex_is_a_lock() {
+fn only_a_mutex_of_musl_is_a_lock() {
     only_a_mutex_is_a_lock(&["musl-gcc"], &["con", "sem", "joi"]);
 }
 
 #[test]
-fn of_what_threads_of_cxx_wait_for_only_a_mutex_is_a_lock() {
+fn only_a_mutex_of_cxx_is_a_lock() {
     only_a_mutex_is_a_lock(&["g++", "-x", "c++", "-std=c++20"], &["fut", "per", "lat", "ato"]);
 }

@@ -28,7 +28,7 @@ fn errors(output: &Output) -> String {
 }
 
 #[test]
-fn what_is_printed_need_not_be_read() {
+fn closed_standard_output_is_no_error() {
     let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/scenarios/elfen-fig2.toml");
     for arguments in [&["agent", "example"][..], &["sim", "--quick", scenario.to_str().unwrap()]] {
         let output = sidelane(arguments).stdout(unread()).output().unwrap();
@@ -42,7 +42,7 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_result_is_written_though_the_disk_is_full_for_what_is_printed() {
+fn result_file_is_written_though_stdout_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let (config, result) = (dir.path().join("sidelane.toml"), dir.path().join("result.json"));
     fs::write(&config, sidelane(&["agent", "example"]).output().unwrap().stdout).unwrap();
@@ -65,7 +65,7 @@ fn must_be_told_of_a_full_disk(arguments: &[&str]) {
 }
 
 #[test]
-fn batch_runs_to_its_end_though_nobody_hears_of_it() {
+fn batch_runs_to_its_end_with_closed_output() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (before, service) = (Footprint::now(), Service::idle());
     let target = service.target();

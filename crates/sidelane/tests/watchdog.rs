@@ -173,7 +173,7 @@ while True:
 "#;
 
 #[test]
-fn a_thread_that_climbs_again_and_again_is_stopped() {
+fn thread_that_keeps_promoting_itself_is_stopped() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let python = Command::new("python3").args(["-c", "import os; os.sched_setscheduler"]).status();
     if !may_be_real_time() || !python.is_ok_and(|python| python.success()) {

@@ -16,7 +16,7 @@
 //! - Seed and scenario determine the result, to the last bit, on every machine (`tests/scenario.rs`:
 //!   `results_are_the_same_on_every_machine`; `tests/whole_scenario.rs`: `results_are_the_same_on_every_machine`;
 //!   `tests/fleet.rs`: `threads_change_nothing`; `crates/sidelane/tests/simulated.rs`:
-//!   `the_same_scenario_is_the_same_result_and_another_seed_another`).
+//!   `result_of_a_scenario_is_fixed_by_its_seed`).
 //! - Time and work are integers, each random quantity has its own stream, and functions that differ between platforms
 //!   come from `libm`: *not guarded*.
 //! - Queues are those of theory within 1 % (`tests/queueing.rs`: `mm1_at_half_load`, `mg1_lognormal`;

@@ -12,7 +12,7 @@
 //! - It takes no lock, and at a switch it loops only over a core's lanes: *not guarded*; `sidelane-lab bench hold`
 //!   measures its cost.
 //! - It rings only for a lane on which batch runs and that no keeper holds (`crates/sidelane/tests/lane_words.rs`:
-//!   `a_service_that_stops_beside_an_evicted_lane_wakes_nobody`; `crates/formats/tests/loom.rs`:
+//!   `service_that_stops_beside_an_evicted_lane_sends_no_summons`; `crates/formats/tests/loom.rs`:
 //!   `batch_and_service_that_start_together_ring_once`).
 //! - Work of the kernel and of other programs on a batch lane is counted, not taken for overlap
 //!   (`crates/sidelane/tests/promise.rs`: `work_of_the_kernel_on_a_batch_lane_is_a_figure`).
@@ -22,16 +22,16 @@
 //! - A number of a service is given once, and again as late as possible (`src/tracker/mod.rs`:
 //!   `service_numbers_are_unique_and_reused_as_late_as_possible`).
 //! - A tracker serves 63 services (`crates/sidelane/tests/services.rs`:
-//!   `sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused`).
+//!   `sixty_three_services_fit_and_the_next_is_refused`).
 //! - Requests and accounting of a service are its own (`crates/sidelane/tests/services.rs`:
-//!   `requests_of_two_services_are_their_own`, `two_services_take_turns_on_one_tracker_with_books_of_their_own`).
+//!   `requests_of_two_services_are_counted_apart`, `two_services_in_turn_on_one_tracker_have_separate_books`).
 //! - The nearest named group above a process decides its identity (`crates/sidelane/tests/services.rs`:
-//!   `whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves`); after a `clone3` into another
+//!   `member_of_a_named_group_is_the_services_until_it_leaves`); after a `clone3` into another
 //!   group: *not guarded*.
 //! - A connection belongs to the service that receives on it (`crates/sidelane/tests/namespaces.rs`:
-//!   `what_another_server_receives_at_the_same_port_does_not_wait_for_the_service`).
+//!   `requests_of_another_server_at_the_port_are_not_counted`).
 //! - A thread that gave one answer to two requests is done when it sleeps (`crates/sidelane/tests/thread_words.rs`:
-//!   `a_thread_that_gave_one_answer_to_two_requests_is_done_when_it_sleeps`).
+//!   `thread_with_one_answer_to_two_requests_is_idle_asleep`).
 //! - A tracker without programs at wakeups lends no lane: *not guarded* but by an assertion in `Tracker::lend`.
 //! - Trace: a record is read whole or counted as lost (`src/trace/ring.rs`:
 //!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`: `records_not_read_in_time_are_counted_as_lost`).
@@ -40,13 +40,13 @@
 //!   (`crates/sidelane/tests/interference.rs`: `a_service_that_comes_and_goes_is_noticed`,
 //!   `a_service_that_never_leaves_its_cpu_is_noticed_at_ticks`).
 //! - Interference: ticks cost little where turns are short or batch is absent
-//!   (`crates/sidelane/tests/interference.rs`: `a_service_whose_turns_are_short_has_hardly_any_tick`,
-//!   `a_service_that_nobody_can_disturb_is_counted_once_in_a_millisecond`).
+//!   (`crates/sidelane/tests/interference.rs`: `service_with_short_turns_has_few_ticks`,
+//!   `undisturbed_service_is_counted_once_a_millisecond`).
 //! - Interference: a count is the service's own (`crates/sidelane/tests/interference.rs`:
-//!   `what_others_do_on_the_same_cpu_is_not_the_services`), and no activity is no value
+//!   `events_of_other_programs_on_the_cpu_are_not_the_services`), and no activity is no value
 //!   (`crates/sidelane/tests/interference.rs`: `no_activity_is_no_value`).
 //! - Interference: a crossing rings once until user space answers (`crates/sidelane/tests/interference.rs`:
-//!   `who_does_not_answer_is_rung_for_once_and_told_how_often`).
+//!   `unanswered_crossings_ring_once_and_are_counted`).
 //! - Interference: unless `Purpose::Share` asks for it, its code is dead: *not guarded*.
 //! - Batch's scheduler gives a lane to batch only as the hold word says (`tests/smt/sched_ext.sh`).
 

@@ -87,7 +87,7 @@ fn containers_that_vanish_at_any_moment_are_let_go_of() {
 }
 
 #[test]
-fn a_change_of_somebody_else_is_put_right() {
+fn change_of_another_program_is_repaired() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -134,7 +134,7 @@ fn a_group_above_that_is_narrowed_bounds_batch_and_is_told() {
 }
 
 #[test]
-fn a_cpu_that_goes_offline_is_left_and_used_again_when_it_is_back() {
+fn offline_cpu_is_left_and_used_again_when_online() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
 }
 
 #[test]
-fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
+fn killed_guardian_is_replaced_by_one_with_the_same_list() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let Some(tree) = Tree::make(Place::Lists) else { return };
@@ -278,7 +278,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
 
 /// In a separate mount namespace, so that no other process loses the hierarchy.
 #[test]
-fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
+fn remounted_hierarchy_has_the_groups_that_were_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let cpuset = Hierarchy::all().into_iter().find(|found| found.controls("cpuset"));
     let Some(mount) = cpuset.map(|found| found.mount.display().to_string()) else {
@@ -308,7 +308,7 @@ fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
 }
 
 #[test]
-fn what_its_owner_has_frozen_stays_frozen_whatever_becomes_of_the_agent() {
+fn group_frozen_by_its_owner_stays_frozen_in_any_case() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let (owners, other) = (tree.container("owners"), tree.container("other"));
@@ -334,7 +334,7 @@ fn what_its_owner_has_frozen_stays_frozen_whatever_becomes_of_the_agent() {
 }
 
 #[test]
-fn who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_thawed_is_frozen_again() {
+fn joined_moved_and_thawed_processes_are_confined_again() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -362,7 +362,7 @@ fn who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_t
 }
 
 #[test]
-fn a_group_that_is_made_again_under_its_path_gets_nothing_of_the_one_before() {
+fn recreated_group_gets_nothing_of_its_predecessor() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let one = tree.container("one");
@@ -382,7 +382,7 @@ fn a_group_that_is_made_again_under_its_path_gets_nothing_of_the_one_before() {
 }
 
 #[test]
-fn what_the_file_does_not_ask_for_any_more_is_given_back() {
+fn placement_that_a_reload_removes_is_undone() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();

@@ -84,7 +84,7 @@ fn a_service_that_breaks_its_objective_is_recorded_and_told_of() {
 }
 
 #[test]
-fn a_reload_lets_a_recorder_that_is_as_it_was_go_on() {
+fn reload_leaves_an_unchanged_recorder_running() {
     let Some(scene) = Scene::set() else { return };
     let before = Footprint::now();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);
@@ -103,7 +103,7 @@ fn a_reload_lets_a_recorder_that_is_as_it_was_go_on() {
 }
 
 #[test]
-fn a_recorder_waits_for_a_service_that_listens_nowhere_and_the_agent_goes_on() {
+fn recorder_waits_for_a_service_that_does_not_listen_yet() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;

@@ -87,7 +87,7 @@ const IN_LONG_SYSTEM_CALLS: &str = "exec python3 -c 'import mmap\nwhile True: \
                                         mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()'";
 
 #[test]
-fn a_lane_of_the_agent_is_held_until_a_long_system_call_is_frozen() {
+fn lane_is_held_until_batch_in_a_long_syscall_is_frozen() {
     let setting = Setting { script: IN_LONG_SYSTEM_CALLS, ..Setting::default() };
     let Some(mut scene) = Scene::set_as(setting) else { return };
     let (freezer, deadline) = (scene.batch.freezer(), Instant::now() + TIMEOUT);

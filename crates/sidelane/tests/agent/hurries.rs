@@ -51,7 +51,7 @@ fn notes() -> Vec<String> {
 }
 
 #[test]
-fn long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_end() {
+fn long_requests_move_and_threads_get_their_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = busy() else { return };
     let (cpus, before, metrics) = (busy.cpus(), Footprint::now(), nowhere());
@@ -111,7 +111,7 @@ fn a_killed_agent_gives_threads_their_cpus_back() {
 }
 
 #[test]
-fn a_reload_that_is_not_about_it_leaves_it_alone_and_one_that_is_begins_anew_or_ends_it() {
+fn reload_restarts_or_ends_only_a_changed_mapper() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = busy() else { return };
     let cpus = busy.cpus();
@@ -149,7 +149,7 @@ fn a_service_that_ends_is_let_go_of_and_the_agent_goes_on() {
 }
 
 #[test]
-fn a_service_whose_threads_another_one_moves_is_told_of_once_and_tried_again_at_a_reload() {
+fn mapper_refused_by_another_one_is_retried_at_a_reload() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = busy() else { return };
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
@@ -191,7 +191,7 @@ fn a_service_that_listens_nowhere_is_waited_for() {
 }
 
 #[test]
-fn a_dry_run_binds_nobody() {
+fn dry_run_binds_no_thread() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = busy() else { return };
     let cpus = busy.cpus();
@@ -205,7 +205,7 @@ fn a_dry_run_binds_nobody() {
 }
 
 #[test]
-fn where_all_cores_are_equal_the_agent_says_so_and_goes_on() {
+fn agent_with_equal_cores_notes_it_and_continues() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if Cores::find(Path::new("/sys")).is_ok() {
         return sidelane_testing::skip("needs a machine whose cores are equal".to_owned());
@@ -248,7 +248,7 @@ fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
 }
 
 #[test]
-fn an_agent_without_the_directory_for_moves_or_with_cpus_that_are_not_there_is_refused() {
+fn missing_log_directory_or_cpus_of_hurry_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let file = File::of_nobody().and(&table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
     let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().must_exit(1);

@@ -9,7 +9,7 @@ use crate::groups::{Place, Tree};
 use crate::service::Program;
 
 #[test]
-fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm() {
+fn batch_leaves_a_disturbed_sibling_and_returns_after_calm() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let (program, mut service) = Program::faulting_on_command();
@@ -88,7 +88,7 @@ fn replay(recording: &NamedTempFile) -> String {
 }
 
 #[test]
-fn a_recording_is_told_again_until_its_end() {
+fn recording_is_replayed_until_its_end() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -127,7 +127,7 @@ fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
 }
 
 #[test]
-fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_refused_where_it_cannot() {
+fn interference_policy_needs_a_metric_at_a_reload() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();

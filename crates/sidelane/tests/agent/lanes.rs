@@ -40,7 +40,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
 
 /// In version 1 each thread has a group. The other threads of its process are still in theirs.
 #[test]
-fn a_container_one_thread_of_which_has_left_is_held_as_before() {
+fn container_with_a_thread_outside_is_still_held() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
                                args=(1000,)).start()\nwhile True: pass'";
     let Some(mut scene) = Scene::set_as(Setting { script: TWO_THREADS, ..Setting::default() }) else { return };
@@ -63,7 +63,7 @@ fn a_container_one_thread_of_which_has_left_is_held_as_before() {
 
 /// The class changes as by a daemon that is asked to (rtkit). The agent changes only a class that outranks a holder.
 #[test]
-fn a_container_that_outranks_the_holder_is_put_down_and_given_back() {
+fn container_outranking_the_holder_is_demoted_and_restored() {
     let Some(scene) = Scene::set() else { return };
     let batch = scene.batch.pid();
     let give = |priority: &str| Command::new("chrt").args(["-f", "-p", priority, &batch.to_string()]).output();
@@ -147,7 +147,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
 }
 
 #[test]
-fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
+fn held_lane_stays_held_during_a_reload() {
     let Some(mut scene) = Scene::set() else { return };
     scene.service.work();
     wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
@@ -162,7 +162,7 @@ fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
 }
 
 #[test]
-fn batch_whose_only_lane_is_held_for_long_is_paused_until_the_service_rests() {
+fn batch_on_one_long_held_lane_is_paused_until_service_rests() {
     let Some(mut scene) = Scene::set() else { return };
     scene.service.work();
     wait_until("batch was paused", || scene.batch.is_frozen());
@@ -219,7 +219,7 @@ fn a_broken_promise_is_in_status_metrics_and_audit_log() {
 }
 
 #[test]
-fn a_service_that_is_placed_leaves_a_lane_to_batch_from_then_on() {
+fn placement_of_a_service_frees_a_lane_for_batch() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -242,7 +242,7 @@ fn a_service_that_is_placed_leaves_a_lane_to_batch_from_then_on() {
 
 /// The group's first process is gone; its successor works on the batch lane.
 #[test]
-fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_services_group_later() {
+fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let mut service = tree.container_that("service", "exec taskset -c 0 sleep 1000");
@@ -268,7 +268,7 @@ fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_servic
 
 /// The slowdown of requests is measured against moments without batch, unless there is no bound.
 #[test]
-fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
+fn batch_is_kept_off_briefly_to_measure_its_cost() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let batch = tree.container("one");
@@ -300,7 +300,7 @@ fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
 
 /// A lane is kept for one service, and guards all services on the CPU beside it.
 #[test]
-fn a_lane_is_kept_for_another_service_when_the_one_goes_for_which_it_was() {
+fn lane_is_kept_for_the_next_service_when_the_first_ends() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let [(one, first), (other, mut second)] = [Program::on_command(), Program::on_command()];

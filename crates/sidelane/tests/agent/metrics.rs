@@ -29,7 +29,7 @@ pub fn ask(port: u16, path: &str) -> String {
 }
 
 #[test]
-fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
+fn metrics_are_served_beside_silent_readers() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let program = Program::new();
@@ -76,7 +76,7 @@ fn another_user_is_not_told_the_status() {
 }
 
 #[test]
-fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
+fn requests_of_a_service_that_listens_late_are_counted() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -128,7 +128,7 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
 
 /// Reading them costs the service nothing.
 #[test]
-fn requests_that_a_service_emits_are_counted_though_nobody_asks_for_figures() {
+fn emitted_requests_are_counted_without_any_option() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ while True:
     stream.accept()";
 
 #[test]
-fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone() {
+fn objective_of_a_service_with_udp_is_noted_as_tcp_only() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;

@@ -31,7 +31,7 @@ fn a_run_is_refused_on_the_cpus_of_an_agent() {
 }
 
 #[test]
-fn an_agent_leaves_the_lanes_of_a_run_alone_and_takes_them_when_it_has_ended() {
+fn agent_takes_lanes_of_a_run_only_after_its_end() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let service = Service::idle();
@@ -64,7 +64,7 @@ fn is_placed(busy: &Busy) -> bool {
 }
 
 #[test]
-fn who_would_move_the_threads_of_a_placed_service_is_refused_until_the_agent_lets_go_of_it() {
+fn hurry_is_refused_while_the_agent_places_the_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((busy, file)) = to_be_placed() else { return };
     let (cpus, before) = (busy.cpus(), Footprint::now());
@@ -88,7 +88,7 @@ fn who_would_move_the_threads_of_a_placed_service_is_refused_until_the_agent_let
 }
 
 #[test]
-fn a_service_whose_threads_another_one_moves_is_placed_when_that_one_has_ended() {
+fn service_moved_by_hurry_is_placed_after_its_end() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((busy, file)) = to_be_placed() else { return };
     let (cpus, before) = (busy.cpus(), Footprint::now());

@@ -69,7 +69,7 @@ fn of_proxy(listen: SocketAddr) -> Value {
 }
 
 #[test]
-fn a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it() {
+fn proxy_has_own_threads_metrics_and_status() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let (listen, metrics) = (nowhere(), nowhere());
@@ -94,7 +94,7 @@ fn a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it() {
 }
 
 #[test]
-fn a_server_that_fails_its_requests_is_told_of() {
+fn ejected_server_of_a_proxy_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (listen, metrics) = (nowhere(), nowhere());
     let (fails, _seen) = telling_server(|stream, _| say_status(stream, 503, "fails"));
@@ -119,7 +119,7 @@ fn a_server_that_fails_its_requests_is_told_of() {
 }
 
 #[test]
-fn a_hazard_of_a_server_is_seen_on_threads_of_the_ordinary_class() {
+fn hazards_are_watched_by_threads_in_sched_other() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some((one, two)) = Nginx::start("one").zip(Nginx::start("two")) else { return };
     let listen = nowhere();
@@ -138,7 +138,7 @@ fn a_hazard_of_a_server_is_seen_on_threads_of_the_ordinary_class() {
 }
 
 #[test]
-fn a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others() {
+fn reload_restarts_only_changed_proxies() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (kept, changed, new) = (nowhere(), nowhere(), nowhere());
     let file = File::of_nobody().and(&section(kept, server("one"), ""));
@@ -241,7 +241,7 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
 }
 
 #[test]
-fn a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_off_some() {
+fn proxy_added_by_a_reload_may_run_on_all_cpus() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let all = allowed_cpus(std::process::id()).expect("this process is there");
     let (program, mut service) = Program::on_command();
@@ -283,7 +283,7 @@ fn is_proxys(pid: u32, tid: u32) -> bool {
 }
 
 #[test]
-fn proxies_of_which_one_cannot_start_are_not_taken_over() {
+fn reload_with_a_failing_proxy_changes_no_proxy() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (kept, taken) = (nowhere(), TcpListener::bind("127.0.0.1:0").unwrap());
     let taken_at = taken.local_addr().unwrap();
@@ -305,7 +305,7 @@ fn proxies_of_which_one_cannot_start_are_not_taken_over() {
 }
 
 #[test]
-fn an_agent_whose_proxy_cannot_listen_is_refused() {
+fn agent_is_refused_if_its_proxy_cannot_listen() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -101,12 +101,12 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
 }
 
 #[test]
-fn what_is_made_below_a_container_is_part_of_it_by_lists() {
+fn new_group_below_a_container_is_part_of_it_by_lists() {
     a_container_keeps_what_is_made_below_it(Place::Lists);
 }
 
 #[test]
-fn what_is_made_below_a_container_is_part_of_it_by_threads() {
+fn new_group_below_a_container_is_part_of_it_by_threads() {
     a_container_keeps_what_is_made_below_it(Place::NoLists);
 }
 
@@ -223,7 +223,7 @@ fn a_container_with_a_thread_in_sched_deadline_is_confined() {
 }
 
 #[test]
-fn what_is_below_a_container_is_paused_with_it() {
+fn groups_below_a_container_are_paused_with_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn what_is_below_a_container_is_paused_with_it() {
 }
 
 #[test]
-fn batch_that_is_called_like_a_service_stays_batch() {
+fn batch_with_the_name_of_a_service_stays_batch() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -306,7 +306,7 @@ fn notes_about_containers_end_with_them() {
 }
 
 #[test]
-fn services_beyond_the_most_are_named_and_wait_in_order() {
+fn services_beyond_the_limit_are_named_and_wait_in_order() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let programs: Vec<Program> = (0..66).map(|_| Program::new()).collect();
     let mut services: Vec<_> = programs.iter().map(|program| Some(program.start("0"))).collect();

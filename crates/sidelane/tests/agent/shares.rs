@@ -38,12 +38,12 @@ fn batch_leaves_reserved_cpus_by_the_lists_of_its_groups() {
 }
 
 #[test]
-fn batch_leaves_reserved_cpus_thread_by_thread_where_groups_have_no_lists() {
+fn batch_leaves_reserved_cpus_by_thread_without_cpusets() {
     batch_leaves_reserved_cpus(Place::NoLists);
 }
 
 #[test]
-fn a_container_that_comes_later_is_born_confined_and_gets_back_what_was_above_it() {
+fn later_container_starts_confined_and_gets_its_parents_cpus() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -78,7 +78,7 @@ fn a_service_is_placed_only_where_its_file_says_so() {
 }
 
 #[test]
-fn who_comes_to_a_placed_service_is_placed_and_gets_its_own_cpus_back() {
+fn later_process_of_a_placed_service_is_placed_and_restored() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let program = Program::new();
     let first = program.start("0-1");

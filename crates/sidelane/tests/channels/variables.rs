@@ -26,7 +26,7 @@ pub fn variables(flags: &[&str]) -> Option<Program> {
 }
 
 #[test]
-fn variables_of_every_width_are_read_wherever_the_program_is_loaded() {
+fn variables_of_every_width_are_read_at_any_load_address() {
     for flags in [POSITION_INDEPENDENT, FIXED, WITHOUT_DEBUG] {
         let Some(mut program) = variables(flags) else { return };
         let mut phase = program.channel("tag:mem:runtime.gcphase");
@@ -73,7 +73,7 @@ fn fields_and_elements_are_found(mut program: Program) {
 }
 
 #[test]
-fn a_field_that_cannot_be_is_refused_with_what_can() {
+fn unknown_field_is_refused_with_the_existing_ones() {
     let Some(program) = variables(POSITION_INDEPENDENT) else { return };
     let says = |variable: &str, words: &str| {
         let refusal = program.refusal(variable);
@@ -90,7 +90,7 @@ fn a_field_that_cannot_be_is_refused_with_what_can() {
 }
 
 #[test]
-fn what_is_no_variable_is_refused_with_the_reason() {
+fn invalid_variable_is_refused_with_the_reason() {
     let Some(program) = variables(POSITION_INDEPENDENT) else { return };
     let says = |variable: &str, words: &str| {
         let refusal = program.refusal(variable);
@@ -146,7 +146,7 @@ fn names_of_rust_are_found_as_they_stand_in_the_source() {
 }
 
 #[test]
-fn the_end_of_the_program_is_told() {
+fn end_of_the_program_is_an_error() {
     let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
     let mut counter = program.channel("counter:mem:global_counter");
     let mut faults = program.channel(&format!("counter:file:/proc/{}/stat#10", program.pid()));
@@ -158,7 +158,7 @@ fn the_end_of_the_program_is_told() {
 }
 
 #[test]
-fn memory_that_is_unmapped_is_told() {
+fn unmapped_memory_is_an_error() {
     let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
     let address = program.first.clone();
     let mut word = program.channel(&format!("tag:mem:{}:{address}/u64", program.pid()));

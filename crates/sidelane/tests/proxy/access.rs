@@ -73,7 +73,7 @@ fn rotation_by_rename_and_sighup_loses_no_line() {
 }
 
 #[test]
-fn the_log_is_for_the_group_goes_on_behind_what_is_there_and_has_the_last_line_at_the_end() {
+fn access_log_is_private_appends_and_is_complete_at_the_end() {
     const REQUESTS: usize = 20;
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access.log");
@@ -146,7 +146,7 @@ fn lost_lines_are_counted_for_prometheus() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_again_leaves_the_old_one_and_is_said() {
+fn failed_reopen_keeps_the_old_log_and_is_noted() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, kept) = (dir.path().join("logs"), dir.path().join("kept"));
     fs::create_dir(&folder).unwrap();

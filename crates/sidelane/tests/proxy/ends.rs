@@ -55,7 +55,7 @@ fn with_tunnel(drain: &str) -> (Proxy, TcpStream) {
 }
 
 #[test]
-fn a_tunnel_that_outlives_the_limit_is_cut_and_told() {
+fn tunnel_beyond_the_drain_limit_is_cut_and_reported() {
     let (proxy, mut tunnel) = with_tunnel("300ms");
     let summary = proxy.finish();
     assert_eq!(summary["cut_at_end"], json!({"requests": 0, "tunnels": 1}), "{summary}");

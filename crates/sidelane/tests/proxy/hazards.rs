@@ -15,7 +15,7 @@ fn pair() -> Option<(Nginx, Nginx)> {
 }
 
 #[test]
-fn a_stopped_server_is_replaced_and_nobody_waits_for_it() {
+fn stopped_server_is_replaced_without_waiting_for_it() {
     let Some((one, two)) = pair() else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "stopped"]);
     assert!(proxy.get("/").ends_with("one"));
@@ -51,7 +51,7 @@ fn servers_at_one_port_of_two_addresses_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_is_out_of_sight_is_not_away() {
+fn server_behind_docker_proxy_has_no_observed_hazard() {
     let behind = |name| Nginx::start_as(name, nowhere(), Some("docker-proxy"));
     let (Some(mut one), Some(two)) = (behind("one"), behind("two")) else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &[]);
@@ -64,7 +64,7 @@ fn a_server_that_is_out_of_sight_is_not_away() {
 }
 
 #[test]
-fn a_hazard_that_was_named_and_is_out_of_sight_is_an_error() {
+fn named_hazard_that_is_not_observable_is_an_error() {
     let Some(behind) = Nginx::start_as("one", nowhere(), Some("docker-proxy")) else { return };
     let address = behind.address.to_string();
     let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "stopped"];
@@ -88,7 +88,7 @@ fn a_killed_server_is_replaced_comes_back_and_is_warmed_up() {
 }
 
 #[test]
-fn without_any_server_clients_are_told_and_with_one_again_they_are_answered() {
+fn clients_get_502_until_a_server_is_back() {
     let Some((mut one, mut two)) = pair() else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "none"]);
     assert!(proxy.get("/").ends_with("one"));
@@ -106,7 +106,7 @@ fn without_any_server_clients_are_told_and_with_one_again_they_are_answered() {
 }
 
 #[test]
-fn a_request_that_waits_for_too_long_is_hedged_and_the_first_answer_counts() {
+fn late_request_is_hedged_and_the_first_answer_counts() {
     let (slow, seen) = telling_server(|_, _| {
         std::thread::park();
         true

@@ -9,7 +9,7 @@ use crate::common::scripted::{nowhere, read_to_end, read_until, say, server, tel
 use crate::scene::Proxy;
 
 #[test]
-fn connections_are_kept_on_both_sides_and_pipelined_requests_are_answered_in_order() {
+fn connections_are_kept_and_pipelined_answers_are_in_order() {
     let (address, seen) = telling_server(|stream, head| say(stream, head.split(' ').nth(1).unwrap()));
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -23,7 +23,7 @@ fn connections_are_kept_on_both_sides_and_pipelined_requests_are_answered_in_ord
 }
 
 #[test]
-fn a_request_that_is_not_safe_to_repeat_is_sent_once_though_its_server_is_lost() {
+fn unsafe_request_is_sent_once_if_its_server_is_lost() {
     let (breaking, at_first) = telling_server(|_, _| false);
     let (whole, at_second) = telling_server(|stream, _| say(stream, "whole"));
     let proxy = Proxy::start(breaking, Some(whole), &["--hazard", "none"]);
@@ -36,7 +36,7 @@ fn a_request_that_is_not_safe_to_repeat_is_sent_once_though_its_server_is_lost()
 }
 
 #[test]
-fn a_request_that_was_not_sent_may_go_to_the_other_server_whatever_it_is() {
+fn unsent_request_of_any_method_goes_to_the_backup() {
     let (there, seen) = telling_server(|stream, _| say(stream, "there"));
     let proxy = Proxy::start(nowhere(), Some(there), &["--hazard", "none"]);
     let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

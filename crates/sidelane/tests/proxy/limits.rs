@@ -29,7 +29,7 @@ fn an_address_that_is_given_twice_is_refused() {
 }
 
 #[test]
-fn what_is_no_http_is_refused_with_400() {
+fn malformed_http_is_refused_with_400() {
     let proxy = working(&[]);
     for wrong in ["hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"] {
         assert!(proxy.send(wrong.as_bytes()).starts_with("HTTP/1.1 400 "), "{wrong:?}");
@@ -49,7 +49,7 @@ fn a_head_that_is_too_long_is_refused_with_431() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_head_is_told_and_others_are_served_meanwhile() {
+fn unfinished_head_gets_408_and_delays_no_other_client() {
     let proxy = working(&["--head-time", "200ms"]);
     let mut slow: Vec<TcpStream> = (0..50).map(|_| proxy.connect()).collect();
     slow.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nX-").unwrap());
@@ -61,7 +61,7 @@ fn a_client_that_never_ends_its_head_is_told_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn a_silent_server_is_504_and_one_that_is_not_there_502() {
+fn silent_server_gives_504_and_missing_server_502() {
     let (silent, _seen) = telling_server(|_, _| {
         std::thread::park();
         true
@@ -103,7 +103,7 @@ fn as_many_files_are_opened_as_the_proxy_may_allow_itself() {
 }
 
 #[test]
-fn options_that_are_wrong_are_named() {
+fn wrong_options_are_named() {
     let wrong = [("--active", "9001"), ("--hazard", "gc"), ("--hedge", "sometimes"), ("--budget", "200")];
     for (option, value) in wrong {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sidelane"));

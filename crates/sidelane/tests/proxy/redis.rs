@@ -75,7 +75,7 @@ fn a_connection_with_a_state_is_one_servers() {
 }
 
 #[test]
-fn when_the_server_is_lost_reading_goes_on_at_the_other_one() {
+fn reads_continue_at_the_backup_after_loss_of_the_server() {
     let (Some(mut one), Some(two)) = (Redis::start(), Redis::start()) else { return };
     let proxy = Proxy::start(one.1, Some(two.1), &OPTIONS);
     let mut client = proxy.connect();
@@ -90,7 +90,7 @@ fn when_the_server_is_lost_reading_goes_on_at_the_other_one() {
 }
 
 #[test]
-fn what_is_no_resp_is_refused() {
+fn malformed_resp_is_refused() {
     let Some(redis) = Redis::start() else { return };
     let proxy = Proxy::start(redis.1, None, &OPTIONS);
     assert!(proxy.send(b"*1\r\n$x\r\n").starts_with("-ERR sidelane: protocol error"));

@@ -59,7 +59,7 @@ fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
 const PLANTED: usize = 5;
 
 #[test]
-fn the_trace_of_a_slow_request_names_what_delayed_it_at_its_server() {
+fn trace_of_a_slow_request_names_the_cause_at_its_server() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().filter(|_| requests_can_be_seen()).map(Lab::at) else { return };
     for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
