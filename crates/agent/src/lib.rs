@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - All problems of a file are reported at once, with lines (`src/config/tests/problems.rs`:
-//!   `all_problems_are_told_at_once`).
+//!   `all_problems_of_a_file_are_reported_at_once`).
 //! - A CPU or a group has one role (`src/config/tests/problems.rs`: `a_cpu_has_one_role`, `a_group_has_one_role`).
 //! - A process is in one service (`src/discover/tests/real.rs`: `a_process_is_in_one_service`).
 //! - A group that is made again under its path is another group (`src/discover/tests/trees.rs`:
@@ -19,7 +19,7 @@
 //! - A bad file changes nothing; a container that the new file does not name is given back
 //!   (`crates/sidelane/tests/agent/faults.rs`: `a_bad_file_changes_nothing_and_a_good_one_is_taken_over`).
 //! - A container that vanishes is no error (`crates/sidelane/tests/agent/faults.rs`:
-//!   `containers_that_vanish_at_any_moment_are_let_go_of`).
+//!   `containers_may_vanish_at_any_moment`).
 //! - Processes that join a container, or leave its CPUs, are confined again (`crates/sidelane/tests/agent/faults.rs`:
 //!   `joined_moved_and_thawed_processes_are_confined_again`).
 //! - A container that its owner froze stays frozen (`crates/sidelane/tests/agent/faults.rs`:
@@ -28,7 +28,7 @@
 //!   `a_stopped_guardian_is_replaced_and_batch_is_taken_on`).
 //! - A process, group or CPU has one owner (`src/owners.rs`: `a_thing_has_one_owner`).
 //! - A machine has one agent (`crates/sidelane/tests/agent/others.rs`:
-//!   `a_second_agent_is_refused_and_told_of_the_first`).
+//!   `second_agent_is_refused_with_the_pid_of_the_first`).
 //! - It shares no CPU with a `run`, and moves no thread that another process moves
 //!   (`crates/sidelane/tests/agent/others.rs`:
 //!   `hurry_is_refused_while_the_agent_places_the_service`,

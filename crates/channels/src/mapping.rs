@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_shrinks_reads_as_zeros_and_is_said_to_be_lost() {
+    fn shrunken_file_reads_as_zeros_and_is_reported_as_lost() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * 4096]).unwrap();
         let mapping = Mapping::whole(&file).unwrap();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_that_gets_nothing_is_not_worth_it() {
+    fn sidelane_does_not_pay_off_if_batch_gets_nothing() {
         let kept_off = Run { batch_cpu_s: 0.0, ..Run::default() };
         let unmanaged = Run { p99_us: 1_800.0, ..Run::default() };
         let judged = Judged::of(&rounds(12, [Run::default(), unmanaged, kept_off]), BOUNDS);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_scheduler_without_smt_is_told_from_none() {
+    fn missing_smt_is_told_from_a_missing_core_scheduler() {
         assert_ne!(lacking(&Lack::Smt).detail, lacking(&Lack::Kernel).detail);
         assert_eq!(lacking(&Lack::Kernel).state, State::Optional);
     }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_with_its_reason() {
+    fn refusal_is_reported_with_its_reason() {
         let refused = Tried { v2: Some(Err("no group in /cg: denied".into())), v1_cpuset: None, v1_freezer: None };
         assert_eq!(states(&refused), [State::Degrades, State::Optional, State::Degrades]);
         assert!(refused.freezer().detail.contains("denied"));

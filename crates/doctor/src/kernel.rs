@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_time_kernel_is_said_with_what_it_means() {
+    fn real_time_kernel_is_reported_with_its_consequence() {
         assert_eq!(preemption(false).state, State::Works);
         let found = preemption(true);
         assert!(
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_too_old_for_the_tracker_is_said_to_be() {
+    fn kernel_too_old_for_the_tracker_is_reported() {
         assert!(another_for_the_tracker("5.10.0-32-cloud-amd64").contains("5.12 or later"));
         assert!(another_for_the_tracker("6.1.0-50-cloud-amd64").contains("bpf system call"));
     }

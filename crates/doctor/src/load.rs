@@ -70,7 +70,7 @@ mod tests {
     const STAT: &str = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 10 5 5 70 10 0 0 0 0 0\ncpu11 1 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
-    fn a_cpus_line_is_its_own() {
+    fn load_of_a_cpu_is_read_from_its_own_line() {
         assert_eq!(Spent::parse(STAT, 1), Some(Spent { busy: 20, all: 100 }));
         assert_eq!(Spent::parse(STAT, 11), Some(Spent { busy: 1, all: 1 }));
         assert_eq!(Spent::parse(STAT, 2), None);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_lane_is_told() {
+    fn busy_lane_is_reported() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
         assert_eq!(describe(&pair, 0, 10).state, State::Works);
         let busy = describe(&pair, 0, 95);

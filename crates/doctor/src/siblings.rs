@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slowdown_gives_lanes_of_a_core_away() {
+    fn mutual_slowdown_reveals_lanes_of_one_core() {
         assert_eq!(said(PairKind::Declared, 31.2), "CPUs 0 and 1 slow each other by 31 %: they seem to share a core");
         assert!(said(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
         assert!(said(PairKind::Declared, -3.0).contains("by 0 %"));

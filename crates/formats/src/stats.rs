@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_lines_are_told_or_counted_however_they_are_split() {
+    fn fuzzed_lines_are_read_or_counted_at_any_split() {
         sidelane_testing::fuzz("stats", |bytes| {
             let (told, malformed) = read(&[bytes]);
             let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;

@@ -270,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn prints_the_shortest_list() {
+    fn cpu_list_is_printed_in_its_shortest_form() {
         assert_eq!(set("3,1,2,2,0,9").to_string(), "0-3,9");
         assert_eq!(set("").to_string(), "");
     }
 
     #[test]
-    fn says_what_is_wrong_with_an_entry() {
+    fn cpu_list_error_names_the_wrong_entry() {
         assert_eq!(fault("0,,1"), Fault::Empty);
         assert_eq!(fault("0-x"), Fault::NotANumber("x".into()));
         assert_eq!(fault("+1"), Fault::NotANumber("+1".into()));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_list_and_entry() {
+    fn cpu_list_error_names_list_and_entry() {
         let error = "0-3,9-x".parse::<CpuSet>().expect_err("not a list");
         assert_eq!(
             error.to_string(),

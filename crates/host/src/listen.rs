@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ipv6_it_is_every_address_of_ipv4() {
+    fn wildcard_without_ipv6_is_every_ipv4_address() {
         for lack in [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL] {
             let bind = |at: SocketAddr| if at.is_ipv6() { Err(lack.into()) } else { Ok(at) };
             assert_eq!(open_with(EVERY, bind).unwrap().to_string(), "0.0.0.0:80");

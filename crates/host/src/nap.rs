@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_insisted_on_is_there_or_an_error() {
+    fn required_nap_device_exists_or_is_an_error() {
         let there = nanonap::Device::get().is_some();
         assert_eq!(Nap::device().is_ok(), there);
     }

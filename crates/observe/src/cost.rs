@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_counter_with_enough_events_tells() {
+    fn slowdown_uses_the_first_counter_with_enough_events() {
         let (few, enough): (Arc<AtomicU64>, Arc<AtomicU64>) = Default::default();
         let mut meter = CostMeter::new(vec![counter(&few), Progress { name: "more".into(), ..counter(&enough) }]);
         for _ in 0..4 {

@@ -32,7 +32,7 @@
 //! - Rotation of the access log loses no line (`crates/sidelane/tests/proxy/access.rs`:
 //!   `rotation_by_rename_and_sighup_loses_no_line`).
 //! - A full disk loses lines and no request (`crates/sidelane/tests/proxy/access.rs`:
-//!   `a_full_disk_loses_lines_and_no_request_and_both_are_said`).
+//!   `full_disk_loses_log_lines_and_no_request`).
 //! - What is told of a request at its server belongs to that request (`crates/sidelane/tests/proxy/traces.rs`:
 //!   `trace_of_a_slow_request_names_the_cause_at_its_server`).
 //! - No client waits for a stopped or killed server while the other server is there

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_sibling_is_said() {
+    fn finding_names_an_emulated_sibling() {
         let mut result = result(1.94, 1.02, (0.99, 1.04));
         result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
         assert!(of_sharing(&result, "search").ends_with(" of the idle time (emulated sibling, 40 %)."));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn little_idle_time_is_said() {
+    fn finding_names_little_idle_time() {
         let mut little = result(1.94, 1.02, (0.99, 1.04));
         little.checks[0] = Check::at_least(SHARE_CHECK, 62.0, 90.0, Unit::Percent);
         little.rows[1].put("batch_share_of_idle_percent", 62.0);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_and_table_are_there_without_the_script() {
+    fn checks_and_table_need_no_script() {
         let page = page(&sample::demo());
         let (html, _) = page.split_once("<script").unwrap();
         assert!(html.contains("1 of 4 checks does not hold"));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_is_told_without_the_script_but_for_its_time() {
+    fn observation_page_needs_script_for_its_time_line_only() {
         let page = page(&sample::observation());
         let (html, _) = page.split_once("<script type").unwrap();
         assert!(html.contains("&lt;hits&gt; against misses") && html.contains("40 k"));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replaces_the_file_and_leaves_nothing_beside_it() {
+    fn file_is_replaced_and_no_temporary_file_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("result.json");
         write_whole(&path, b"first").unwrap();

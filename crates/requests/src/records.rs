@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_in_vain_is_none() {
+    fn response_to_a_gone_client_is_no_answer() {
         let mut settling = Settling::default();
         settling.add(record(1, 1, 10, 1));
         settling.add(record(1, 5, 30, 1));

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_without_a_port_is_told_what_to_do() {
+    fn service_without_a_port_is_refused_with_advice() {
         let said = RequestError::NoPort { service: "comm:dns".into() }.to_string();
         assert!(said.contains("comm:dns") && said.contains("runtime/c/sidelane.h") && said.contains("borrow-idle"));
     }

@@ -150,7 +150,7 @@ mod tests {
         /// A tracker that is right agrees, however close together requests are; and each one
         /// that is taken from it or added to it is noticed.
         #[test]
-        fn right_is_right_and_wrong_is_noticed(
+        fn comparison_with_a_journal_notices_every_difference(
             gaps in prop::collection::vec((1..4_u32, 1..50_u64, 1..50_u64, 0..5_u64), 1..50),
             lost in any::<prop::sample::Index>(),
         ) {

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_with_cpus_of_its_own_is_not_taken_for_a_child() {
+    fn foreign_thread_with_its_own_cpus_is_not_taken_for_a_child() {
         let all = own_cpus();
         let Some(one) = one_of(&all) else { return };
         let other = all.difference(&one);

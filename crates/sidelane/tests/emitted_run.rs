@@ -200,7 +200,7 @@ fn an_objective_is_kept_by_what_is_emitted() {
 }
 
 #[test]
-fn a_service_that_listens_too_is_believed_in_what_it_emits() {
+fn emitted_requests_have_precedence_over_sockets() {
     let options = ["--policy", "refresh-budget", "--budget", "2ms"];
     let Some(run) = beside_worker(&["5", "5", "1", "listen"], &options) else { return };
     assert_eq!(run.result().settings["requests"], "emitted by the service");

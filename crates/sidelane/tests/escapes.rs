@@ -99,7 +99,7 @@ fn limits_that_allow_real_time_are_taken_away() {
 }
 
 #[test]
-fn a_command_that_may_be_real_time_is_told_of() {
+fn command_that_may_be_real_time_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let allowed = || Run::beside(service.target()).and(&["--allow-realtime"]);
@@ -148,7 +148,7 @@ fn adopted_batch_that_raises_itself_is_put_back() {
 
 /// It sleeps, so no look sees it run on another CPU.
 #[test]
-fn adopted_batch_with_other_cpus_is_put_back_where_it_sleeps() {
+fn sleeping_adopted_batch_with_other_cpus_is_returned() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let job = Job::tree();
@@ -370,7 +370,7 @@ fn a_crash_starts_no_program_for_a_core_dump() {
 }
 
 #[test]
-fn a_command_that_only_waits_is_told_of() {
+fn command_that_only_waits_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     const WAITS: &str = "work that a daemon does for it";
@@ -380,7 +380,7 @@ fn a_command_that_only_waits_is_told_of() {
 }
 
 #[test]
-fn a_process_that_leaves_an_adopted_group_is_told_of() {
+fn process_that_leaves_an_adopted_group_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let Some(job) = Job::in_groups(Hierarchy::is_v2) else { return };

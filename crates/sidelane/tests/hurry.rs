@@ -123,7 +123,7 @@ fn a_killed_agent_leaves_each_thread_the_cpus_that_it_had() {
 }
 
 #[test]
-fn threads_that_end_at_any_moment_are_let_go_of() {
+fn threads_may_end_at_any_moment() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
@@ -282,7 +282,7 @@ fn write(pipe: &Path, lines: &str) {
 }
 
 #[test]
-fn wrong_arguments_are_told_exactly() {
+fn wrong_arguments_of_hurry_have_exact_errors() {
     let refused = |arguments: &[&str]| {
         let output = Command::new(SIDELANE).arg("hurry").args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -120,7 +120,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
 
 /// Inside, the ids of processes are not the kernel's.
 #[test]
-fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
+fn missing_host_pid_namespace_is_refused_with_advice() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     for proc in [&["--mount-proc"][..], &[]] {
         let script = format!("sleep 1000 & exec {SIDELANE} run --lanes {LANES} --pin-service --service pid:$! -- true");

@@ -124,7 +124,7 @@ fn samples_are_kept_when_the_target_ends() {
 }
 
 #[test]
-fn a_log_tells_the_same_again() {
+fn replayed_log_gives_the_same_observation() {
     let _turn = lanes_if_possible();
     let Some(phases) = Phases::build() else { return };
     let (log, again) = (phases.file("log"), phases.file("again.json"));

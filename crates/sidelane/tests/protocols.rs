@@ -236,7 +236,7 @@ fn nginx() -> Option<Service> {
 }
 
 #[test]
-fn handshakes_of_tls_are_said_where_connections_are_not_kept() {
+fn tls_handshakes_are_noted_without_keep_alive() {
     let Some(service) = nginx() else { return };
     let requests = REQUESTS.to_string();
     let ask = |on_each| script("https_client.py", &[&service.port, &requests, on_each]);

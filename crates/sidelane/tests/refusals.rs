@@ -97,7 +97,7 @@ fn lanes_that_cannot_be_a_pair_are_refused() {
 }
 
 #[test]
-fn services_that_are_not_there_are_refused() {
+fn missing_services_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let not_found = |target: &str, hint: &str| {
         refused(Run::beside(target)).must_say(&[&format!("no service found at {target}"), hint]);
@@ -117,7 +117,7 @@ fn a_service_that_may_run_on_the_batch_lane_is_refused() {
 }
 
 #[test]
-fn lanes_the_wrong_way_round_are_refused() {
+fn swapped_lanes_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let run = refused_beside_service(&["--lanes", "1:0"], &[]);
     run.must_say(&["may run on CPUs 0", "batch lane(s) 0", "Confine it to 1 first"]);
@@ -159,7 +159,7 @@ fn users_without_privileges_are_told_what_they_lack() {
 }
 
 #[test]
-fn root_without_the_capabilities_for_bpf_is_told_so() {
+fn root_without_bpf_capabilities_is_refused() {
     const DROPPED: &str = "-sys_admin,-bpf,-perfmon";
     let Some(_turn) = lanes_to_ourselves() else { return };
     let without_bpf = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];

@@ -63,7 +63,7 @@ fn length_us(span: &Value) -> f64 {
 }
 
 #[test]
-fn a_log_tells_what_the_trace_told() {
+fn replayed_log_gives_the_report_of_the_trace() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let [log, json, again] = ["t.log", "t.json", "again.json"].map(|name| dir.path().join(name));
@@ -111,7 +111,7 @@ fn untraceable_service_is_refused_with_advice() {
 }
 
 #[test]
-fn wrong_arguments_are_told_exactly() {
+fn wrong_arguments_of_trace_have_exact_errors() {
     for (arguments, wanted) in [
         (&["trace"][..], "--service <SERVICE>"),
         (&["trace", "--service", "port:8080", "--slo", "10"], "as in p99=10ms"),
@@ -147,7 +147,7 @@ fn until_blocked(address: SocketAddr, clients: u32) {
 }
 
 #[test]
-fn a_request_that_has_no_response_at_the_end_is_said() {
+fn request_without_a_response_at_the_end_is_reported() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
@@ -281,7 +281,7 @@ fn nagles_algorithm_is_named_and_not_the_client() {
 }
 
 #[test]
-fn a_rate_that_tcp_sends_at_is_told_from_a_queue() {
+fn pacing_of_tcp_is_told_from_a_queue() {
     const BYTES: usize = 512 << 10;
     const BYTES_PER_S: libc::c_uint = 5 << 20;
     let answer = |stream: &mut TcpStream| {

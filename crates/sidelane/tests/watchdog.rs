@@ -78,7 +78,7 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
 
 /// An administrator can do that, or adopted batch that kept its rights.
 #[test]
-fn a_holder_that_was_lowered_is_put_right() {
+fn demoted_holder_is_promoted_again() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let before = Footprint::now();
     let mut service = Service::on_command();

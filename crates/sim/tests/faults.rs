@@ -35,7 +35,7 @@ fn a_late_wake_up_is_a_leak_for_as_long() {
 }
 
 #[test]
-fn a_glitch_of_the_counters_moves_harm_the_safe_way_or_little() {
+fn glitch_of_the_counters_raises_the_harm_estimate() {
     let well = run(DYNAMIC, "");
     let ill = run(DYNAMIC, "[[fault]]\nkind = \"counter-glitch\"\nprobability = 0.01\n");
     assert!(ill.harm_ppm > well.harm_ppm, "{} {}", ill.harm_ppm, well.harm_ppm);

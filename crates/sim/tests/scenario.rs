@@ -91,7 +91,7 @@ fn unknown_keys_are_refused() {
 }
 
 #[test]
-fn all_errors_are_told_at_once() {
+fn all_errors_of_a_scenario_are_reported_at_once() {
     let text = GOOD
         .replace("workers = 1", "worker = 1")
         .replace("run_s = 2", "run_s = true")

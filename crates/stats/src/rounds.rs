@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_round_begins_that_there_is_no_time_for() {
+    fn no_round_begins_beyond_the_time_limit() {
         assert_eq!(rounds_of(Limit { time: Duration::ZERO, ..LIMIT }, |round| round as f64 * 4.0), 6);
         let s = Duration::from_secs;
         assert!(is_time(s(30), 10, s(33)) && !is_time(s(30), 10, s(32)));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told() {
+    fn announcement_names_the_limits() {
         let told = announcement("p99", Limit { first: 6, rounds: 20, time: Duration::from_secs(90) });
         assert_eq!(told, "sidelane: p99: 6 rounds, then more until each check is decided, at most 20 rounds or 90.0 s");
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");

@@ -13,7 +13,7 @@
 //! - Any bytes are read as a record without a panic (`src/record.rs`:
 //!   `any_bytes_are_read_without_a_panic_and_written_back`).
 //! - The spans of a request sum to its time, to the nanosecond (`tests/properties.rs`:
-//!   `each_request_is_told_whole_and_its_spans_are_its_time`, `nonsense_is_tiled_too`).
+//!   `each_timeline_is_complete_and_its_spans_sum_to_its_time`, `spans_of_nonsensical_records_have_no_gaps`).
 //! - The order of records within the horizon does not matter (`tests/properties.rs`:
 //!   `the_order_of_records_within_the_horizon_does_not_matter`).
 //! - An incomplete request is never told as whole and wrong, unless the kernel left out a run of its program, which is

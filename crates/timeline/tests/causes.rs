@@ -39,7 +39,7 @@ fn a_thread_worked_on_the_request() {
 }
 
 #[test]
-fn the_port_from_which_it_came_is_told() {
+fn timeline_has_the_port_of_the_client() {
     let mut trace = request_is_taken_up();
     trace.records.last_mut().expect("its start").detail = 40_000;
     answered(&mut trace, 500, 1);
@@ -47,7 +47,7 @@ fn the_port_from_which_it_came_is_told() {
 }
 
 #[test]
-fn its_first_segment_came_before_the_last_of_its_data() {
+fn first_segment_came_before_the_last_of_the_request() {
     let mut trace = request_is_taken_up();
     trace.add(50, Kind::Segment, NOBODY, |record| record.detail = 5).ready(55, 7, 5);
     answered(&mut trace, 500, 1);
@@ -123,7 +123,7 @@ fn the_thread_moved_itself_and_was_woken_elsewhere() {
 }
 
 #[test]
-fn its_cpu_was_idle_when_it_was_woken() {
+fn cpu_of_the_thread_was_idle_at_its_wakeup() {
     let mut trace = request_is_taken_up();
     trace.took(108, Kind::IdleLeft, NOBODY, 50, 1);
     answered(&mut trace, 500, 1);
@@ -148,7 +148,7 @@ fn the_hypervisor_had_the_cpu() {
 }
 
 #[test]
-fn batch_ran_beside_it() {
+fn batch_ran_on_the_sibling() {
     let mut trace = request_is_taken_up();
     trace.took(300, Kind::Overlap, 1, 100, 3);
     answered(&mut trace, 500, 1);
@@ -324,7 +324,7 @@ fn the_service_was_frozen_or_stopped() {
 }
 
 #[test]
-fn its_response_lay_in_the_send_buffer() {
+fn the_response_lay_in_the_send_buffer() {
     let mut trace = request_is_taken_up();
     trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
     trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
@@ -336,7 +336,7 @@ fn its_response_lay_in_the_send_buffer() {
 }
 
 #[test]
-fn a_segment_of_its_response_was_sent_again() {
+fn a_segment_of_the_response_was_sent_again() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 500, 1).sleeps(510, 1);
     trace.add(200_500, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));

@@ -211,7 +211,7 @@ fn said_of(cause: Cause, by: Task, wait: Wait) -> (String, String) {
 const NONE: Task = Task { tid: 0, pid: 0 };
 
 #[test]
-fn a_service_is_told_by_address_process_and_next_command() {
+fn downstream_finding_has_address_process_and_next_command() {
     let peer = |protocol| Peer::Address([127, 0, 0, 1].into(), 9_191, protocol);
     let (seen, advice) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), false));
     assert!(seen.starts_with("127.0.0.1:9191 (python3, process 42) had not answered: "), "{seen}");
@@ -258,7 +258,7 @@ fn holder_of_a_lock_and_reader_are_named_with_their_activity() {
 }
 
 #[test]
-fn a_connection_and_a_hand_over_are_told() {
+fn connection_and_hand_over_are_described() {
     let peer = Peer::Address([127, 0, 0, 1].into(), 9_191, TCP);
     let (seen, _) = said_of(Connect, NONE, Wait::for_answer(Some(peer), false));
     assert!(seen.starts_with("the connection to 127.0.0.1:9191 (python3, process 42) was not there yet"), "{seen}");

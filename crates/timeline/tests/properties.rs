@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_request_is_told_whole_and_its_spans_are_its_time(plans in plans()) {
+    fn each_timeline_is_complete_and_its_spans_sum_to_its_time(plans in plans()) {
         let records = write(&plans);
         let timelines = told(records.iter().copied());
         prop_assert_eq!(timelines.len(), plans.len());
@@ -297,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_is_tiled_too(records in vec(any_record(), 0..120)) {
+    fn spans_of_nonsensical_records_have_no_gaps(records in vec(any_record(), 0..120)) {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
         let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_do_no_harm(bytes in vec(any::<u8>(), RECORD_SIZE * 40)) {
+    fn any_bytes_do_no_harm_to_the_builder(bytes in vec(any::<u8>(), RECORD_SIZE * 40)) {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
         let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
@@ -328,7 +328,7 @@ proptest! {
 }
 
 #[test]
-fn fuzzed_records_are_tiled_too() {
+fn spans_of_fuzzed_records_have_no_gaps() {
     sidelane_testing::fuzz("trace-records", |bytes| {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;

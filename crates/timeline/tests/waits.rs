@@ -295,7 +295,7 @@ fn turns_with_a_timeout_are_one_wait_for_the_lock() {
 }
 
 #[test]
-fn another_session_holds_the_lock_and_what_it_did_is_told() {
+fn activity_of_another_session_with_the_lock_is_described() {
     const OTHER: u32 = 950;
     let mut trace = request_is_taken_up();
     // A process of the service with a request of its own, which sleeps for a while and then signals.
@@ -328,7 +328,7 @@ fn a_chain_of_waits_is_followed_to_its_end() {
 }
 
 #[test]
-fn a_pipe_that_is_full_is_told_with_its_reader() {
+fn full_pipe_is_described_with_its_reader() {
     let mut trace = request_is_taken_up();
     let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
     trace.in_call_on(210, 1, call::WRITE, on).sleeps(210, 1).woken_in(9_000, 901, 1, call::READ).comes(9_010, 1);
@@ -393,7 +393,7 @@ fn disks_behind_io_uring_and_aio_are_disks() {
 }
 
 #[test]
-fn a_worker_that_read_from_a_disk_for_it_waited_for_the_disk() {
+fn worker_that_read_from_a_disk_is_a_wait_for_the_disk() {
     let mut trace = request_is_taken_up();
     trace.switched(150, NOBODY, 960, leave::PREEMPTED).on_cpu(1);
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);

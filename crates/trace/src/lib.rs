@@ -13,7 +13,7 @@
 //! - Memory is bounded: the last records (`src/recent.rs`: `oldest_records_make_room`), requests in full (`src/exemplars.rs`:
 //!   `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/excerpt.rs`:
 //!   `too_many_records_are_counted`).
-//! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `a_log_tells_what_the_trace_told`), and any
+//! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `replayed_log_gives_the_report_of_the_trace`), and any
 //!   bytes of it are read without a panic (`src/log/read.rs`: `no_bytes_make_the_reader_fail`).
 //! - What is drawn of a request sums to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `empty_sections_have_no_line`).

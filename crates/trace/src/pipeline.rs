@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_have_no_response_are_counted_and_said() {
+    fn requests_without_a_response_are_counted_and_reported() {
         let all = sample::records();
         let number = all.iter().find(|record| record.kind == Kind::RequestFinished).unwrap().request;
         // After this time the service sends no answers.

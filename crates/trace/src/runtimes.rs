@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_such_a_runtime_has_none() {
+    fn process_without_a_known_runtime_has_none() {
         // Not this process: another test has workers of tokio here.
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_executes_another_program_is_looked_at_anew() {
+    fn process_is_examined_again_after_an_exec() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
         let pids = BTreeSet::from([child.id()]);

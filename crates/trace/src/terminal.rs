@@ -323,7 +323,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
 ";
 
     #[test]
-    fn a_trace_is_told_in_about_ten_lines() {
+    fn summary_of_a_trace_has_about_ten_lines() {
         assert_eq!(text(&sample::report(), 120), WHOLE);
     }
 
@@ -347,7 +347,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     }
 
     #[test]
-    fn a_tracer_that_took_over_a_percent_is_told_first() {
+    fn tracer_overhead_over_1_percent_comes_first() {
         let mut report = sample::report();
         let tail_ns = report.diagnosis.tail_ns;
         let cost = |tail_ns| TracerCost { delayed: 9, longest_ns: 3_000_000, made_slow: 7, tail_ns };
@@ -372,7 +372,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     }
 
     #[test]
-    fn no_request_and_no_slow_one_are_said_as_they_are() {
+    fn summary_says_if_there_were_no_or_no_slow_requests() {
         let mut report = sample::report();
         report.diagnosis.slow = 0;
         report.diagnosis.findings.clear();

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_a_request_goes_from_stage_to_stage() {
+    fn path_of_a_request_goes_from_stage_to_stage() {
         let sample = sample::trace();
         let drawn = timeline_view(&sample.behind, &sample.names, sample.begin_ns);
         let flow: Vec<&str> =

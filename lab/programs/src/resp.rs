@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_resp_is_refused() {
         for nonsense in [&b"HTTP/1.1 400\r\n"[..], b"$many\r\n", b"*99999999999\r\n", b"$-2\r\n"] {
             assert!(whole(nonsense).is_err(), "{}", excerpt(nonsense));
         }

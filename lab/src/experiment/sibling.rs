@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slowdown_is_said_as_the_lab_takes_it_and_as_a_loss() {
+    fn slowdown_is_shown_as_an_option_and_as_a_loss() {
         let slowdown = Slowdown { service: 1.6, batch: 1.25, nap: 1.0 };
         assert_eq!(slowdown.words(), "service:batch=1.6,batch:service=1.25,service:nap=1");
         assert_eq!((slowdown.service_loss_percent().round(), slowdown.batch_loss_percent().round()), (38.0, 20.0));

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_below_a_container_go_with_it_both_ways() {
+    fn groups_below_a_container_follow_its_cpus() {
         let groups = Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/a/x", "0-3"), ("b/a/y", "2-3")]);
         let mut guardian = one_that_listens();
         let mut tree = HeldTree::take(&groups.dir("b"), &mut guardian).unwrap();

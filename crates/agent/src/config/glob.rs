@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_matches_leads_there_or_does_not() {
+    fn path_matches_or_leads_to_a_match_or_neither() {
         for (pattern, path, fits) in [
             ("/batch", "/batch", Fit::Matches),
             ("/batch", "/", Fit::Leads),

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_both_drivers_and_of_kind_are_told_by_class() {
+    fn pods_of_both_cgroup_drivers_and_kind_have_their_class() {
         for (path, class) in [
             ("/kubepods/pod1-2", Class::Guaranteed),
             ("/kubepods/burstable/pod1-2", Class::Burstable),

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_the_metrics_unless_it_is_given() {
+    fn default_threshold_is_that_of_the_metric() {
         assert_eq!(on("").unwrap().interference_threshold, LATENCY_THRESHOLD);
         assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().interference_threshold, 40.0);
         assert_eq!(on("interference_threshold = 7").unwrap().interference_threshold, 7.0);

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batch_that_did_not_run_in_one_look_is_there_still() {
+    fn batch_counts_as_active_for_some_looks_without_running() {
         let mut times = Times::since(1_000);
         let mut active = |later_ns, has_batch, has_services| {
             times.note_batch(1_000 + later_ns, has_batch, has_services);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_told_when_it_breaks_and_when_it_is_kept_again() {
+    fn broken_and_restored_promise_are_reported() {
         let mut promises = Promises::default();
         let mut news = |overlap_ns| {
             let news = promises.judge(vec![promise(overlap_ns)]);

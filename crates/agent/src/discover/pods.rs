@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_told_by_its_group() {
+    fn pod_is_identified_by_its_group() {
         for (group, uid) in [
             ("/kubepods/burstable/pod0a1b-2c", "0a1b-2c"),
             ("/kubepods.slice/kubepods-pod0a1b_2c.slice", "0a1b-2c"),
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_named_by_what_the_runtime_calls_it() {
+    fn container_has_the_name_given_by_the_runtime() {
         for group in ["/0123456789abcdef", "/cri-containerd-0123456789abcdef.scope", "/crio-0123456789abcdef.scope"] {
             assert_eq!(container_name(Path::new(group)), "0123456789ab");
         }
     }
 
     #[test]
-    fn a_pause_container_is_no_work_once_it_pauses() {
+    fn pause_container_is_ignored_once_it_pauses() {
         let of = |group: &str, pids: &[u32], comm: &str| content(Path::new(group), pids, |_| Some(comm.to_owned()));
         assert_eq!(of("/a", &[], ""), Content::Starting);
         assert_eq!(of("/a", &[1], "runc:[2:INIT]"), Content::Starting);

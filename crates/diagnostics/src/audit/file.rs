@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_begun_in_a_file_that_is_gone_is_lost() {
+    fn line_begun_in_a_removed_file_is_lost() {
         let mut lines = WholeLines::to(Some(Disk { room: 3, ..Disk::default() }));
         assert!(lines.put(b"line 1\nline 2\n").is_err());
         assert_eq!((lines.lost(), lines.rest.as_slice()), (1, &b"e 1\n"[..]));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_is_made_anew() {
+    fn removed_log_file_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/log");
         std::fs::create_dir(path.parent().unwrap()).unwrap();

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_events_leaves_out_what_is_none() {
+    fn log_of_events_leaves_out_other_entries() {
         let lines = written(AuditLevel::Events, |log, pen| {
             pen.record(7, Called { is_event: false, ..decision(3) });
             pen.record(9, decision(4));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_log_goes_on_in_a_new_file_when_it_is_opened_again() {
+    fn reopened_log_after_a_rename_continues_in_a_new_file() {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let mut log = AuditLog::start(AuditFile::append(path.clone()).unwrap(), AuditLevel::All, vec![]).unwrap();

@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn a_line_is_found_whatever_its_slope(slope in 0.1..1e3, alone in 100.0..1e5) {
+        fn regression_finds_a_line_of_any_slope(slope in 0.1..1e3, alone in 100.0..1e5) {
             let step = |at: usize| {
                 let latency_ns = alone * if at < 4 { 1.0 } else { 1.0 + 0.1 * (at - 3) as f64 };
                 sample(at < 4, latency_ns, &[latency_ns / slope])

@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_however_often_it_starts_again(
+        fn energy_is_exact_over_any_number_of_wraps(
             range_uj in 1u64..1 << 40,
             start in 0u64..1 << 40,
             steps in proptest::collection::vec(0u64..1 << 40, 0..50),

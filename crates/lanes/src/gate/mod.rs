@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_that_is_not_there_is_an_error_that_names_another() {
+    fn unavailable_gate_error_names_another_gate() {
         let error = GateError::SchedExt(Unavailable::NotInKernel).to_string();
         assert!(error.contains("6.12") && error.contains("--gate holder"), "{error}");
     }

@@ -32,7 +32,7 @@ fn paused() -> Observed {
 }
 
 #[test]
-fn a_pause_is_told_by_its_share_its_number_and_its_length() {
+fn pause_is_described_by_share_number_and_length() {
     let found = finding(&paused());
     assert_eq!(
         found.sentences[0],
@@ -50,7 +50,7 @@ fn a_counter_that_seldom_changes_is_events_beside_a_value() {
 }
 
 #[test]
-fn a_rate_that_differs_is_told_with_both_values() {
+fn different_rates_are_described_with_both_values() {
     let found = finding(&sample::observation());
     let wanted = "hits: 100,000,000 /s while phase is 1 (50.0 % of the time), 4,000,000 /s while it is 2 (50.0 %), 25.0 \
                   times as many.";
@@ -67,7 +67,7 @@ fn few_events_give_no_difference() {
 }
 
 #[test]
-fn the_cost_has_an_interval_or_cannot_be_told() {
+fn cost_has_an_interval_or_is_unknown() {
     let cost = |slowdown: Option<Slowdown>| finding(&Observed { slowdown, ..sample::observation() }).cost;
     let known = Slowdown {
         counter: "done".into(),

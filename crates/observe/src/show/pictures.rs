@@ -213,7 +213,7 @@ mod tests {
     use crate::observed::sample;
 
     #[test]
-    fn every_signal_is_told_over_one_time() {
+    fn all_signals_cover_the_same_time() {
         let result = sample::observation().to_result();
         let [series] = result.series.as_slice() else { panic!("{:?}", result.series) };
         let names: Vec<&str> = series.signals.iter().map(|signal| signal.name.as_str()).collect();

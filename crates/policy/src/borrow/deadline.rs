@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn without_requests_or_without_an_age_it_never_co_runs() {
+    fn deadline_without_requests_or_age_never_co_runs() {
         let mut seen = request(1, 10).seen(50, 0);
         assert!(Deadline.lends(&seen));
         seen.requests = None;

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn without_requests_it_never_co_runs() {
+    fn fixed_budget_without_requests_never_co_runs() {
         let mut rule = FixedBudget::default();
         let mut seen = request(1, 10).seen(BUDGET_NS, 0);
         seen.requests = None;

@@ -133,7 +133,7 @@ mod tests {
 
     /// The paper's example: alone 53 ms of 100 ms; each budget shows in full at the percentile.
     #[test]
-    fn a_budget_settles_at_the_room_there_is() {
+    fn budget_settles_at_the_room_below_the_objective() {
         let mut headroom = Headroom::of(LIMIT_NS, false);
         for _ in 0..100 {
             let with_batch_ns = 53_000_000 + headroom.budget_ns;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_target_it_halves() {
+    fn budget_halves_above_the_target() {
         let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&second(95_000_000)), 20_000_000);
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_is_late_by_itself_is_told_so() {
+    fn objective_missed_without_batch_is_reported() {
         let mut headroom = Headroom::of(LIMIT_NS, false);
         (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.look(&second(150_000_000)), 0));
         assert_eq!(headroom.standing(), Standing::MissedAlone);

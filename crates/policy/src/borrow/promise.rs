@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn short_turns_are_told_from_batch_that_stays() {
+    fn overlap_of_short_turns_is_told_from_batch_that_stays() {
         // A Redis with 21 655 turns of 24 µs, and 5.3 µs of overlap in each.
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         assert_eq!((redis.standing(BOUND_PPM), redis.kind(BOUND_PPM)), (Standing::Broken, Kind::ShortTurns(24_474)));

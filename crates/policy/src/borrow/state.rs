@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_looks_by_itself_for_what_it_is_not_told() {
+    fn states_that_miss_requests_are_listed() {
         let misses = ALL.map(|state| {
             [(true, true), (true, false), (false, true), (false, false)]
                 .map(|(spares, unheard)| state.misses_requests(spares, unheard))

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_counts_however_many_requests_it_has() {
+    fn last_second_counts_any_number_of_requests() {
         let mut window = window();
         for look in 0..30_u64 {
             (0..1_000).for_each(|_| window.record(1_000));

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn why_nothing_is_said_is_told_after_many_requests() {
+    fn reason_of_a_missing_value_is_known_after_many_requests() {
         let some = Served { count: SILENT_MOST / 2, sum_ns: 1_000_000 };
         let after = |batch: [BatchShares; 2]| {
             let mut inflation = Inflation::default();

@@ -90,7 +90,7 @@ fn cpus_that_go_offline_are_not_counted() {
 }
 
 #[test]
-fn a_window_begins_anew_when_cpus_change() {
+fn window_restarts_when_cpus_change() {
     let (mut perfiso, mut scene) = started();
     busy(&mut scene, &perfiso, 2.0);
     assert_eq!(scene.look(&mut perfiso, MS / 2), []);

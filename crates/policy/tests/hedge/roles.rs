@@ -175,7 +175,7 @@ fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
 }
 
 #[test]
-fn without_a_backup_it_observes() {
+fn single_server_is_only_observed() {
     let alone = RolesConfig { has_backup: false, ..config() };
     play(
         alone,

@@ -93,7 +93,7 @@ fn longest_keeps_its_core_and_idle_threads_leave_first() {
 }
 
 #[test]
-fn by_events_each_moves_when_it_is_due_if_a_big_core_is_free() {
+fn with_events_a_due_request_moves_if_a_big_core_is_free() {
     let config = Config { looks: Looks::Events, options: Options::default(), ..Config::PAPER };
     let mut hurryup = pool(config);
     let mut told = Vec::new();

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_target_is_cut_and_the_line_says_so() {
+    fn long_target_is_cut_and_marked_as_cut() {
         let long = [&b"GET /"[..], &[b'a'; 3000], b" HTTP/1.1"].concat();
         let asked = Asked::Http { line: Text::cut(&long, REQUEST_MAX), referer: text(b""), agent: text(b"") };
         let entry = Entry { asked, ..entry(b"", b"") };

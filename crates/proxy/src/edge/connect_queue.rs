@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gets_its_answer_when_it_has_waited_for_too_long() {
+    fn request_that_waited_too_long_is_turned_away() {
         let mut line = ConnectQueue::default();
         let mut first = line.join();
         line.turn_away(Duration::from_secs(60));

@@ -67,7 +67,7 @@ impl ServerConnection {
     /// What the end of the connection means for a request of which `sent` bytes were written. `None`: the server closed an
     /// idle connection before the request, which says nothing about a new one. An end in order acknowledges all that had
     /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
-    /// get it later. Guarded by `an_end_tells_whether_the_server_can_have_read_the_request`.
+    /// get it later. Guarded by `end_shows_whether_the_server_may_have_read_the_request`.
     pub(super) fn loss(&self, sent: usize, is_in_order: bool) -> Option<Loss> {
         let is_unread =
             sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_tells_whether_the_server_can_have_read_the_request() {
+    fn end_shows_whether_the_server_may_have_read_the_request() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             for (is_reused, unread) in [(true, None), (false, Some(Loss::Unread))] {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_that_a_server_asks_for_are_told() {
+    fn upgrade_protocols_of_a_server_are_kept() {
         let text = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n";
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert!(out.contains("\r\nUpgrade: websocket\r\n") && out.contains("\r\nConnection: upgrade\r\n"), "{out}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_through_what_it_came() {
+    fn answer_has_a_via_field() {
         let wanted = Wanted { has_via: true, ..WANTED };
         let (_, out) = read("HTTP/1.0 200 OK\r\nVia: 1.1 other\r\nContent-Length: 0\r\n\r\n", wanted).unwrap().unwrap();
         assert!(out.contains("\r\nVia: 1.1 other\r\n") && out.contains("\r\nVia: 1.0 sidelane\r\n"), "{out}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn some_answers_have_no_body_whatever_they_say() {
+    fn some_answers_have_no_body_despite_their_fields() {
         let fields = "Content-Length: 5\r\n\r\n";
         let head = Wanted { is_head: true, ..WANTED };
         assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}"), head).unwrap().unwrap().0.body, Body::EMPTY);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_could_be_read_in_two_ways_is_none() {
+    fn ambiguous_answer_is_refused() {
         for fields in ["Content-Length: 1\r\nContent-Length: 2", "Content-Length: 1\r\nTransfer-Encoding: chunked", "X"]
         {
             assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n"), WANTED), Err(BadResponse));

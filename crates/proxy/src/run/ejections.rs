@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ejection_and_each_return_is_said_once() {
+    fn each_ejection_and_each_return_is_reported_once() {
         let said = |before: &ServerState, now: &ServerState| change(Some(before), now);
         let [well, out, back, again] = [server(0, false), server(1, true), server(1, false), server(2, true)];
         let first = "server 127.0.0.1:9001 is out of service for 30 s: 5 requests in a row failed; look at its log";

@@ -197,7 +197,7 @@ fn malformed_commands_are_refused() {
 }
 
 #[test]
-fn a_server_gets_arrays_whatever_the_client_writes() {
+fn server_gets_commands_as_arrays() {
     let (address, commands) = commands(ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
@@ -266,7 +266,7 @@ fn unrepeatable_commands_have_no_answer_time_limit() {
 }
 
 #[test]
-fn a_client_reads_what_it_wrote_whatever_the_other_server_says() {
+fn client_reads_its_own_writes_despite_the_other_server() {
     let (first, at_first) = commands(|stream, command| {
         // Slower than the time after which reads are hedged.
         thread::sleep(Duration::from_millis(if command.starts_with("GET") { 200 } else { 0 }));

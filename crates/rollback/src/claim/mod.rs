@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_that_the_agent_has_its_lane() {
+    fn run_on_a_lane_of_the_agent_is_refused_with_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let _claim = claim(dir.path(), 3, Claimant::Agent).unwrap();
         let refused = claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();

@@ -62,7 +62,7 @@ fn a_killed_agent_gives_a_placed_service_its_cpus_back() {
 }
 
 #[test]
-fn containers_that_vanish_at_any_moment_are_let_go_of() {
+fn containers_may_vanish_at_any_moment() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -105,7 +105,7 @@ fn change_of_another_program_is_repaired() {
 }
 
 #[test]
-fn a_group_above_that_is_narrowed_bounds_batch_and_is_told() {
+fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(outer) = Tree::make(Place::Lists) else { return };
     let tree = outer.below("inner");
@@ -445,7 +445,7 @@ fn a_full_disk_under_the_audit_log_does_not_end_the_agent() {
 }
 
 #[test]
-fn an_audit_log_that_loses_its_place_goes_on_when_it_has_one() {
+fn audit_log_continues_when_its_directory_is_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(disk) = Disk::mount() else { return };
     let (folder, old) = (disk.path("logs"), disk.path("audit.jsonl.1"));

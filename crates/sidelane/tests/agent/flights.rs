@@ -60,7 +60,7 @@ fn must_be_readable(log: &Path) {
 }
 
 #[test]
-fn a_service_that_breaks_its_objective_is_recorded_and_told_of() {
+fn broken_objective_is_recorded_and_reported() {
     let Some(scene) = Scene::set() else { return };
     let before = Footprint::now();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);

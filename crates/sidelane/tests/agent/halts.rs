@@ -63,7 +63,7 @@ fn freeze(scene: &Scene, frozen: bool) {
 
 /// An administrator can do that, and batch that has the right to.
 #[test]
-fn a_holder_of_the_agent_that_was_lowered_is_put_right() {
+fn demoted_holder_of_the_agent_is_promoted_again() {
     let Some(mut scene) = Scene::set() else { return };
     let holder = holder_of(&scene);
     let lowered = Command::new("chrt").args(["-i", "-p", "0", &holder.to_string()]).status();

@@ -137,7 +137,7 @@ fn reload_restarts_or_ends_only_a_changed_mapper() {
 }
 
 #[test]
-fn a_service_that_ends_is_let_go_of_and_the_agent_goes_on() {
+fn agent_continues_when_a_mapped_service_ends() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(service) = busy() else { return };
     let mut daemon = binding(&service, &file_of(&service).and(&table("")));

@@ -40,7 +40,7 @@ fn has_note(begin: &str) -> bool {
 }
 
 #[test]
-fn batch_that_cannot_be_paused_is_told_as_running_until_it_can() {
+fn unpausable_batch_is_shown_as_running() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(mut tree) = Tree::make(Place::ListsAlone) else { return };
     let (program, mut service) = Program::faulting_on_command();

@@ -58,7 +58,7 @@ fn metrics_are_served_beside_silent_readers() {
 
 /// The status is for root only, because it contains facts about programs; a wide umask does not change that.
 #[test]
-fn another_user_is_not_told_the_status() {
+fn status_is_hidden_from_other_users() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let run = Run::with_arguments(&[]).through(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]);

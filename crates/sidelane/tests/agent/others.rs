@@ -8,7 +8,7 @@ use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 
 #[test]
-fn a_second_agent_is_refused_and_told_of_the_first() {
+fn second_agent_is_refused_with_the_pid_of_the_first() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let file = File::of_nobody();
     let first = Daemon::start(&file, 0, 0);

@@ -63,7 +63,7 @@ fn a_trace_sees_the_collections_of_a_jvm_that_began_after_it() {
 }
 
 #[test]
-fn a_jvm_without_counters_is_told_from_what_is_no_jvm() {
+fn jvm_without_counters_is_told_from_other_programs() {
     if let Some(jvm) = jvm(&["-XX:-UsePerfData"]) {
         assert!(jvm.channels("jvm").unwrap_err().contains("-XX:-UsePerfData"));
     }

@@ -115,7 +115,7 @@ fn a_proxy_that_has_nothing_to_do_sleeps() {
 }
 
 #[test]
-fn a_full_disk_loses_lines_and_no_request_and_both_are_said() {
+fn full_disk_loses_log_lines_and_no_request() {
     const REQUESTS: u64 = 100;
     let proxy = Proxy::start(well(), None, &options(Path::new("/dev/full"), "text"));
     let mut client = proxy.connect();

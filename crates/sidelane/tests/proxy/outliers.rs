@@ -21,7 +21,7 @@ fn metrics(at: SocketAddr) -> String {
 }
 
 #[test]
-fn a_server_that_is_ejected_is_said_and_counted() {
+fn ejected_server_is_reported_and_counted() {
     let (fails, well, at) = (answers(503), answers(200), nowhere());
     let proxy = Proxy::start(fails, Some(well), &["--hazard", "none", "--metrics", &at.to_string()]);
     (0..5).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));

@@ -87,7 +87,7 @@ fn part_ns(told: &Value, cause: &str) -> u64 {
 }
 
 #[test]
-fn without_a_trace_the_answer_says_so_and_what_to_do() {
+fn missing_trace_is_answered_with_advice() {
     let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let told = at_server(&proxy, &number_of(&proxy, "/"));

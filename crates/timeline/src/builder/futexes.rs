@@ -129,7 +129,7 @@ mod tests {
 
     /// By the sources of the libraries.
     #[test]
-    fn mutexes_are_told_by_the_value_that_is_expected() {
+    fn mutexes_are_identified_by_the_expected_value() {
         for (operation, expected, on_own_stack, is, what) in [
             (PRIVATE, 2, false, true, "glibc: a mutex; Go, InnoDB"),
             (PLAIN, 2, false, true, "glibc: a shared mutex"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_value_use_tells_and_ends_of_threads_are_no_locks() {
+    fn futexes_without_a_value_are_judged_by_their_use() {
         let wait = |operation, is_contended| Wait {
             call: Some(call::FUTEX),
             object: Object::Futex(operation, is_contended),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_lock_wait_and_wake_and_those_of_a_queue_do_one() {
+    fn futex_is_a_lock_only_if_threads_both_wait_and_wake() {
         let mut futexes = Futexes::default();
         futexes.note(1, CONDITION, 0x1000, 5, 6);
         futexes.note(1, CONDITION, 0x1000, 7, 6);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_may_be_heard_of_first_by_what_comes_early() {
+    fn first_record_of_a_cpu_may_come_early() {
         let mut losses = Losses::default();
         assert!(losses.comes_early(3, 2) && !losses.comes_early(3, 1));
         losses.record(3, 1, 100);

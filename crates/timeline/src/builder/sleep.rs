@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn without_system_calls_it_is_only_known_that_a_thread_woke_it() {
+    fn sleep_without_a_system_call_has_only_a_waker() {
         assert_eq!(by_other(WAITS).cause(), (Cause::HandOver, 0, OTHER));
         assert_eq!(cause(WAITS), Cause::NotExplained);
     }

@@ -76,7 +76,7 @@ fn service_that_stops_answering_breaks_its_objective() {
 }
 
 #[test]
-fn a_recording_knows_what_was_written_before_it() {
+fn recording_knows_the_records_dropped_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = FlightOptions { keep: Duration::from_secs(1), ..options(dir.path()) };
     let (tell, events) = heard();

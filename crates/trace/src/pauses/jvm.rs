@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_told_at_its_end_and_two_in_one_look_are_counted() {
+    fn jvm_stop_is_reported_at_its_end_and_two_are_counted() {
         let (mut fake, mut records) = (Fake::start(), Vec::new());
         fake.set(1, 2 * MS, 0);
         assert_eq!(fake.pauses.look(3 * MS, &mut records), MS, "nothing from after its begin is told");

@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_said_before_anything_was_seen() {
+    fn time_of_a_tick_is_unknown_before_the_first_look() {
         assert_eq!(Ticks::new(1_000_000_000).at_ns(5), None);
     }
 
     #[test]
-    fn a_clock_that_was_set_is_believed_again() {
+    fn clock_that_was_set_is_followed() {
         let mut ticks = Ticks::new(1_000_000_000);
         ticks.seen(1_000, (10_000, 10_100));
         ticks.seen(2_000, (50_000, 50_100));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_nonsense_are_told_apart() {
+    fn errors_are_told_from_malformed_replies() {
         let memcached = memcached();
         let expected = Reply::Error { length: 7, message: "ERROR".into() };
         assert_eq!(memcached.reply(b"ERROR\r\n").unwrap(), expected);

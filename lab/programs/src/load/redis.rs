@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_nonsense_are_told_apart() {
+    fn errors_are_told_from_malformed_replies() {
         let redis = redis(MixName::Plain);
         let expected = Reply::Error { length: 9, message: "ERR no".into() };
         assert_eq!(redis.reply(b"-ERR no\r\n").unwrap(), expected);

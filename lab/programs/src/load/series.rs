@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_spell_lasts_as_long_as_a_second_remembers_it() {
+    fn slow_spell_lasts_as_long_as_its_sliding_windows() {
         let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
         let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
         // The slow second, and the second after it: its first sliding windows still hold 1 % slow

@@ -123,7 +123,7 @@ mod tests {
     const MEASURES: Measures = Measures { mean_us: 2_800.0, speed: 0.31 };
 
     #[test]
-    fn the_papers_times_are_as_long_for_a_request_as_there() {
+    fn times_of_the_paper_scale_with_the_mean_request() {
         let paper = Variant::Paper.config(MEASURES, 0);
         assert_eq!((paper.looks, paper.threshold), (Looks::Sampling(1_000_000), Threshold::Given(2_000_000)));
         assert_eq!(Variant::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));

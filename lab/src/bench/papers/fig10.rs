@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_core_fails_with_what_it_should() {
+    fn weaker_figures_of_one_core_fail() {
         let says = |over_alone, busy, waiting| failing(&ONE_CORE, &evidence(one_core(over_alone, busy, waiting)));
         let [same, lower, peak, one, waits, low, high] = ONE_CORE.map(|statement| statement.says);
         assert_eq!(says(0.99, 0.999, 0.8), [""; 0]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_cores_fail_with_what_they_should() {
+    fn weaker_figures_of_seven_cores_fail() {
         let says = |at_60_ms, peak, costs_ms, high| {
             failing(&SEVEN_CORES, &evidence(seven_cores(at_60_ms, peak, costs_ms, high)))
         };

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_statement_holds_of_nothing() {
+    fn no_statement_holds_without_evidence() {
         for figure in &FIGURES {
             for statement in figure.statements {
                 assert_eq!(statement.check(&Evidence::default()).measured, None, "{}: {}", figure.name, statement.says);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_told_apart() {
+    fn names_of_statements_are_unique() {
         let mut names: Vec<String> = FIGURES
             .iter()
             .flat_map(|figure| figure.statements)

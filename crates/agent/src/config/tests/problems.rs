@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_of_a_file_are_reported_at_once() {
     refused(
         "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ncalm_time = 1\nInterference_thresold = 40\n",
         &[
@@ -207,7 +207,7 @@ fn a_replay_has_its_file_and_no_other_source_has() {
 }
 
 #[test]
-fn formulas_have_the_right_form_whatever_their_events() {
+fn form_of_a_formula_is_checked_for_any_events() {
     const ADVICE: &str = "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"";
     for (formula, why) in [
         ("stalls", "is not a formula"),

@@ -135,7 +135,7 @@ fn a_pod_comes_when_its_work_starts_and_goes_with_its_group() {
 }
 
 #[test]
-fn a_node_without_pods_says_so() {
+fn node_without_pods_is_reported() {
     let mut look = Files::of("hierarchy v2").finder("kubernetes = true");
     assert!(look.again().is_empty());
     assert_eq!(

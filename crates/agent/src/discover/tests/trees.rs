@@ -213,7 +213,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn a_hierarchy_that_is_mounted_anew_is_read_anew() {
+fn remounted_hierarchy_is_read_again() {
     let files = Files::of("hierarchy v2");
     let dir = files.path().join("cgroup/v2");
     let Some(first) = Mount::over(&dir) else {

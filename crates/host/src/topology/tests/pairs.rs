@@ -94,12 +94,12 @@ fn an_offline_sibling_is_not_lent() {
 }
 
 #[test]
-fn affinity_may_name_cpus_that_are_not_there() {
+fn affinity_may_name_missing_cpus() {
     assert_eq!(brief(&smt("smt2_desktop", "3,8-127")), "3>7");
 }
 
 #[test]
-fn without_smt_the_error_tells_the_best_way_out() {
+fn error_without_smt_has_the_best_remedy() {
     let fixes = [
         ("vm_no_smt", "declare a pair with --lanes REQUEST:BATCH"),
         ("smt_off", "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control`"),

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn each_obstacle_has_a_way_round_of_its_own() {
+    fn each_obstacle_has_its_own_workaround() {
         assert_eq!(judged(Some("disabled\n"), None), Ok(()));
         assert_eq!(judged(None, None), Err(Unavailable::NotInKernel));
         assert_eq!(judged(Some("enabled\n"), Some("lavd\n")), Err(Unavailable::Taken("lavd".into())));

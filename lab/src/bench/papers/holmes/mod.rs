@@ -32,7 +32,7 @@ mod tests {
     use crate::bench::papers::machine::must_be_sound;
 
     #[test]
-    fn no_statement_holds_of_nothing_and_all_are_told_apart() {
+    fn statements_need_evidence_and_have_unique_names() {
         must_be_sound(&FIGURES);
     }
 }
