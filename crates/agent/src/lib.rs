@@ -30,37 +30,33 @@
 //! - A machine has one agent (`crates/sidelane/tests/agent/others.rs`:
 //!   `second_agent_is_refused_with_the_pid_of_the_first`).
 //! - It shares no CPU with a `run`, and moves no thread that another process moves
-//!   (`crates/sidelane/tests/agent/others.rs`:
-//!   `hurry_is_refused_while_the_agent_places_the_service`,
+//!   (`crates/sidelane/tests/agent/others.rs`: `hurry_is_refused_while_the_agent_places_the_service`,
 //!   `service_moved_by_hurry_is_placed_after_its_end`).
-//! - A reload releases no held lane (`crates/sidelane/tests/agent/lanes.rs`:
-//!   `held_lane_stays_held_during_a_reload`).
+//! - A reload releases no held lane (`crates/sidelane/tests/agent/lanes.rs`: `held_lane_stays_held_during_a_reload`).
 //! - The cost of batch on lanes is measured (`crates/sidelane/tests/agent/lanes.rs`:
 //!   `batch_is_kept_off_briefly_to_measure_its_cost`).
 //! - Modules never block the daemon's loop: *not guarded*.
 //! - A proxy runs on threads of its own, in the ordinary class (`crates/sidelane/tests/agent/proxies.rs`:
 //!   `proxy_has_own_threads_metrics_and_status`).
 //! - A proxy's serving thread may run on all CPUs (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `proxy_added_by_a_reload_may_run_on_all_cpus`); all other threads keep
-//!   off services' CPUs (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `all_threads_of_the_agent_keep_off_a_busy_service`).
+//!   `proxy_added_by_a_reload_may_run_on_all_cpus`); all other threads keep off services' CPUs
+//!   (`crates/sidelane/tests/agent/proxies.rs`: `all_threads_of_the_agent_keep_off_a_busy_service`).
 //! - A reload leaves unchanged modules alone (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `reload_restarts_only_changed_proxies`;
-//!   `crates/sidelane/tests/agent/flights.rs`: `reload_leaves_an_unchanged_recorder_running`).
+//!   `reload_restarts_only_changed_proxies`; `crates/sidelane/tests/agent/flights.rs`:
+//!   `reload_leaves_an_unchanged_recorder_running`).
 //! - A reload that changes a proxy loses no request (`crates/sidelane/tests/agent/proxies.rs`:
 //!   `a_reload_that_changes_a_proxy_lets_its_requests_be_answered`), and one that fails changes no proxy
 //!   (`crates/sidelane/tests/agent/proxies.rs`: `reload_with_a_failing_proxy_changes_no_proxy`).
 //! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
 //!   `invalid_thread_mappings_are_refused`).
 //! - Mapped threads get their CPUs back (`crates/sidelane/tests/agent/hurries.rs`:
-//!   `long_requests_move_and_threads_get_their_cpus_back`,
-//!   `a_killed_agent_gives_threads_their_cpus_back`,
+//!   `long_requests_move_and_threads_get_their_cpus_back`, `a_killed_agent_gives_threads_their_cpus_back`,
 //!   `reload_restarts_or_ends_only_a_changed_mapper`).
 //! - A changed mapper begins when its predecessor has ended (`src/modules/hurries.rs`:
 //!   `changed_mapper_begins_when_the_previous_one_has_ended`).
-//! - A recording of interference is replayed in order (`src/replay.rs`: `recording_is_replayed_in_order`),
-//!   read without a panic (`src/replay.rs`: `any_bytes_are_read_without_a_panic`), and a wrong line is named
-//!   (`src/replay.rs`: `a_wrong_line_is_named`).
+//! - A recording of interference is replayed in order (`src/replay.rs`: `recording_is_replayed_in_order`), read without
+//!   a panic (`src/replay.rs`: `any_bytes_are_read_without_a_panic`), and a wrong line is named (`src/replay.rs`:
+//!   `a_wrong_line_is_named`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

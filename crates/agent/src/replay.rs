@@ -155,7 +155,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn recording_is_replayed_in_order(mut values in prop::collection::vec(recorded(), 0..50), step in 1..1_000_000_000_u64) {
+        fn recording_is_replayed_in_order(
+            mut values in prop::collection::vec(recorded(), 0..50),
+            step in 1..1_000_000_000_u64,
+        ) {
             values.sort_by_key(|value| value.at_ns);
             let mut replay = Replay::of_bytes(&written(&values)).unwrap();
             let (mut told, mut now_ns) = (Vec::new(), 0);

@@ -4,8 +4,7 @@
 //!
 //! - A target's memory is read without a panic, whatever its bytes (`src/hsperf/format.rs`:
 //!   `any_bytes_are_read_without_a_panic`).
-//! - A file that shrinks reads as zero (`src/mapping.rs`:
-//!   `shrunken_file_reads_as_zeros_and_is_reported_as_lost`).
+//! - A file that shrinks reads as zero (`src/mapping.rs`: `shrunken_file_reads_as_zeros_and_is_reported_as_lost`).
 //! - Nothing is written to a target: *not guarded*.
 //! - A channel that would interrupt the lane is refused at high rates (in `src/perf.rs`): *not guarded*.
 

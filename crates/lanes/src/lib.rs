@@ -16,8 +16,7 @@
 //!   `a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed`,
 //!   `one_frozen_holder_has_batch_frozen_until_it_is_thawed`).
 //! - Batch that leaves its group is put back, and ends with the run (`crates/sidelane/tests/corners.rs`:
-//!   `batch_that_leaves_its_group_is_returned_and_ended`,
-//!   `batch_that_has_just_left_its_group_ends_with_the_run`,
+//!   `batch_that_leaves_its_group_is_returned_and_ended`, `batch_that_has_just_left_its_group_ends_with_the_run`,
 //!   `eviction_reaches_batch_outside_its_group`).
 //! - A holder that is not on its lane delays no thread and sends batch away (`crates/sidelane/tests/corners.rs`:
 //!   `holder_moved_off_its_lane_ends_the_run`; `tests/smt/offline.sh`).
@@ -26,8 +25,8 @@
 //! - A confined service, with its newly created processes, gets its CPUs back (`crates/sidelane/tests/corners.rs`:
 //!   `child_of_a_pinned_service_gets_its_cpus_back`).
 //! - The cost of batch for requests is measured and bounded (`src/slowdown.rs`:
-//!   `slowdown_over_the_bound_raises_threshold_to_never`), except beside a service without
-//!   requests (`src/slowdown.rs`: `service_without_requests_keeps_the_first_idle_threshold`).
+//!   `slowdown_over_the_bound_raises_threshold_to_never`), except beside a service without requests (`src/slowdown.rs`:
+//!   `service_without_requests_keeps_the_first_idle_threshold`).
 //! - Every obstacle to a run is reported at once, before any change (`crates/sidelane/tests/run_says.rs`:
 //!   `all_errors_are_reported_at_once_with_a_working_command`).
 //! - Adopted batch is neither signalled nor ended (`crates/sidelane/tests/adopt.rs`:

@@ -9,8 +9,7 @@
 //! # Invariants
 //!
 //! - Exactly the skewed samples are discarded (`src/dte.rs`: `exactly_the_skewed_samples_are_discarded`).
-//! - The finding comes from the analysis alone and is in the first ten lines
-//!   (`crates/sidelane/tests/observed_logs.rs`:
+//! - The finding comes from the analysis alone and is in the first ten lines (`crates/sidelane/tests/observed_logs.rs`:
 //!   `report_fits_any_width_and_begins_with_its_finding`).
 //! - Few events give no difference (`src/finding/tests.rs`: `few_events_give_no_difference`; `src/cost.rs`:
 //!   `few_events_tell_nothing`).

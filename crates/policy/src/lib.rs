@@ -38,8 +38,7 @@
 //! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
 //!   `server_that_answers_most_requests_is_not_ejected`).
 //! - `hurryup`: each thread has CPUs that it had before, and a big core changes its thread once a round
-//!   (`tests/hurryup/properties.rs`:
-//!   `threads_keep_allowed_cpus_and_big_cores_change_once`).
+//!   (`tests/hurryup/properties.rs`: `threads_keep_allowed_cpus_and_big_cores_change_once`).
 //! - `hurryup`: no thread moves for a shorter request (`tests/hurryup/properties.rs`:
 //!   `no_thread_moves_for_a_shorter_request`).
 //! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/ahead.rs`:

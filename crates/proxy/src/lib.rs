@@ -38,10 +38,8 @@
 //! - No client waits for a stopped or killed server while the other server is there
 //!   (`crates/sidelane/tests/proxy/hazards.rs`: `stopped_server_is_replaced_without_waiting_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).
-//! - A client that keeps to no limit is told so, and other clients are served
-//!   (`crates/sidelane/tests/proxy/limits.rs`:
-//!   `unfinished_head_gets_408_and_delays_no_other_client`,
-//!   `a_flood_of_clients_is_turned_away_with_503_and_ends`).
+//! - A client that keeps to no limit is told so, and other clients are served (`crates/sidelane/tests/proxy/limits.rs`:
+//!   `unfinished_head_gets_408_and_delays_no_other_client`, `a_flood_of_clients_is_turned_away_with_503_and_ends`).
 //! - Servers are only looked at: *not guarded*.
 
 #![warn(missing_docs)]

@@ -8,16 +8,13 @@
 //!
 //! - The guardian knows a change before it is made (`crates/sidelane/tests/faults.rs`:
 //!   `a_killed_agent_leaves_nothing_behind_when_it_held_the_lane`,
-//!   `killed_agent_leaves_nothing_behind_after_an_eviction`,
-//!   `a_killed_agent_leaves_nothing_behind_when_batch_ran`; `crates/sidelane/tests/adopt.rs`:
-//!   `group_is_restored_after_a_kill_of_the_agent_at_any_moment`).
+//!   `killed_agent_leaves_nothing_behind_after_an_eviction`, `a_killed_agent_leaves_nothing_behind_when_batch_ran`;
+//!   `crates/sidelane/tests/adopt.rs`: `group_is_restored_after_a_kill_of_the_agent_at_any_moment`).
 //! - The last change is undone first (`src/list/tests.rs`:
 //!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
-//! - One failure keeps no other change from being undone (`src/list/tests.rs`:
-//!   `failed_undo_does_not_stop_the_others`).
+//! - One failure keeps no other change from being undone (`src/list/tests.rs`: `failed_undo_does_not_stop_the_others`).
 //! - To undo twice is to undo once (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
-//! - A thread that reuses a number is left alone (`src/list/tests.rs`:
-//!   `thread_with_a_reused_number_is_left_alone`).
+//! - A thread that reuses a number is left alone (`src/list/tests.rs`: `thread_with_a_reused_number_is_left_alone`).
 //! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
 //!   `guardian_undoes_its_list_after_malformed_input`).
 //! - It outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:

@@ -116,7 +116,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_agree_with_a_linear_search(count in 1_usize..40, moves in prop::collection::vec((0_usize..40, 0_u64..9), 1..200)) {
+        fn slots_agree_with_a_linear_search(
+            count in 1_usize..40,
+            moves in prop::collection::vec((0_usize..40, 0_u64..9), 1..200),
+        ) {
             let mut slots = Slots::new(count);
             let mut times = vec![NEVER; count];
             for (slot, at) in moves {

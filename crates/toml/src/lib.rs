@@ -6,7 +6,8 @@
 //!
 //! - This crate knows no key of any file: *not guarded*.
 //! - One reading finds all problems of a file (`crates/agent/src/config/tests/problems.rs`:
-//!   `all_problems_of_a_file_are_reported_at_once`; `crates/sim/tests/scenario.rs`: `all_errors_of_a_scenario_are_reported_at_once`).
+//!   `all_problems_of_a_file_are_reported_at_once`; `crates/sim/tests/scenario.rs`:
+//!   `all_errors_of_a_scenario_are_reported_at_once`).
 
 mod reader;
 

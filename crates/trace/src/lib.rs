@@ -10,16 +10,15 @@
 //!
 //! # Invariants
 //!
-//! - Memory is bounded: the last records (`src/recent.rs`: `oldest_records_make_room`), requests in full (`src/exemplars.rs`:
-//!   `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/excerpt.rs`:
+//! - Memory is bounded: the last records (`src/recent.rs`: `oldest_records_make_room`), requests in full
+//!   (`src/exemplars.rs`: `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/excerpt.rs`:
 //!   `too_many_records_are_counted`).
-//! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `replayed_log_gives_the_report_of_the_trace`), and any
-//!   bytes of it are read without a panic (`src/log/read.rs`: `no_bytes_make_the_reader_fail`).
+//! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `replayed_log_gives_the_report_of_the_trace`),
+//!   and any bytes of it are read without a panic (`src/log/read.rs`: `no_bytes_make_the_reader_fail`).
 //! - What is drawn of a request sums to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `empty_sections_have_no_line`).
 //! - Flight recorder: a break of the objective is written, whenever it comes (`src/flight/tests.rs`:
-//!   `break_at_the_very_end_is_recorded`,
-//!   `service_that_stops_answering_breaks_its_objective`).
+//!   `break_at_the_very_end_is_recorded`, `service_that_stops_answering_breaks_its_objective`).
 //! - Flight recorder: the request that caused a break is in its recording (`src/flight/tests.rs`:
 //!   `records_of_a_break_are_written_before_they_make_room`).
 //! - Flight recorder: an existing file is not touched (`src/flight/recording.rs`:

@@ -26,22 +26,21 @@
 //! - Requests and accounting of a service are its own (`crates/sidelane/tests/services.rs`:
 //!   `requests_of_two_services_are_counted_apart`, `two_services_in_turn_on_one_tracker_have_separate_books`).
 //! - The nearest named group above a process decides its identity (`crates/sidelane/tests/services.rs`:
-//!   `member_of_a_named_group_is_the_services_until_it_leaves`); after a `clone3` into another
-//!   group: *not guarded*.
+//!   `member_of_a_named_group_is_the_services_until_it_leaves`); after a `clone3` into another group: *not guarded*.
 //! - A connection belongs to the service that receives on it (`crates/sidelane/tests/namespaces.rs`:
 //!   `requests_of_another_server_at_the_port_are_not_counted`).
 //! - A thread that gave one answer to two requests is done when it sleeps (`crates/sidelane/tests/thread_words.rs`:
 //!   `thread_with_one_answer_to_two_requests_is_idle_asleep`).
 //! - A tracker without programs at wakeups lends no lane: *not guarded* but by an assertion in `Tracker::lend`.
 //! - Trace: a record is read whole or counted as lost (`src/trace/ring.rs`:
-//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`: `records_not_read_in_time_are_counted_as_lost`).
+//!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`:
+//!   `records_not_read_in_time_are_counted_as_lost`).
 //! - Trace: what the kernel lacks is named (`tests/trace.rs`: `missing_tracepoints_are_named_and_not_recorded`).
 //! - Interference is noticed when a service comes and goes, and at ticks while it stays
 //!   (`crates/sidelane/tests/interference.rs`: `a_service_that_comes_and_goes_is_noticed`,
 //!   `a_service_that_never_leaves_its_cpu_is_noticed_at_ticks`).
-//! - Interference: ticks cost little where turns are short or batch is absent
-//!   (`crates/sidelane/tests/interference.rs`: `service_with_short_turns_has_few_ticks`,
-//!   `undisturbed_service_is_counted_once_a_millisecond`).
+//! - Interference: ticks cost little where turns are short or batch is absent (`crates/sidelane/tests/interference.rs`:
+//!   `service_with_short_turns_has_few_ticks`, `undisturbed_service_is_counted_once_a_millisecond`).
 //! - Interference: a count is the service's own (`crates/sidelane/tests/interference.rs`:
 //!   `events_of_other_programs_on_the_cpu_are_not_the_services`), and no activity is no value
 //!   (`crates/sidelane/tests/interference.rs`: `no_activity_is_no_value`).

@@ -225,7 +225,9 @@ mod tests {
     proptest! {
         /// A path that matches one pattern and lies below a match of another shows that both meet.
         #[test]
-        fn patterns_with_a_common_path_meet(one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5) {
+        fn patterns_with_a_common_path_meet(
+            one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5,
+        ) {
             let whole = format!("/{}", path.join("/"));
             let above = format!("/{}", path[..cut.min(path.len())].join("/"));
             if one.fit(&whole) == Fit::Matches && other.fit(&above) == Fit::Matches {

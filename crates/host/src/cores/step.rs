@@ -92,7 +92,10 @@ mod tests {
         }
 
         #[test]
-        fn partition_is_independent_of_the_unit(list in proptest::collection::vec(1u32..4_000, 0..40), times in 2u32..1000) {
+        fn partition_is_independent_of_the_unit(
+            list in proptest::collection::vec(1u32..4_000, 0..40),
+            times in 2u32..1000,
+        ) {
             let scaled: Vec<u32> = list.iter().map(|speed| speed * times).collect();
             prop_assert_eq!(parts(&list), parts(&scaled));
         }
