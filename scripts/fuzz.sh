@@ -9,9 +9,9 @@ usage() {
 	usage: scripts/fuzz.sh [--inputs N] [--seconds S] [--seed N] [PARSER]
 
 	Tries $INPUTS mutated inputs for every parser, or for one (a folder of tests/fuzz).
-	  --inputs N    so many for each parser
-	  --seconds S   for so long for each parser, and as many as that takes
-	  --seed N      other inputs than those of the last time
+	  --inputs N    number of inputs for each parser
+	  --seconds S   time for each parser, with as many inputs as fit
+	  --seed N      seed of the inputs
 	What makes a parser fail is printed, and put into the parser's corpus, tests/fuzz/PARSER.
 	END
 }

@@ -216,7 +216,7 @@ pub struct TailArgs {
     /// How far it goes on
     #[command(flatten)]
     pub patience: PatienceArgs,
-    /// The service's lane and the other one [default: two SMT siblings, or CPUs 0 and 1]
+    /// The request lane and the batch lane [default: two SMT siblings, or CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
     /// The parts to measure [default: all]

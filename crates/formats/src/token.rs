@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Takes all tokens up to now, where the ring was `read` and `written` so far. Whether there were any: then the holder
 /// is summoned. One that comes later wakes it from its next sleep.
-#[must_use = "whoever was summoned has to come"]
+#[must_use = "a summoned holder has to serve its lane"]
 pub fn take_tokens(read: &AtomicU64, written: &AtomicU64) -> bool {
     let until = written.load(Ordering::Acquire);
     // This is its only writer.

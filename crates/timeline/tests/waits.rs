@@ -145,7 +145,7 @@ fn an_event_loop_sends_for_the_request_for_which_it_connected() {
     trace.asks(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    // Meanwhile it takes another request.
+    // While it waits, it takes another request.
     trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
     trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, NOBODY, 1).comes(410, 1);
     trace.asks(420, 1, 9, 81, 6).in_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
@@ -421,9 +421,9 @@ fn questions_of_two_requests_on_one_connection_share_it() {
     }
 }
 
-/// Thread 1 gives its request to thread 5 of a client library, which asks another service. Adds the records of
-/// `meanwhile`. Then the answer comes, and thread 5 wakes thread 1.
-fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
+/// Thread 1 gives its request to thread 5 of a client library, which asks another service. Adds the records
+/// of `during`. Then the answer comes, and thread 5 wakes thread 1.
+fn asked_by_a_library(during: impl Fn(&mut Trace)) -> Span {
     let mut trace = request_is_taken_up();
     trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);
     trace.woken_in(200, 1, 5, call::WRITE).on_cpu(1).comes(205, 5).on_cpu(1);
@@ -431,7 +431,7 @@ fn asked_by_a_library(meanwhile: impl Fn(&mut Trace)) -> Span {
     trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
     trace.asks(220, 5, 9, 6_379, 6).on_cpu(1);
     trace.in_call(230, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(230, 5).on_cpu(1);
-    meanwhile(&mut trace);
+    during(&mut trace);
     trace.woken(9_000, NOBODY, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
     trace.elsewhere(9_020, Kind::Received, 5, 9).on_cpu(1);
     trace.woken_in(9_030, 5, 1, call::FUTEX).on_cpu(1).comes(9_040, 1);

@@ -37,7 +37,7 @@ impl SummonsRing {
     }
 
     /// Takes all summonses up to now, so that the next one wakes again. Returns whether there was one.
-    #[must_use = "whoever was summoned has to come"]
+    #[must_use = "a summoned holder has to serve its lane"]
     pub fn take(&self) -> bool {
         // SAFETY: both pages stay mapped as long as self, and start with the position: the kernel's unsigned long, which
         // has 64 bits on the machines that this is for.

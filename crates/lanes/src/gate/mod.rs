@@ -34,7 +34,7 @@ pub enum GateChoice {
     SchedExt,
     /// A real-time thread takes the lane away; works for every command
     Holder,
-    /// The kernel never runs batch and others on one core at once, whoever has to wait (for comparison)
+    /// The kernel never runs batch and others on one core at once; either may have to wait (for comparison)
     CoreSched,
     /// Batch is frozen while the service runs (for comparison)
     Freezer,

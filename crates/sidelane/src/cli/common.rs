@@ -13,7 +13,7 @@ pub struct PatienceArgs {
     /// Fewer and shorter rounds, for a first look: more may stay undecided
     #[arg(long)]
     pub quick: bool,
-    /// Go on to so many rounds, however long it takes, while a check is undecided
+    /// Run at most this number of rounds while a check is undecided, without a time limit
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
 }

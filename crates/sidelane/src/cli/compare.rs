@@ -39,7 +39,7 @@ pub struct CompareArgs {
     /// In which scheduling class batch runs without Sidelane, on the same batch lanes
     #[arg(long, value_name = "CLASS", value_enum, default_value = "ordinary")]
     pub unmanaged: Unmanaged,
-    /// Go on to so many rounds, however long it takes, while the verdict is open
+    /// Run at most this number of rounds while the verdict is undecided, without a time limit
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
     /// How long the service is measured in each setting of a round [default: 1.5s, up to 5s where requests are rare]

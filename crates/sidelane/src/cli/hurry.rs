@@ -47,10 +47,10 @@ pub struct HurryArgs {
     /// The percentile that a learnt threshold is to keep low
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = parse_percent, conflicts_with = "threshold")]
     pub percentile: f64,
-    /// Look for long requests at most so often, as the paper does [default: when one is due]
+    /// Shortest time between looks for long requests, as in the paper [default: look when one is due]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub sampling: Option<Duration>,
-    /// Move as the paper's Algorithm 1 is printed: whoever is on a big core leaves it
+    /// Move as the paper's Algorithm 1 is printed: any thread on a big core may have to leave it
     #[arg(long)]
     pub paper: bool,
     /// The pipe to which the service writes what its threads work on, as in pipe:/run/hurry

@@ -63,7 +63,7 @@ pub struct RunArgs {
     /// What is in the audit log
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t, requires = "audit")]
     pub audit_level: AuditLevel,
-    /// Say how batch is getting on, so often
+    /// Report the progress of batch at this interval
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub status: Option<Duration>,
     /// Say nothing but errors

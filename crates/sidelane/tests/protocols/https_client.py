@@ -1,4 +1,4 @@
-"""Asks over TLS, so often on each connection: https_client.py PORT REQUESTS ON_EACH."""
+"""Asks over TLS, ON_EACH times on each connection: https_client.py PORT REQUESTS ON_EACH."""
 import http.client
 import ssl
 import sys

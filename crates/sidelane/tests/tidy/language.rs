@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use syn::{Item, Visibility};
 
 use crate::documents::documents;
@@ -12,7 +13,11 @@ use crate::modules::{files, modules, parse, root};
 /// Words that hide what a sentence is about.
 const VAGUE: [&str; 7] = ["whoever", "nobody", "somebody", "the other one", "so many", "so often", "meanwhile"];
 /// Lines of comments and documents with such a word.
-const VAGUE_LINES: usize = 41;
+const VAGUE_LINES: usize = 8;
+/// Letters of the longest name of a test.
+const TEST_NAME_LETTERS: usize = 60;
+/// Words that no name of a test has.
+const VAGUE_IN_TESTS: [&str; 5] = ["whoever", "nobody", "somebody", "meanwhile", "anybody"];
 /// Words of the longest sentence that can be read once.
 const SENTENCE_WORDS: usize = 30;
 /// Longer sentences in documents.
@@ -62,6 +67,55 @@ fn text_says_which_thing_it_is_about() {
         vague.extend(lines.map(|line| found(&path, &line)));
     }
     must_only_fall(&format!("lines with {VAGUE:?}"), VAGUE_LINES, &vague);
+}
+
+/// Returns whether this is the attribute `test` of any path, as in `#[tokio::test(start_paused = true)]`.
+fn is_test(attribute: &Group) -> bool {
+    let path = attribute.stream().into_iter().take_while(|token| !matches!(token, TokenTree::Group(_)));
+    attribute.delimiter() == Delimiter::Bracket && path.last().is_some_and(|token| token.to_string() == "test")
+}
+
+/// Adds the names of the tests among these tokens, also of those inside macros, which `syn` does not parse.
+fn add_tests(tokens: TokenStream, tests: &mut Vec<String>) {
+    let (mut has_attribute, mut is_next) = (false, false);
+    for token in tokens {
+        match &token {
+            TokenTree::Group(group) if is_test(group) => has_attribute = true,
+            TokenTree::Group(group) => add_tests(group.stream(), tests),
+            TokenTree::Ident(name) if is_next && has_attribute => {
+                tests.push(name.to_string());
+                has_attribute = false;
+            }
+            _ => {}
+        }
+        is_next = matches!(&token, TokenTree::Ident(word) if word == "fn");
+    }
+}
+
+#[test]
+fn names_of_tests_are_short_and_without_vague_words() {
+    let folders = ["crates", "lab"].map(|folder| root().join(folder));
+    let mut wrong = Vec::new();
+    for path in folders.iter().flat_map(|folder| files(folder, &["rs"])) {
+        let text = fs::read_to_string(&path).expect("a readable source");
+        let mut tests = Vec::new();
+        add_tests(text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display())), &mut tests);
+        let is_vague = |test: &str| test.split('_').any(|word| VAGUE_IN_TESTS.contains(&word));
+        let is_wrong = |test: &&String| test.len() > TEST_NAME_LETTERS || is_vague(test);
+        wrong.extend(tests.iter().filter(is_wrong).map(|test| found(&path, test)));
+    }
+    let rule = format!("names of tests have at most {TEST_NAME_LETTERS} letters and none of {VAGUE_IN_TESTS:?}");
+    assert!(wrong.is_empty(), "{rule}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn tests_are_found_in_modules_and_macros() {
+    let source = "fn a() {} #[test] fn b() {} mod m { #[tokio::test(start_paused = true)] async fn c() {} }
+                  proptest! { #[test] /// d
+                  fn d(x in 0..9) {} } #[cfg(test)] fn e() {}";
+    let mut tests = Vec::new();
+    add_tests(source.parse().expect("tokens"), &mut tests);
+    assert_eq!(tests, ["b", "c", "d"]);
 }
 
 /// Returns the sentences of a document's prose: no code, tables, headings or link targets.

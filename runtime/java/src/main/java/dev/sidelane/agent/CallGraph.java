@@ -9,7 +9,7 @@ import java.util.Set;
 
 /**
  * Decides which methods check at their entry: enough that every recursion has a check. No further
- * methods check, since small methods are called so often that their checks are most of the cost.
+ * methods check, since the checks of small methods, which are called most, are most of the cost.
  *
  * The graph has a node for each name and descriptor, whatever the class: a virtual call may reach
  * any method of that name, loaded already or not. Its edges are the calls of methods *without* a
