@@ -34,7 +34,7 @@ class AgentIT {
 
     /** Both the hot loop, and a garbage collection while that loop's thread naps. */
     @Test
-    void aHotLoopComesToTheClosedGateAndNobodyWaitsForIt() throws Exception {
+    void hotLoopStopsAtTheClosedGateAndDelaysNoCollection() throws Exception {
         MappedByteBuffer stub = stubWord();
         Process child = start("", true, "-XX:+UnlockDiagnosticVMOptions", "-XX:+BytecodeVerificationLocal");
         try (BufferedReader said = reader(child)) {
