@@ -328,7 +328,7 @@ proptest! {
 }
 
 #[test]
-fn spans_of_fuzzed_records_have_no_gaps() {
+fn fuzzed_records_give_spans_without_gaps() {
     sidelane_testing::fuzz("trace-records", |bytes| {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
