@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 
+use flate2::read::ZlibDecoder;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 
@@ -22,13 +24,13 @@ use super::parts::{
 use super::purpose::{Extension, LaneLending, Purpose};
 use sidelane_host::cpulist::CpuSet;
 
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o.z"));
 
 /// The program with those of a trace.
-static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o"));
+static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o.z"));
 
 /// The program with a scheduler for batch.
-static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
+static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o.z"));
 
 const ONE_ENTRY_A_LANE: [&str; 10] = [
     "lane_words",
@@ -152,7 +154,9 @@ pub(super) fn open_and_load(
         _ if trace.is_some() => PROGRAM_WITH_TRACE,
         _ => PROGRAM,
     };
-    let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
+    let mut object = Vec::new();
+    ZlibDecoder::new(program).read_to_end(&mut object).expect("the build compressed it");
+    let mut open = ObjectBuilder::default().open_memory(&object).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(entries) = entries_of(&name, purpose, cpu_count) {
