@@ -1,4 +1,4 @@
-//! What came of it, for people and for programs.
+//! Result of `sidelane hurry`, as text and as JSON.
 
 use std::fmt;
 
@@ -13,85 +13,85 @@ use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_requests::Times;
 
-/// The figures so far.
+/// Measured figures of a mapper, up to now.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Threads that work on requests, and are moved.
+    /// Number of threads that work on requests, and that the policy moves.
     pub threads: usize,
-    /// Threads that work on requests beside them: there are more than can be moved.
+    /// Number of threads that work on requests, and that are not moved since the policy's table is full.
     pub unseated: u64,
-    /// Processes whose threads another Sidelane moves.
+    /// Number of processes whose threads another Sidelane process moves.
     pub others: u64,
-    /// From begin to answer, of all requests that were answered.
+    /// Times from start to answer of all answered requests.
     pub server: Times,
-    /// Requests that moved to big cores.
+    /// Number of requests that moved to big cores.
     pub moved: u64,
-    /// Threads that were sent to big cores before they took requests.
+    /// Number of times that a thread was moved to a big core before it took a request.
     pub sent_ahead: u64,
-    /// Moves that the system refused.
+    /// Number of moves that the kernel refused.
     pub refused: u64,
-    /// Times a thread had other CPUs than it was given, and was bound again.
+    /// Number of times that a thread had other CPUs than those it was bound to, and was bound again.
     pub rebound: u64,
-    /// There are more threads than cores, so that no thread is bound to one core.
+    /// Whether there are more threads than cores. Then no thread is bound to a single core.
     pub is_crowd: bool,
-    /// The time on a little core after which a request is long, now.
+    /// Present threshold: the time on a little core after which a request is long.
     pub threshold_ns: u64,
-    /// Requests without an end.
+    /// Counts of requests that left the table without an end.
     pub lost: Lost,
-    /// Requests that were under way when their thread began another one.
+    /// Number of requests that were unfinished when their thread began another one.
     pub interleaved: u64,
-    /// What was lost before it was heard.
+    /// Counts of events that were lost before the mapper read them.
     pub missed: LostWork,
-    /// What was told of threads that are not the service's.
+    /// Number of events that named a thread outside of the service.
     pub strangers: u64,
-    /// What the machine's CPUs used, where that is measured.
+    /// Energy that the machine's CPUs used, if it is measured.
     pub energy_joules: Option<f64>,
-    /// How long it went on.
+    /// Duration of the mapping in nanoseconds.
     pub wall_ns: u64,
-    /// The CPU time of this thread.
+    /// CPU time of the mapper's own thread in nanoseconds.
     pub own_cpu_ns: u64,
 }
 
 impl Figures {
-    /// A request was answered.
+    /// Adds the service time of an answered request.
     pub fn served(&mut self, server_ns: u64) {
         self.server.add(server_ns);
     }
 
-    /// Requests that were answered.
+    /// Returns the number of answered requests.
     pub fn requests(&self) -> u64 {
         self.server.histogram.count()
     }
 
-    /// What it took of one CPU, in percent.
+    /// Returns the CPU time of the mapper in percent of one CPU; `None` before any time has passed.
     pub fn own_percent(&self) -> Option<f64> {
         (self.wall_ns > 0).then(|| 100.0 * self.own_cpu_ns as f64 / self.wall_ns as f64)
     }
 }
 
-/// All of it, at the end.
+/// Final result of a mapper.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// What was asked for.
+    /// Settings of the user.
     pub settings: Settings,
-    /// Where requests were learned from.
+    /// Description of the source of requests.
     pub source: String,
-    /// What came of it.
+    /// Measured figures.
     pub figures: Figures,
-    /// Whose energy was measured, or why none was.
+    /// Description of the hardware whose energy was measured, or the reason why none was.
     pub energy_of: String,
-    /// What was degraded.
+    /// Notes about degraded functions.
     pub notes: Vec<Note>,
 }
 
 impl Summary {
-    /// Of a mapper that was ended before it began.
+    /// Creates the summary of a mapper that was stopped before it began.
     pub fn of_nothing(settings: Settings) -> Self {
         let (figures, notes) = Default::default();
         Self { settings, source: "not seen".to_owned(), figures, energy_of: "not measured".to_owned(), notes }
     }
 
-    /// The figures as a result of one row.
+    /// Converts the figures into a result with one row.
     pub fn to_result(&self) -> ResultFile {
         let Self { settings, figures, .. } = self;
         let mut about = Map::new();
@@ -120,7 +120,7 @@ impl Summary {
         result
     }
 
-    /// What did not go as it should: key, count, and words.
+    /// Returns the counts of problems that are not zero, each with its JSON key and an explanation.
     fn troubles(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
         let Figures { lost, missed, refused, rebound, strangers, unseated, others, interleaved, .. } = &self.figures;
         [
@@ -164,7 +164,7 @@ impl Summary {
     }
 }
 
-/// For how long a request stays where it is, in words.
+/// Formats the threshold, the time for which a request stays on its core.
 pub fn threshold_words(threshold_ns: u64) -> String {
     match threshold_ns {
         0 => "0: requests move as they start".to_owned(),

@@ -1,6 +1,6 @@
-//! Searches for the service's processes, in a thread of its own.
+//! Search for the service's processes, on a separate thread.
 //!
-//! A search reads all of `/proc`, which can take 100 ms. The thread that maps threads runs on a core of the service, at a
+//! A search reads all of `/proc`, which can take 100 ms. The mapper's thread runs on a core of the service with a
 //! higher priority than the service. So another thread searches, in the ordinary scheduling class.
 
 use std::collections::BTreeSet;
@@ -12,19 +12,19 @@ use sidelane_host::service::Service;
 
 use sidelane_host::aside::Aside;
 
-/// How often it looks whether the service is still there.
+/// Interval at which the finder checks whether the known processes still exist.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Interval of searches for processes of the service that were not forked by a known one, as after a restart.
+/// Number of checks between two searches for processes that no known process forked, for example after a restart.
 const LOOKS_A_SEARCH: u32 = 10;
 
-/// Who searches. Dropping this ends it, and does not wait for its end.
+/// Thread that searches for processes. Dropping it asks the thread to end, and does not wait.
 pub struct Finder(Aside<Service, ()>);
 
 impl Finder {
-    /// Starts to search, with `find`, for a service of which these processes are known.
+    /// Starts the search for a service with the function `find`. The processes in `known` are known already.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// Fails if the thread cannot be started.
     pub fn start(known: &BTreeSet<u32>, mut find: impl FnMut() -> Option<Service> + Send + 'static) -> Result<Self> {
         let mut known = known.clone();
         Aside::start("sidelane-finder", move |until, told| {
@@ -34,7 +34,7 @@ impl Finder {
                 let is_time = looks.is_multiple_of(LOOKS_A_SEARCH) || !known.iter().any(|pid| is_alive(*pid));
                 let Some(service) = is_time.then(&mut find).flatten() else { continue };
                 known.clone_from(&service.pids);
-                // The receiver is gone when the mapper has ended.
+                // Ignore an error: the receiver is gone when the mapper has ended.
                 let _ = told.send(service);
             }
             Ok(())
@@ -42,7 +42,7 @@ impl Finder {
         .map(Self)
     }
 
-    /// What was found last since the last call.
+    /// Returns the newest result since the last call; `None` if there is none.
     pub fn found(&self) -> Option<Service> {
         self.0.events().last()
     }
@@ -56,13 +56,13 @@ mod tests {
 
     use super::*;
 
-    /// No process has it: numbers end below.
+    /// Process id that no process has: it is above the kernel's maximum.
     const NOBODY: u32 = u32::MAX >> 1;
 
     #[test]
     fn lost_service_is_searched_at_once_in_sched_other() {
         let (tell, told) = channel();
-        // The test's thread ends with the test.
+        // The test changes the scheduling class of its own thread, which ends with the test.
         if make_only_this_thread_fifo(HOLDER_PRIORITY).is_err() {
             return sidelane_testing::skip("needs to be root".to_owned());
         }

@@ -1,17 +1,17 @@
 //! `sidelane hurry`: moves long-running requests of a service to big cores, thread by thread (Nishtala et al.).
 //!
-//! [`sidelane_policy::hurryup`] decides. Here is what it is told and how it is carried out:
+//! [`sidelane_policy::hurryup`] decides. This crate feeds events to the policy and carries out its actions:
 //!
-//! - `work/`: which thread works on a request since when, from sockets, from the service's own word or from the paper's
-//!   pipe.
-//! - `session.rs`: looks, one after the other, and `pace.rs` when.
-//! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
-//!   CPUs each thread had before any of them is bound.
-//! - `sidelane_rollback::claim`: one process moves the threads of a service; `finder.rs`: finds the service's processes on a
-//!   thread of its own.
-//! - `mapper.rs`: the policy between the two.
+//! - `work/`: which thread works on which request, and since when. The sources are sockets, emitted requests, or the
+//!   paper's pipe.
+//! - `session.rs`: the polling loop; `pace.rs` decides when to poll.
+//! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows the
+//!   original CPUs of each thread before any thread is bound.
+//! - `sidelane_rollback::claim`: one process moves the threads of a service; `finder.rs`: finds the service's processes
+//!   on a thread of its own.
+//! - `mapper.rs`: the connection between events, policy and actions.
 //!
-//! The service is neither stopped nor signalled, and has its CPUs back at the end, however that comes.
+//! The mapper neither stops nor signals the service. The service has its CPUs back after every kind of end.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The audit log of threads: which was moved, why, and since when its request was there.
+//! Audit log of thread moves: the thread, the action, the reason, and the start of its request.
 
 use serde_json::{Map, Value, json};
 use sidelane_policy::hurryup::{Action, Reason};
@@ -6,19 +6,19 @@ use sidelane_policy::hurryup::{Action, Reason};
 use super::pool::NotMoved;
 use sidelane_diagnostics::audit::{Audit, Line, decision};
 
-/// The audit log of the mapper.
+/// Audit log of the mapper.
 pub type ThreadAudit = Audit<ThreadDecision>;
 
-/// What was decided for one thread, why, and what was seen.
+/// Decision for one thread, with its reason and the observed state.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadDecision {
-    /// The thread.
+    /// Id of the thread.
     pub thread: u32,
-    /// What was done.
+    /// Action that was taken.
     pub action: Action,
-    /// Why.
+    /// Reason for the action.
     pub why: Reason,
-    /// What was seen.
+    /// State of the thread at the decision.
     pub seen: AtWork,
 }
 
@@ -28,14 +28,14 @@ impl Line for ThreadDecision {
     }
 }
 
-/// A thread when it was moved.
+/// State of a thread when it was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtWork {
-    /// Since when it worked on its request, if it did.
+    /// Start time of the thread's request; `None` if it worked on none.
     pub since_ns: Option<u64>,
-    /// The time on a little core after which a request is long.
+    /// Present threshold: the time on a little core after which a request is long.
     pub threshold_ns: u64,
-    /// Why it is where it was before, if it is.
+    /// Reason why the move failed; `None` if it succeeded.
     pub failed: Option<NotMoved>,
 }
 

@@ -1,4 +1,4 @@
-//! The policy, told what threads do, and its answers, carried out.
+//! Connection between the policy and the threads: feeds it events, and carries out its actions.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use super::settings::Sizes;
 use super::work::{RungAt, Work};
 use sidelane_rollback::cpu_mask::mask;
 
-/// Which cores are big.
+/// Rule for which cores are big.
 enum Sizing {
     Fixed(Cores),
-    /// A lane is big while its siblings are idle: all lanes, and who they are.
+    /// All lanes, and the sibling lanes of each core. A lane is big while its siblings are idle.
     Lanes(CpuMask, Box<cpus::Cores>),
 }
 
@@ -37,26 +37,26 @@ impl Sizing {
     }
 }
 
-/// Who maps threads to cores.
+/// Mapper of threads to cores.
 pub struct Mapper {
     policy: Box<HurryUp>,
     pace: Pace,
     sizes: Sizing,
     online: CpuMask,
-    /// What the policy was told of sizes.
+    /// Core sizes that were last passed to the policy.
     told: Option<Cores>,
     pool: Pool,
     actions: Box<Actions>,
-    /// Those of `actions` that are being carried out.
+    /// Buffer for the actions that are being carried out, kept to reuse its memory.
     todo: Vec<Action>,
-    /// Numbers that are given here, from the highest down: sources count from the lowest up.
+    /// Next request number for requests without one. These count down from the maximum; sources count up.
     next_request: Request,
     figures: Figures,
     audit: ThreadAudit,
 }
 
 impl Mapper {
-    /// No thread is bound before a first event names it.
+    /// Creates a mapper. No thread is bound before an event names it.
     pub fn new(mut config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
         config.options.one_by_one = matches!(sizes, Sizes::Lanes(_));
         let (policy, sizes) = (Box::new(HurryUp::new(config)), Sizing::of(sizes));
@@ -76,13 +76,13 @@ impl Mapper {
         }
     }
 
-    /// These CPUs are online.
+    /// Sets the CPUs that are online.
     pub fn use_online(&mut self, now_ns: u64, online: &CpuSet) {
         self.online = mask(online);
         self.tell_sizes(now_ns);
     }
 
-    /// Which cores are big, where that has changed.
+    /// Tells the policy which cores are big, if that has changed.
     fn tell_sizes(&mut self, now_ns: u64) {
         let sizes = match &self.sizes {
             Sizing::Fixed(cores) => Cores { big: cores.big.and(&self.online), little: cores.little.and(&self.online) },
@@ -96,7 +96,7 @@ impl Mapper {
         }
     }
 
-    /// A thread does something, or has done it.
+    /// Passes an event of a thread to the policy. The first event of a thread adds it to the pool.
     pub fn hear(&mut self, work: Work) -> Result<()> {
         let (Work::Working { tid, .. } | Work::Served { tid, .. } | Work::Cut { tid, .. } | Work::Line { tid, .. }) =
             work;
@@ -122,7 +122,7 @@ impl Mapper {
         Ok(())
     }
 
-    /// More of a request that has not been answered is the same request.
+    /// Records that a thread works on a request. A second event for the same unfinished request changes nothing.
     fn works(&mut self, tid: u32, request: Request, since_ns: u64) {
         if self.policy.request_of(tid).is_none_or(|(known, _)| known != request) {
             self.book(since_ns, Seen::Began { thread: tid, request, since: since_ns });
@@ -130,13 +130,14 @@ impl Mapper {
     }
 
     fn served(&mut self, request: Request, since_ns: u64, at_ns: u64) {
-        // Its thread has begun another request since.
+        // Count requests whose thread has begun another request before their end.
         self.figures.interleaved += u64::from(self.policy.since(request).is_none());
         self.book(at_ns, Seen::Ended { request });
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
 
-    /// A request may have begun and ended between two looks. Where its record came late, its thread works on a later one.
+    /// Records an answered request, which may also have begun since the last poll. If its record came late, its thread
+    /// already works on a later request.
     fn thread_served(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
         let known = self.policy.request_of(tid);
         let request = known.map_or(self.next_request, |(request, _)| request);
@@ -150,7 +151,8 @@ impl Mapper {
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
 
-    /// A request without a client is no long request. Another one that the thread took up since goes on.
+    /// Ends a request whose client closed the connection: it can no longer become long. A request that the thread
+    /// started since then continues.
     fn cut(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
         if let Some((request, _)) = self.policy.request_of(tid).filter(|(_, since)| *since <= since_ns) {
             self.book(at_ns, Seen::Ended { request });
@@ -165,12 +167,12 @@ impl Mapper {
         }
     }
 
-    /// What was refused is tried again: a group's CPUs may have come back.
+    /// Lets the policy try refused moves again: the CPUs of a cgroup may have come back.
     pub fn reconsider(&mut self, now_ns: u64) {
         self.book(now_ns, Seen::Reconsider);
     }
 
-    /// Threads that found no place among those that are moved get one, as far as there are any.
+    /// Adds threads of the pool to the policy's table as far as it has free entries.
     pub fn seat(&mut self, now_ns: u64) {
         let places = MAX_THREADS - self.policy.threads();
         let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
@@ -178,21 +180,22 @@ impl Mapper {
         waiting.into_iter().for_each(|(thread, allowed)| self.book(now_ns, Seen::Joined { thread, allowed }));
     }
 
-    /// Threads have ended.
+    /// Removes threads that have ended from the policy.
     pub fn ended(&mut self, now_ns: u64, tids: &[u32]) {
         tids.iter().for_each(|tid| self.book(now_ns, Seen::Left { thread: *tid }));
     }
 
-    /// A look begins. Where begins and ends of requests are to ring, if any are to.
+    /// Begins a poll. Returns on which CPUs the kernel program wakes this thread at begins and ends of requests; `None`
+    /// for no wakeups.
     pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<RungAt> {
-        // Where sizes change with what runs there, an end anywhere may make a core big.
+        // With sibling lanes, an end on any lane may make another lane big, so wakeups at ends are not used.
         let can_ring = Bell { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
         let bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
         self.rung_at(bell).filter(|_| bell.is_armed())
     }
 
-    /// Ends a look. Returns the events to set before another look at once, if a long request has begun to wait for a big core:
-    /// one may have become free in between.
+    /// Ends a poll. If a long request has begun to wait for a big core, returns the events to set before an immediate
+    /// second poll: a core may have become free in between.
     pub fn begins_to_wait(&mut self) -> Option<RungAt> {
         let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
         self.rung_at(bell?)
@@ -203,8 +206,8 @@ impl Mapper {
         Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
     }
 
-    /// Returns whether a thread waits for a free big core: one with a long request on a little core, or the next one that is
-    /// placed ahead.
+    /// Returns whether a thread waits for a free big core. It either has a long request on a little core, or it is the
+    /// next thread to be placed ahead of its request.
     fn waits(&self) -> bool {
         match &self.sizes {
             Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore || self.policy.sends_ahead(),
@@ -215,14 +218,14 @@ impl Mapper {
         }
     }
 
-    /// Takes the CPU time of a number of looks.
+    /// Takes the CPU time that a number of polls has used.
     pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
         self.pace.spent(cpu_ns, looks);
     }
 
-    /// Moves the threads that are due, and returns when to look again.
+    /// Moves the threads that are due, and returns when to poll again.
     pub fn decide(&mut self, now_ns: u64) -> Next {
-        // As many requests as there are lanes can move, one by one.
+        // On sibling lanes requests move one by one, so allow one round for each lane.
         let rounds = match &self.sizes {
             Sizing::Fixed(_) => 1,
             Sizing::Lanes(lanes, _) => lanes.len(),
@@ -235,7 +238,7 @@ impl Mapper {
         self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), self.waits())
     }
 
-    /// Whether anybody moved.
+    /// Carries out one round of the policy's actions. Returns whether there were any.
     fn round(&mut self, now_ns: u64) -> bool {
         self.tell_sizes(now_ns);
         self.actions.clear();
@@ -287,13 +290,13 @@ impl Mapper {
         }
     }
 
-    /// The big cores, as the policy was told.
+    /// Returns the big cores, as last passed to the policy.
     fn big(&self) -> CpuSet {
         self.told.iter().flat_map(|sizes| sizes.big.iter()).map(|cpu| cpu as u32).collect()
     }
 
-    /// Binds threads again that have other CPUs than they were given: from `by_guardian`, which gave them back while this
-    /// process was halted, or else from others, which is counted.
+    /// Binds threads again that have other CPUs than those they were bound to. With `by_guardian`, the guardian gave
+    /// them their CPUs back while this process was halted. Otherwise another process changed them, which is counted.
     pub fn bind_strays(&mut self, now_ns: u64, by_guardian: bool) {
         let strays = self.pool.strays();
         for thread in &strays {
@@ -305,7 +308,7 @@ impl Mapper {
         self.figures.rebound += if by_guardian { 0 } else { strays.len() as u64 };
     }
 
-    /// A thread that was to leave a core stays there if no thread could take its place; the policy was told.
+    /// Returns whether an action is obsolete: the policy has cancelled it after another move failed.
     fn is_taken_back(&self, action: Action) -> bool {
         match action {
             Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
@@ -324,12 +327,12 @@ impl Mapper {
         }
     }
 
-    /// Tells the policy that an action came to nothing; what it answers is for the next look.
+    /// Tells the policy that an action failed. Its answer is ignored until the next poll.
     fn undone(&mut self, now_ns: u64, seen: Seen) {
         self.policy.book(now_ns, &seen, &mut Actions::default());
     }
 
-    /// What has come of it so far.
+    /// Returns the figures up to now.
     pub fn figures(&self) -> Figures {
         let mut figures = self.figures.clone();
         figures.threads = self.policy.threads();
@@ -337,7 +340,7 @@ impl Mapper {
         figures.others = self.pool.others() as u64;
         figures.threshold_ns = self.policy.threshold_ns();
         figures.lost = self.policy.lost();
-        // An end was told of each of these.
+        // Interleaved requests had an end, so they do not count as unended.
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved();
         figures.sent_ahead = self.policy.sent_ahead();
@@ -345,12 +348,12 @@ impl Mapper {
         figures
     }
 
-    /// The threads.
+    /// Returns the pool of threads.
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    /// Gives all threads their CPUs back. These are the processes of the service.
+    /// Gives all threads of the service's processes `pids` their original CPUs back.
     pub fn end(self, pids: &BTreeSet<u32>) -> Result<()> {
         self.pool.end(pids)
     }

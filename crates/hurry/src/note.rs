@@ -1,10 +1,10 @@
-//! Notes of threads on big and little cores.
+//! Notes about the mapping of threads to big and little cores.
 
 use sidelane_diagnostics::diagnostics;
 use sidelane_host::service::Target;
 
 diagnostics! {
-    /// Note of threads on big and little cores.
+    /// Note about the mapping of threads to big and little cores.
     pub enum HurryNote in Hurry;
     degraded {
         MovedLate { error: String = "Operation not permitted".to_owned() } =>

@@ -1,84 +1,85 @@
-//! When to look again.
+//! Pace of the mapper: when to poll for events of the service again.
 //!
-//! Problem. Frequent looks move requests early, but take CPU time from the service. A wakeup takes 3 µs on one machine and
-//! 30 µs on another.
+//! Problem. Frequent polls move requests early, but take CPU time from the service. A wakeup takes 3 µs on one machine
+//! and 30 µs on another.
 //!
-//! Approach. The cost of a look is estimated from the last ones, and all looks together take less than 1 % of a CPU. Unused
-//! looks are saved up to a limit: requests come in bursts, and each is looked at when it begins. If the threshold is long
-//! compared with the interval of looks, looks at that interval are enough: a request that begins after a look is due no
-//! sooner than one threshold later. If the threshold is short, nothing is due until a request begins on a little core. A
-//! long request that found no free big core, or a thread that is placed ahead, can move when one becomes free. In both
-//! cases the kernel program wakes this thread.
+//! Approach. The cost of a poll is estimated from the last ones, and all polls together take less than 1 % of a CPU.
+//! Unused polls are saved up to a limit: requests come in bursts, and each is looked at when it begins. If the
+//! threshold is long compared with the interval of polls, polls at that interval are enough. A request that begins
+//! after a poll is due no sooner than one threshold later. If the threshold is short, nothing is due until a request
+//! begins on a little core. A long request that found no free big core can move when one becomes free, and so can a
+//! thread that is placed ahead. In these cases the kernel program wakes this thread.
 
 use sidelane_policy::hurryup::Looks;
 
-/// All looks together take one part in this many of a CPU: with start and end of the mapper less than 1 %.
+/// Inverse of the share of a CPU that all polls may take. With start and end of the mapper, it uses less than 1 %.
 const PART_OF_CPU: u64 = 130;
-/// The most looks that are saved: at 83 µs each, 1 ms of CPU at once.
+/// Maximum number of saved polls. At 83 µs each, this is 1 ms of CPU time in one burst.
 const SAVED_LOOKS: u64 = 12;
-/// Between two looks that are not saved, whatever they cost.
+/// Minimum and maximum of the estimated interval between two polls that are not saved.
 const LEAST_NS: (u64, u64) = (250_000, 10_000_000);
-/// As long as nothing is known of their costs.
+/// Interval of polls before their cost is known.
 const FIRST_NS: u64 = 3_000_000;
-/// What is told has to be read before it is overwritten.
+/// Maximum interval of polls. Events must be read before they are overwritten.
 const MOST_NS: u64 = 50_000_000;
-/// A look for a request that is due may come as soon as this after another one.
+/// Minimum interval before a poll for a request that is due.
 const DUE_NS: u64 = 100_000;
-/// A threshold of fewer looks is short.
+/// Number of poll intervals below which a threshold counts as short.
 const SHORT_LOOKS: u64 = 4;
 
-/// For what the kernel program rings.
+/// Events for which the kernel program wakes the mapper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bell {
-    /// A request begins on a little core.
+    /// Whether the begin of a request on a little core wakes the mapper.
     pub begins: bool,
-    /// A request ends on a big core.
+    /// Whether the end of a request on a big core wakes the mapper.
     pub ends: bool,
 }
 
 impl Bell {
-    /// Whether it rings for anything.
+    /// Returns whether any event wakes the mapper.
     pub fn is_armed(self) -> bool {
         self.begins || self.ends
     }
 }
 
-/// How often is looked.
+/// State that determines the interval of polls.
 #[derive(Clone, Debug)]
 pub struct Pace {
     looks: Looks,
     least_ns: u64,
-    /// By then the looks so far are paid for, each with `least_ns`.
+    /// Time at which the CPU budget of all past polls is used up, at `least_ns` per poll.
     paid_ns: u64,
-    /// Nothing was saved for the present look.
+    /// Whether the present poll came before the budget allowed it.
     is_early: bool,
     bell: Bell,
-    /// Whether the bell may yet be armed for ends at this look.
+    /// Whether the present poll may still arm the wakeup at ends of requests.
     may_end: bool,
 }
 
-/// The next look.
+/// Time of the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// At this time...
+    /// Latest time of the next poll, in nanoseconds.
     pub at_ns: u64,
-    /// ...or when the bell rings.
+    /// Whether a wakeup by the kernel program starts the poll earlier.
     pub or_bell: bool,
 }
 
 impl Pace {
-    /// Before anything is known of the costs.
+    /// Creates the state with a default interval, as the cost of a poll is not yet known.
     pub fn new(looks: Looks) -> Self {
         Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_early: false, bell: Bell::default(), may_end: false }
     }
 
-    /// Takes the CPU time of a number of looks.
+    /// Takes the CPU time that a number of polls has used.
     pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
         self.least_ns = (PART_OF_CPU * cpu_ns / looks.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
     }
 
-    /// Begins a look. Returns the events for which the kernel program has to wake this thread; they are set before the look,
-    /// so that none is missed. `can_ring`: the events that it can report. `waits`: a thread waits for a free big core.
+    /// Begins a poll. Returns the events for which the kernel program wakes this thread. The caller sets them before it
+    /// reads events, so that none is missed. `can_ring` contains the events that the kernel program can report. `waits`
+    /// tells whether a thread waits for a free big core.
     pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: Bell, waits: bool) -> Bell {
         self.is_early = now_ns < self.open_ns();
         let may = self.looks == Looks::Events && !self.is_early;
@@ -88,15 +89,15 @@ impl Pace {
         self.bell
     }
 
-    /// Notes that a thread has begun to wait for a big core in this look. Returns the events to set before another look at
-    /// once, if the kernel program can report them.
+    /// Records that a thread has begun to wait for a big core in this poll. Returns the events to set before an
+    /// immediate second poll, if the kernel program can report them.
     pub fn begins_to_wait(&mut self) -> Option<Bell> {
         let is_new = self.may_end && !self.bell.ends;
         self.bell.ends |= is_new;
         is_new.then_some(self.bell)
     }
 
-    /// From then on there may be a look.
+    /// Returns the earliest time at which the CPU budget allows another poll.
     fn open_ns(&self) -> u64 {
         self.paid_ns.saturating_sub(SAVED_LOOKS * self.least_ns)
     }
@@ -105,8 +106,8 @@ impl Pace {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
-    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked; `waits`: a
-    /// thread waits for a free big core.
+    /// Returns when to poll again after a poll at `now_ns`. `due_ns` is the time for which the policy asks. `waits`
+    /// tells whether a thread waits for a free big core.
     pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         match self.looks {
             Looks::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
@@ -136,7 +137,7 @@ mod tests {
     const BEGINS: Bell = Bell { begins: true, ends: false };
     const ENDS: Bell = Bell { begins: false, ends: true };
 
-    /// Whose looks take 20 µs, on average: one in 2.6 ms.
+    /// Creates a pace whose polls take 20 µs on average: the budget allows one in 2.6 ms.
     fn pace() -> Pace {
         let mut pace = Pace::new(Looks::Events);
         pace.spent(20 * MS, 1000);
@@ -151,7 +152,7 @@ mod tests {
         Next { at_ns, or_bell: true }
     }
 
-    /// Uses up what was saved: looks at one moment, until one is early.
+    /// Creates a pace without saved polls, by polling at one moment until a poll is early.
     fn with_nothing_saved(now_ns: u64) -> Pace {
         let mut pace = pace();
         while !pace.is_early {

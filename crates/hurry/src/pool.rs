@@ -1,7 +1,7 @@
-//! The threads that work on requests, and how they are bound to cores.
+//! Pool of the threads that work on requests, with their binding to cores.
 //!
-//! A bound thread may run on one core only, and a thread that it creates inherits this affinity. Such a child is freed at
-//! the next look. Its affinity and its parent identify it; other threads chose their CPUs themselves, and are left alone.
+//! A bound thread may run on one core only, and a thread that it creates inherits this affinity. The next poll frees
+//! such a child. Its affinity and its parent identify it. Other threads chose their CPUs themselves, and keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,20 +17,21 @@ use sidelane_rollback::claim::ThreadClaims;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{Threads, Whose};
 
-/// Number of thread ids that are remembered as foreign: a line in the pipe may name any thread.
+/// Maximum number of remembered foreign thread ids. A line in the pipe may name any thread.
 const STRANGERS_MAX: usize = 1024;
 
-/// Why a thread is not on the core that it was sent to.
+/// Reason why a thread could not be bound to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotMoved {
-    /// It has ended.
+    /// The thread has ended.
     Ended,
-    /// It may not run there: its cpuset lacks the core, the core is offline, or the kernel does not allow the thread to be moved.
+    /// The kernel refused: the cpuset of the thread lacks the core, the core is offline, or the thread may not be
+    /// moved.
     Refused,
 }
 
 impl NotMoved {
-    /// In one word.
+    /// Returns the reason as one word, for the log.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ended => "ended",
@@ -39,19 +40,19 @@ impl NotMoved {
     }
 }
 
-/// A thread, and its process.
+/// Thread, and the id of its process.
 #[derive(Clone, Copy)]
 struct Member {
     thread: Thread,
     pid: u32,
 }
 
-/// A thread that works on requests.
+/// Thread that works on requests, with its present binding.
 struct Worker {
     member: Member,
-    /// Once it was bound.
+    /// Handle that keeps the thread's identity, opened when the thread is first bound.
     held: Option<HeldThread>,
-    /// The CPUs that it was bound to last; `None`: it has its own.
+    /// CPUs to which the thread was last bound; `None` if it has its original CPUs.
     given: Option<CpuSet>,
 }
 
@@ -60,7 +61,7 @@ impl Worker {
         Self { member, held: None, given: None }
     }
 
-    /// `None` if it has ended. Where no more files can be opened, to ask takes longer.
+    /// Returns the thread if it still exists. The check takes longer if no file can be opened.
     fn if_there(&mut self) -> Option<Member> {
         let thread = self.member.thread;
         self.held = self.held.take().or_else(|| HeldThread::of(&thread));
@@ -69,30 +70,30 @@ impl Worker {
     }
 }
 
-/// The threads of a service.
+/// Pool of the threads of a service.
 pub struct Pool {
     whose: Whose,
     guardian: Guardian,
     noted: Threads,
-    /// Those that work on requests.
+    /// Threads that work on requests, by thread id.
     workers: BTreeMap<u32, Worker>,
-    /// All numbers of the last look.
+    /// Ids of all threads at the last poll.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
     claims: ThreadClaims,
-    /// CPUs to which threads were bound.
+    /// All CPUs to which threads were bound.
     given: CpuSet,
-    /// Those of them on which several threads run together.
+    /// CPUs of the last binding to several CPUs together.
     together: CpuSet,
-    /// Processes with threads that were bound, or that were born to such threads.
+    /// Processes with bound threads, or with children of bound threads.
     bound: BTreeSet<u32>,
 }
 
 impl Pool {
-    /// Notes how all threads of the service are. Nothing is changed yet.
+    /// Records the affinity of all threads of the service. Changes nothing yet.
     ///
     /// # Errors
-    /// If another process moves them, or there can be no guardian.
+    /// Fails if another process moves the threads, or if no guardian can be started.
     pub fn of(service: &Service) -> Result<Self> {
         let (claims, mut guardian) = ThreadClaims::take(&service.pids)?;
         let group = service.group.as_ref().map(|group| group.dir.clone());
@@ -103,13 +104,13 @@ impl Pool {
         Ok(Self { whose, guardian, noted, workers, seen, strangers, claims, given, together, bound })
     }
 
-    /// The processes of the service, as of the last look.
+    /// Returns the processes of the service, as of the last poll.
     pub fn pids(&self) -> &[u32] {
         &self.whose.pids
     }
 
-    /// Adds a thread that works on requests, and returns the CPUs that it had; `None` if it is in the pool already, or if
-    /// this process may not move it.
+    /// Adds a thread that works on requests, and returns its original CPUs. Returns `None` if it is in the pool
+    /// already, or if this process may not move it.
     pub fn join(&mut self, tid: u32) -> Result<Option<&CpuSet>> {
         if self.workers.contains_key(&tid) || self.strangers.contains(&tid) {
             return Ok(None);
@@ -129,12 +130,12 @@ impl Pool {
         Ok(self.noted.own_cpus(&worker.thread))
     }
 
-    /// It has ended. Another one may bear its number.
+    /// Removes a thread that has ended. Another thread may get the same id.
     pub fn forget(&mut self, tid: u32) {
         self.workers.remove(&tid);
     }
 
-    /// Whether it is in.
+    /// Returns whether the pool contains the thread.
     pub fn has(&self, tid: u32) -> bool {
         self.workers.contains_key(&tid)
     }
@@ -143,13 +144,13 @@ impl Pool {
         self.whose.pids.iter().copied().find(|pid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists())
     }
 
-    /// Binds a thread to one core, or to several together.
+    /// Binds a thread to a set of one or more CPUs.
     ///
     /// # Errors
-    /// If it is where it was.
+    /// Fails if the thread has ended or may not run there. It then keeps its CPUs.
     pub fn bind(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), NotMoved> {
         let worker = self.workers.get_mut(&tid).and_then(Worker::if_there).ok_or(NotMoved::Ended)?;
-        // What the guardian does not know of is not done.
+        // Bind only if the guardian knows of it, so that it can be undone.
         self.will_bind(worker, cpus).map_err(|_| NotMoved::Refused)?;
         pin_thread(tid, &cpus.iter().collect::<Vec<_>>()).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => NotMoved::Ended,
@@ -176,7 +177,7 @@ impl Pool {
         self.noted.will_change(&worker.thread, &mut self.guardian).context("cannot tell the guardian")
     }
 
-    /// Gives a thread the CPUs back that it had. One that does not take them has ended, or was moved by its owner.
+    /// Gives a thread its original CPUs back. If that fails, the thread has ended or its owner has moved it.
     pub fn free(&mut self, tid: u32) {
         if let Some(worker) = self.workers.get_mut(&tid) {
             worker.given = None;
@@ -184,16 +185,16 @@ impl Pool {
         }
     }
 
-    /// Bound threads that may run elsewhere than they were bound to: their cpuset was changed, or their owner moved them.
+    /// Returns bound threads that may run on other CPUs: their cpuset was changed, or their owner moved them.
     pub fn strays(&self) -> Vec<u32> {
         let is_stray =
             |(tid, worker): &(&u32, &Worker)| worker.given.as_ref().is_some_and(|given| may_leave(**tid, given));
         self.workers.iter().filter(is_stray).map(|(tid, _)| *tid).collect()
     }
 
-    /// Takes the present processes of the service. Frees children of bound threads, and returns the threads that have ended.
+    /// Updates the processes of the service. Frees children of bound threads, and returns the threads that have ended.
     pub fn look(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
-        // First: a halted one takes nothing in.
+        // Check the guardian first: a halted guardian takes in no entries.
         self.look_after_guardian()?;
         self.follow(pids)?;
         self.strangers.clear();
@@ -217,7 +218,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the guardian has given threads their CPUs back since the last call, because this process was halted.
+    /// Returns whether the guardian has given threads their CPUs back since the last call, because this process was
+    /// halted.
     pub fn was_given_back(&mut self) -> Result<bool> {
         if self.guardian.take_frozen().is_empty() {
             return Ok(false);
@@ -236,7 +238,7 @@ impl Pool {
         self.noted.follow(&self.whose, &mut self.guardian)
     }
 
-    /// Notes a thread that is new, and frees it if it was born to a bound one.
+    /// Records a new thread, and frees it if a bound thread created it.
     fn note(&mut self, Member { thread, pid }: Member) -> Result<()> {
         match self.may_have_inherited(pid) {
             true => self.noted.note_newcomer(thread, &mut self.guardian)?,
@@ -244,21 +246,21 @@ impl Pool {
         };
         if self.noted.is_changed(&thread) {
             self.bound.insert(pid);
-            // One that has ended needs nothing.
+            // An error means that the thread has ended, and nothing is left to do.
             let _ = self.noted.give_back(&thread);
         }
         Ok(())
     }
 
-    /// Whether a new thread of the process may have been born to a bound one. Of a new process whose parent is as new, or
-    /// none of the service's, nothing else is known.
+    /// Returns whether a bound thread may have created a new thread of process `pid`. Assumes so for a new process if
+    /// its parent is new too, or is not a process of the service.
     fn may_have_inherited(&self, pid: u32) -> bool {
         let was_there = |pid: u32| self.seen.contains(&pid);
         let is_bound = |pid: u32| self.bound.contains(&pid);
         is_bound(pid) || !was_there(pid) && parent(pid).is_none_or(|parent| is_bound(parent) || !was_there(parent))
     }
 
-    /// They have ended. A process may also be the service's no more, having left its group.
+    /// Forgets threads that have ended, or whose process has left the service's cgroup.
     fn forget_all(&mut self, gone: &[u32]) -> Result<()> {
         let ended: Vec<Thread> = self.noted.iter().filter(|thread| gone.contains(&thread.tid)).copied().collect();
         for thread in &ended {
@@ -271,17 +273,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Threads that work on requests, with the CPUs that each had.
+    /// Returns the threads that work on requests, each with its original CPUs.
     pub fn workers(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
         self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.own_cpus(&worker.member.thread)?)))
     }
 
-    /// Processes of the service whose threads another Sidelane moves.
+    /// Returns the number of processes of the service whose threads another Sidelane process moves.
     pub fn others(&self) -> usize {
         self.claims.refused()
     }
 
-    /// Gives all threads the CPUs back that they had, also those of processes that came since the last look.
+    /// Gives all threads their original CPUs back, including those of processes that started since the last poll.
     pub fn end(mut self, pids: &BTreeSet<u32>) -> Result<()> {
         let looked = self.look(pids).map(drop);
         self.guardian.finish().context("cannot give the service's threads their CPUs back").and(looked)

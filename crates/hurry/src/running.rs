@@ -1,4 +1,4 @@
-//! A mapper on a thread of its own.
+//! Mapper of a service's threads that runs on a separate thread.
 
 use anyhow::{Context, Result};
 
@@ -9,32 +9,32 @@ use super::work::WorkSource;
 use sidelane_host::aside::Aside;
 use sidelane_host::until::Until;
 
-/// A mapper that runs. Dropping this ends it, and does not wait for its end.
+/// Handle of a mapper that runs on a separate thread. Dropping it asks the mapper to end, and does not wait.
 pub struct RunningHurry {
     settings: Settings,
     thread: Aside<Figures, Summary>,
 }
 
 impl RunningHurry {
-    /// Maps the service's threads from now on: when this returns, or soon after.
+    /// Starts to map the threads of the service. The mapping begins at once, or shortly after this function returns.
     ///
     /// # Errors
-    /// If a thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn start(settings: Settings) -> Result<Self> {
         Self::start_when(settings, |_, _| Ok(true))
     }
 
-    /// Maps them as soon as the service is there and its requests can be seen.
+    /// Starts a mapper that waits until the service exists and its requests can be observed.
     ///
     /// # Errors
-    /// If a thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn start_when_seen(settings: Settings) -> Result<Self> {
         Self::start_when(settings, |settings, until| {
             until.wait_until(|| settings.service.find().is_ok_and(|found| WorkSource::is_there(settings, &found)))
         })
     }
 
-    /// `begins` waits for the begin; false if there is to be none.
+    /// Starts a mapper after the function `begins` returns. If it returns false, the mapper does not start.
     fn start_when(
         settings: Settings,
         begins: impl FnOnce(&Settings, &Until) -> Result<bool> + Send + 'static,
@@ -47,15 +47,15 @@ impl RunningHurry {
         Ok(Self { settings, thread })
     }
 
-    /// What it was asked to do.
+    /// Returns the settings of the mapper.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Waits until it maps threads.
+    /// Waits until the mapper has begun to map threads.
     ///
     /// # Errors
-    /// If it cannot.
+    /// Fails if the mapper cannot begin.
     pub fn wait_until_it_maps(&mut self) -> Result<()> {
         match self.thread.next_event() {
             Some(_) => Ok(()),
@@ -63,20 +63,20 @@ impl RunningHurry {
         }
     }
 
-    /// What it has told last since the last call.
+    /// Returns the newest figures since the last call; `None` if there are none.
     pub fn figures(&self) -> Option<Figures> {
         self.thread.events().last()
     }
 
-    /// Why it has ended by itself, once it has.
+    /// Returns the error with which the mapper ended by itself; `None` while it runs.
     pub fn why_ended(&mut self) -> Option<anyhow::Error> {
         self.thread.why_ended()
     }
 
-    /// Ends it, and waits until all threads have their CPUs back.
+    /// Ends the mapper, and waits until all threads have their original CPUs back.
     ///
     /// # Errors
-    /// If it could not go on before, or could not give them back.
+    /// Fails if the mapper had failed before, or could not give the CPUs back.
     pub fn end(mut self) -> Result<Summary> {
         self.ask_to_end();
         self.join()
@@ -86,12 +86,12 @@ impl RunningHurry {
         self.thread.join().context("it has ended already")?
     }
 
-    /// Whether nothing is left to wait for at its end.
+    /// Returns whether the mapper has ended, so that [`RunningHurry::end`] would not wait.
     pub fn has_ended(&self) -> bool {
         self.thread.has_ended()
     }
 
-    /// Has it end, and does not wait for that.
+    /// Asks the mapper to end, and does not wait.
     pub fn ask_to_end(&self) {
         self.thread.ask_to_end();
     }

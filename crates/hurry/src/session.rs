@@ -1,9 +1,9 @@
-//! A service under `sidelane hurry`, from begin to end.
+//! Polling loop of `sidelane hurry` for one service.
 //!
-//! A request that begins after a look cannot be long before the threshold has passed since that look. So looks at most one
-//! threshold apart see each long request before it is due, and each request that was seen gets a look when it is due: no
-//! event of the service is needed. `pace.rs` says what happens if the threshold is short, or a long request waits for a
-//! big core.
+//! A request that begins after a poll cannot be long before one threshold has passed since that poll. So polls at most
+//! one threshold apart see each long request before it is due. Each request that was seen gets a poll when it is due,
+//! so no event of the service is needed. `pace.rs` describes the two other cases: the threshold is short, or a long
+//! request waits for a big core.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,16 +33,16 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::until::Until;
 use sidelane_rollback::own_threads;
 
-/// How often threads and cores are looked for that come and go.
+/// Interval at which the session checks for new and ended threads, and for CPUs that went online or offline.
 const CENSUS_EVERY_NS: u64 = 500_000_000;
-/// How often moves are tried again that were refused.
+/// Number of checks of threads and CPUs between two retries of refused moves.
 const CENSUSES_A_RETRY: u32 = 10;
 
-/// Maps the threads of a service until `until` ends it. `tell` hears when all is ready, and what has come of it some times
-/// a second.
+/// Maps the threads of a service until `until` ends it or `length` is over. Calls `tell` when all is ready, and then
+/// twice per second with the present figures.
 ///
 /// # Errors
-/// If its requests cannot be seen, another process moves its threads, or there can be no guardian.
+/// Fails if requests cannot be observed, if another process moves the threads, or if no guardian can be started.
 pub fn run(
     settings: &Settings,
     length: Option<Duration>,
@@ -53,7 +53,7 @@ pub fn run(
     let ends_ns = length.map_or(u64::MAX, |length| now_ns().saturating_add(length.as_nanos() as u64));
     tell(&session.figures());
     let outcome = session.go_on(ends_ns, until, &mut tell);
-    // In all cases all threads have their CPUs back when this returns, and nothing is left to undo.
+    // Give all threads their original CPUs back in any case, so that nothing is left to undo.
     let ended = session.end();
     outcome.and(ended)
 }
@@ -63,7 +63,7 @@ struct Session {
     source: WorkSource,
     mapper: Mapper,
     log: Option<AuditLog>,
-    /// Bounds how long this thread keeps a CPU; `None`: it is in the ordinary class.
+    /// Limit of the time for which this real-time thread keeps a CPU; `None` if it runs in the ordinary class.
     turns: Option<TurnLimit>,
     online: CpuSet,
     energy: Result<Energy, EnergyError>,
@@ -72,9 +72,9 @@ struct Session {
     finder: Finder,
     census_ns: u64,
     censuses: u32,
-    /// Nothing of the service is left, and nothing of it will come.
+    /// Whether the service has ended and cannot come back.
     is_over: bool,
-    /// CPU time at the last census, and looks since then.
+    /// CPU time at the last census; the field below counts polls since then.
     cpu_ns: u64,
     looks: u64,
     notes: Vec<Note>,
@@ -90,7 +90,7 @@ impl Session {
         let pool = Pool::of(&service)?;
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
         let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
-        // The service must not keep it from its work.
+        // Run in real-time class, so that the service cannot delay this thread.
         let turns = TurnLimit::for_this_thread(HOLDER_PRIORITY);
         let late = |error: &_| HurryNote::MovedLate { error: ToString::to_string(error) };
         let notes = turns.as_ref().err().map(late).map(Note::from).into_iter().collect();
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Reads events, moves the threads that are due, and returns when to look again.
+    /// Reads events, moves the threads that are due, and returns when to poll again.
     fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
         if now_ns >= self.census_ns {
             self.census(now_ns)?;
@@ -170,7 +170,7 @@ impl Session {
         outcome
     }
 
-    /// Who and what has come and gone.
+    /// Updates the threads, processes and CPUs that have appeared or disappeared.
     fn census(&mut self, now_ns: u64) -> Result<()> {
         self.census_ns = now_ns + CENSUS_EVERY_NS;
         self.censuses += 1;
@@ -193,7 +193,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has the log written. Threads are mapped on whatever becomes of it.
+    /// Writes the log and reports its errors as notes. Threads are mapped even if the log fails.
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
@@ -201,7 +201,7 @@ impl Session {
         self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
     }
 
-    /// The service's processes now: those that were found, and whom they have started since.
+    /// Returns the processes of the service: those found by the search, and their children.
     fn processes(&mut self) -> Result<BTreeSet<u32>> {
         let mut known = self.known();
         if let Some(found) = self.finder.found() {
@@ -215,7 +215,7 @@ impl Session {
         self.mapper.pool().pids().iter().copied().collect()
     }
 
-    /// A process that has ended does not come back; a port, a name or a group may have other processes later.
+    /// Ends the session if its target is a process that has ended. A port, name or group may get new processes later.
     fn must_be_there(&mut self, pids: &BTreeSet<u32>) {
         if matches!(self.settings.service, Target::Pid(_)) && pids.is_empty() {
             self.is_over = true;
@@ -223,7 +223,7 @@ impl Session {
         }
     }
 
-    /// A core may be taken offline, and come back.
+    /// Updates the CPUs that are online.
     fn use_online(&mut self, now_ns: u64) -> Result<()> {
         let online = online_cpus().context("cannot read which CPUs are online")?;
         if online != self.online {
@@ -243,7 +243,7 @@ impl Session {
     }
 
     fn end(mut self) -> Result<Summary> {
-        // What has been answered since the last look counts.
+        // Read the requests that were answered since the last poll, so that they count.
         let heard = self.hear();
         let figures = self.figures();
         let known = self.known();

@@ -1,4 +1,4 @@
-//! What was asked for.
+//! Settings of `sidelane hurry`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,29 +11,30 @@ use sidelane_host::service::Target;
 use sidelane_policy::hurryup::{Config, Learning, Looks, Threshold};
 use thiserror::Error;
 
-/// What `sidelane hurry` was asked to do.
+/// Settings of a mapper, from options or from the agent's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The service.
+    /// Service whose threads are mapped.
     pub service: Target,
-    /// Which cores are big and which little.
+    /// Rule for which cores are big and which are little.
     pub sizes: Sizes,
-    /// How threads are mapped.
+    /// Configuration of the policy.
     pub config: Config,
-    /// Who tells what threads work on.
+    /// Source of the events that tell which thread works on which request.
     pub told: Told,
-    /// Where each move is written down.
+    /// Path of the audit log with one line for each move; `None` for no log.
     pub log: Option<PathBuf>,
 }
 
 impl Settings {
-    /// What is said when all is ready.
+    /// Returns the line that is printed when the mapper is ready.
     pub fn opening(&self) -> String {
         format!("sidelane: mapping threads of {} to {}", self.service, self.sizes)
     }
 }
 
-/// What the policy is asked for, as far as it is tuned; all else is as usual. The percentile is of one hundred.
+/// Returns the configuration of the policy with the given values; `None` keeps a default. `percentile` ranges from 0 to
+/// 100, and `little_speed_milli` is in thousandths of a big core's speed.
 pub fn tuned(
     percentile: f64,
     sampling: Option<Duration>,
@@ -49,30 +50,30 @@ pub fn tuned(
     }
 }
 
-/// What a lane does while its sibling works, in thousandths of what it does alone: two busy lanes of a core do 1.2 times
-/// as much as one.
+/// Speed of a lane while its sibling works, in thousandths of its speed alone. Two busy lanes of a core do 1.2 times as
+/// much as one.
 const LANE_SPEED_MILLI: u32 = 600;
 
-/// Which cores are big and which little.
+/// Rule for which cores are big and which are little.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// Always the same ones.
+    /// Fixed sets of big and little cores.
     Cores(Cores),
-    /// All are alike: a lane is big while its siblings are idle. The lanes of each core.
+    /// Lanes of each core, all of the same kind. A lane is big while its siblings are idle.
     Lanes(Vec<CpuSet>),
 }
 
 impl Sizes {
-    /// The siblings of a machine whose cores have these lanes.
+    /// Creates the rule for sibling lanes, from the lanes of each core. Cores with a single lane are left out.
     ///
     /// # Errors
-    /// If no core has several lanes.
+    /// Fails if no core has several lanes.
     pub fn of_siblings(cores: impl IntoIterator<Item = CpuSet>) -> Result<Self, HurryError> {
         let cores: Vec<CpuSet> = cores.into_iter().filter(|core| core.len() > 1).collect();
         if cores.is_empty() { Err(HurryError::NoSiblings) } else { Ok(Self::Lanes(cores)) }
     }
 
-    /// How fast a little core is, in thousandths of a big one, if that is known.
+    /// Returns the speed of a little core in thousandths of a big one; `None` if it is unknown.
     pub fn little_speed_milli(&self) -> Option<u32> {
         match self {
             Self::Cores(cores) => cores.little_speed_milli,
@@ -95,29 +96,29 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// Who tells what threads work on.
+/// Source of the events that tell which thread works on which request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Told {
-    /// The service itself, if it emits its requests; else the kernel program, from its sockets.
+    /// Emitted requests if the service emits them, else the kernel program at its sockets.
     #[default]
     Found,
-    /// The service writes lines to this pipe, as the paper's does.
+    /// Named pipe to which the service writes lines of text, as in the paper.
     Pipe(PathBuf),
 }
 
-/// Why threads cannot be mapped.
+/// Error: the threads of a service cannot be mapped.
 #[derive(Debug, Error)]
 pub enum HurryError {
-    /// Not the name of a pipe.
+    /// The option is not `pipe:` with a path.
     #[error("`{0}` is no place for statistics: write pipe: and the path of a named pipe, as in pipe:/run/hurry")]
     Syntax(String),
-    /// There are no siblings.
+    /// No core has sibling lanes.
     #[error(
         "no core of this machine has several lanes: leave --siblings out, or say which CPUs share a core, as in \
          --siblings 0,4 --siblings 1,5"
     )]
     NoSiblings,
-    /// There is something else of this name.
+    /// The path exists, and is not a named pipe.
     #[error("{0} is no named pipe: remove it, or choose another name for --stats")]
     NoPipe(PathBuf),
 }

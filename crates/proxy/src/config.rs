@@ -1,4 +1,4 @@
-//! What a proxy is told at its start.
+//! Configuration of a proxy, fixed at its start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,69 +12,71 @@ use crate::http::Forwarded;
 use crate::request_table::TableConfig;
 use crate::resp::Repeatable;
 
-/// What clients and servers speak.
+/// Protocol that clients and servers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/1.0.
     Http,
-    /// RESP: Redis and its kin.
+    /// RESP, the protocol of Redis and compatible servers.
     Redis,
 }
 
-/// Everything that a proxy is told.
+/// Configuration of a proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The server that is active at first.
+    /// Address of the server that is active at first.
     pub active: SocketAddr,
-    /// The second server.
+    /// Address of the second server; `None` for a proxy with one server.
     pub backup: Option<SocketAddr>,
-    /// What they speak.
+    /// Protocol that clients and servers use.
     pub protocol: Protocol,
-    /// Methods or commands that are safe to repeat.
+    /// HTTP methods or Redis commands that are safe to repeat.
     pub repeatable: Repeatable,
-    /// Decisions.
+    /// Configuration of the request table, which decides about servers, hedges and retries.
     pub table: TableConfig,
-    /// What clients and servers may take.
+    /// Limits of size, time and number for clients and servers.
     pub limits: Limits,
-    /// Number of requests that warm a server up.
+    /// Number of requests sent to a server to warm it up.
     pub warm_up_requests: u32,
-    /// What servers are told of clients.
+    /// Client information that is forwarded to servers.
     pub forwarded: Forwarded,
 }
 
-/// The methods of HTTP that are safe to repeat unless the user says otherwise.
+/// Default list of the HTTP methods that are safe to repeat.
 pub const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-/// What clients and servers may take.
+/// Limits of size, time and number for clients and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a head.
+    /// Maximum size of an HTTP head in bytes.
     pub head_bytes: usize,
-    /// From the first byte of a request's head to its last.
+    /// Maximum time from the first to the last byte of a request's head.
     pub head_time: Duration,
-    /// Without a byte, in either direction.
+    /// Maximum time without a byte in either direction.
     pub idle_time: Duration,
-    /// From a request to the begin of its answer.
+    /// Maximum time from a request to the begin of its answer.
     pub answer_time: Duration,
-    /// To make a connection.
+    /// Maximum time to establish a connection.
     pub connect_time: Duration,
-    /// Bytes of a request that is kept so that it can be sent once more.
+    /// Maximum size of a request that is kept for another copy, in bytes.
     pub copy_bytes: usize,
-    /// Bytes of a command of Redis.
+    /// Maximum size of a Redis command in bytes.
     pub frame_bytes: usize,
-    /// Bytes of a reply of Redis.
+    /// Maximum size of a Redis reply in bytes.
     pub reply_bytes: usize,
-    /// Commands of one client that are not answered; it is not read from until fewer are.
+    /// Maximum number of unanswered commands of one client. At this number, the proxy stops reading from the client.
     pub pipeline: usize,
-    /// Bytes of such commands, with those that are kept to be sent again. One command may always be there.
+    /// Maximum size in bytes of a client's unanswered commands, including those kept for a retry. A single command may
+    /// exceed it.
     pub pipeline_bytes: usize,
-    /// Bytes that all clients of Redis keep together. While there are more, only a client that keeps none is read from.
+    /// Maximum size in bytes of the data kept for all Redis clients together. Above it, the proxy reads only from
+    /// clients without kept data.
     pub memory_bytes: usize,
-    /// A client that has closed its direction is taken for gone, though it could still read.
+    /// Whether a client that has closed its sending direction counts as gone, although it could still read.
     pub abort_on_close: bool,
-    /// From the begin of the end until what is in flight is cut.
+    /// Time from the begin of the drain until requests in flight are cut off.
     pub drain: Duration,
-    /// Clients at once; nothing: as many as open files allow.
+    /// Maximum number of clients at a time; `None` for as many as the limit of open files allows.
     pub clients: Option<usize>,
 }
 
@@ -99,20 +101,21 @@ impl Default for Limits {
     }
 }
 
-/// A copy of a request that was sent to a server, with what identifies it in a trace of that server.
+/// Copy of a request that was sent to a server, with the data that identifies it in a trace of that server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentCopy {
-    /// The server.
+    /// Server that got the copy.
     pub server: Server,
-    /// Our port of the connection to that server.
+    /// Local port of the proxy's connection to the server.
     pub port: u16,
-    /// When the request came to the proxy; times of the answer count from here.
+    /// Time at which the request came to the proxy. Times of the answer are relative to it.
     pub arrived_ns: Nanos,
-    /// When the copy was sent.
+    /// Time at which the copy was sent.
     pub sent_ns: Nanos,
-    /// When its answer began, or the request ended without one; `None`: the copy is out.
+    /// Time at which its answer began, or the request ended without one; `None` while the copy is unanswered.
     pub until_ns: Option<Nanos>,
 }
 
-/// Returns what a trace of the server says about a copy. The proxy's only thread calls it, so it must not block.
+/// Function that returns what a trace of the server tells about a copy. The proxy's only thread calls it, so it must
+/// not block.
 pub type TraceLookup = Arc<dyn Fn(&SentCopy) -> Value + Send + Sync>;

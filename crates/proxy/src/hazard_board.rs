@@ -1,5 +1,5 @@
-//! Shared memory in which watchers publish the hazards of servers, and the eventfd that wakes the proxy. `abi/hazard.h` is
-//! the format.
+//! Shared memory in which watchers publish the hazards of servers, and an eventfd that wakes the proxy. `abi/hazard.h`
+//! defines the format.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,12 +14,12 @@ use sidelane_policy::hedge::{Hazards, Server};
 
 const BYTES: usize = 4096;
 
-/// The hazards of both servers, shared by their watchers and the proxy.
+/// Board with the hazards of both servers, shared by their watchers and the proxy.
 #[derive(Debug)]
 pub struct HazardBoard {
     memory: MmapRaw,
     file: OwnedFd,
-    /// Notified after each change.
+    /// Eventfd that is notified after each change.
     pub changed: EventFd,
 }
 
@@ -41,7 +41,7 @@ impl HazardBoard {
         &heads.expect("a page is aligned")[0]
     }
 
-    /// Returns the word of a server.
+    /// Returns the hazard word of a server.
     pub fn word(&self, server: Server) -> &HazardWord {
         // SAFETY: as in `head`; the words follow it, and the board has room for more of them.
         let words = unsafe {
@@ -51,20 +51,20 @@ impl HazardBoard {
         &words.expect("a page is aligned")[server.index()]
     }
 
-    /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this server may
-    /// call it.
+    /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this
+    /// server may call it.
     pub fn publish(&self, server: Server, hazards: Hazards, now: Nanos) {
         if self.word(server).tell(hazards.bits(), now) {
             self.changed.notify();
         }
     }
 
-    /// Returns the hazards that were published last.
+    /// Returns the hazards of a server that were published last.
     pub fn hazards(&self, server: Server) -> Hazards {
         Hazards::from_bits(self.word(server).read().hazards)
     }
 
-    /// Returns the memory, for a watcher in another process.
+    /// Returns the file of the memory, for a watcher in another process.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

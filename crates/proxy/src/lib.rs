@@ -1,12 +1,12 @@
-//! A proxy in front of two servers (Tailor, thesis §4.2.2 and §4.2.3).
+//! Proxy in front of two servers (Tailor, thesis §4.2.2 and §4.2.3).
 //!
-//! - [`request_table`]: which request goes where, who answered first, what is counted: pure.
-//! - [`http`], [`resp`]: the protocols, as bytes: pure.
-//! - [`access`]: the access log, from the thread that serves to the thread that writes.
-//! - [`hazard_board`]: the memory in which watchers publish hazards.
-//! - [`edge`]: sockets and time; it asks the request table.
+//! - [`request_table`]: decides which server gets each request and which answer counts, and keeps the counts. No I/O.
+//! - [`http`], [`resp`]: the protocols. No I/O.
+//! - [`access`]: the access log, from the serving thread to the writing thread.
+//! - [`hazard_board`]: the shared memory in which watchers publish hazards.
+//! - [`edge`]: all sockets and timers; it calls the request table.
 //!
-//! When a hazard is a reason to do something is `sidelane_policy::hedge`'s to say.
+//! `sidelane_policy::hedge` decides when a hazard leads to an action.
 //!
 //! # Invariants
 //!

@@ -1,9 +1,9 @@
-//! Notes of the proxy.
+//! Notes about the proxy.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of the proxy.
+    /// Note about the proxy.
     pub enum ProxyNote in Proxy;
     degraded {
         HazardsUnwatched {

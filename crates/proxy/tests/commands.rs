@@ -1,11 +1,11 @@
-//! Arbitrary bytes of clients: the proxy reads the commands that Redis reads, or refuses.
+//! Tests with arbitrary bytes from clients: the proxy reads the same commands as Redis, or refuses.
 
 use proptest::prelude::*;
 use sidelane_proxy::resp::CommandReader;
 
 mod redis_model;
 
-/// Pieces of which lines and arrays are made, whole and broken.
+/// Generates fragments of inline commands and arrays, valid and broken.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let words =
         ["GET", "SELECT 5", "CLIENT REPLY SKIP", "a", "\"", "'", "\\", "\\x41", "\\n", "x", " ", "\t", "\x0b", "\0"];

@@ -1,6 +1,6 @@
-//! Mutated bytes at the edge of the parsers: no panic, and the same reading however the bytes are split.
+//! Fuzz tests of the parsers with mutated bytes. They must not panic, and must not depend on how the bytes are split.
 //!
-//! The corpora are `tests/fuzz/http` and `tests/fuzz/resp` at the root of the sources.
+//! The seed inputs are in `tests/fuzz/http` and `tests/fuzz/resp` at the root of the repository.
 
 use sidelane_proxy::http::{Body, Forwarded, Number, Peer, Wanted, read_request, read_response};
 use sidelane_proxy::resp::{CommandReader, Scanner};
@@ -14,12 +14,12 @@ fn peer(mode: Forwarded) -> Peer {
     Peer::new(mode, [192, 0, 2, 1].into())
 }
 
-/// How many bytes of a message belong to it, as far as it has come, read all at once.
+/// Parses a message all at once. Returns how many bytes belong to it, and whether it is complete.
 fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, bool)> {
     out.clear();
     let (head, mut body) = if is_request {
         let head = read_request(bytes, LIMIT, &peer(Forwarded::Set), out).ok()??;
-        // What goes to a server is read by it as it was meant.
+        // Check that the head for the server is parsed in the same way.
         let mut again = Vec::new();
         let second = read_request(out, 2 * LIMIT, &peer(Forwarded::Off), &mut again)
             .expect("what we write is right")
@@ -50,13 +50,13 @@ fn body_of(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
     Some(read_request(bytes, LIMIT, &peer(Forwarded::Add), out).ok()??.body)
 }
 
-/// As [`Body::take`], a byte at a time.
+/// Takes in a body as [`Body::take`] does, but byte by byte.
 fn split(bytes: &[u8], body: Option<Body>) -> Option<usize> {
     let mut body = body?;
     bytes.iter().try_fold(0, |sum, byte| Some(sum + body.take(&[*byte]).ok()?))
 }
 
-/// Replies end at the same places however many bytes are used at once.
+/// Checks that replies end at the same places for different splits of the bytes.
 fn replies(bytes: &[u8]) {
     assert_eq!(ends(bytes, 1), ends(bytes, bytes.len().max(1)), "{}", bytes.escape_ascii());
 }
@@ -87,13 +87,13 @@ fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
         inputs += 1;
         accepted += usize::from(whole.is_some());
         if let Some((length, true)) = whole {
-            // A message that is over is not changed by what follows it.
+            // Bytes after a complete message must not change its length.
             let followed = [&bytes[..length], b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
             assert_eq!(message(&followed, true, &mut out), Some((length, true)));
         }
         message(bytes, false, &mut out);
     });
-    // Another parser may have been named.
+    // Skip the check if the fuzzer runs another parser.
     assert!(inputs == 0 || accepted > inputs / 50, "the inputs get past the first line: {accepted} of {inputs}");
 }
 
@@ -105,6 +105,6 @@ fn fuzzed_commands_are_read_as_redis_reads_them() {
         replies(bytes);
         inputs += 1;
     });
-    // Another parser may have been named.
+    // Skip the check if the fuzzer runs another parser.
     assert!(inputs == 0 || commands > inputs / 10, "the inputs are commands: {commands} of {inputs}");
 }

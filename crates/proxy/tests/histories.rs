@@ -1,5 +1,5 @@
-//! Random histories of requests at simulated servers: whatever servers and hazards do, no request that is not safe to
-//! repeat is carried out twice, no client is answered twice, and nothing that was answered is lost.
+//! Random histories of requests at simulated servers. They check three rules for any behaviour of servers and hazards.
+//! No request that is not safe to repeat is executed twice, no client is answered twice, and no answer is lost.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use sidelane_proxy::request_table::{
 const BURST: u64 = 5;
 const PER_SUCCESS_MILLI: u64 = 200;
 
-/// What happens next.
+/// Next event of a history.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A request comes.
+    /// A client sends a request.
     Come { is_repeatable: bool },
-    /// A copy that is out is carried out, and its answer arrives.
+    /// A server executes a copy, and its answer arrives.
     Answer { which: usize, is_failure: bool },
-    /// A server answered a request, or failed to.
+    /// A server answers a request, or fails to.
     Try { server: Server, has_failed: bool },
-    /// A copy that is out is lost: it was never sent, not read, or perhaps carried out.
+    /// A copy is lost: it was never sent, not read, or perhaps executed.
     Lose { which: usize, loss: Loss },
-    /// Watchers tell of a server.
+    /// A watcher reports the hazards of a server.
     Watch { server: Server, bits: u32 },
-    /// A connection fails, or is made.
+    /// A connect to a server succeeds or fails.
     Connect { server: Server, works: bool },
     /// A client goes away.
     Leave { which: usize },
-    /// Time goes by.
+    /// Time passes.
     Wait { ns: u64 },
 }
 
@@ -60,26 +60,26 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![3 => Just(Mode::Hazard), 1 => Just(Mode::Timer { after_ns: 100 }), 1 => Just(Mode::Never)]
 }
 
-/// A request, as its client and the servers know it.
+/// Facts about a request, as its client and the servers know them.
 #[derive(Debug, Default)]
 struct Truth {
     is_repeatable: bool,
-    /// Servers that may have carried it out.
+    /// Number of times that servers may have executed the request.
     carried_out: u32,
-    /// A server answered a failure while the other copy was out.
+    /// Server that answered with a failure while the other copy was unanswered.
     kept: Option<Server>,
-    /// It must not leave the first server.
+    /// Whether the request must stay at the first server.
     stays: bool,
     forwarded: u32,
     given_up: bool,
     has_left: bool,
 }
 
-/// The request table, and simulated servers and clients.
+/// Request table with simulated servers and clients.
 struct World {
     table: RequestTable<()>,
     now: u64,
-    /// Copies that are out.
+    /// Copies that wait for their answer.
     out: Vec<(RequestId, Server)>,
     truth: BTreeMap<u64, Truth>,
     hedges: u64,
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// All that is out is answered.
+    /// Answers all copies that still wait for their answer.
     fn finish(&mut self) {
         while !self.out.is_empty() {
             self.now += 1;
@@ -219,7 +219,7 @@ impl World {
             assert!(truth.forwarded == 0 || truth.carried_out > 0, "an answer that no server gave: {truth:?}");
         }
         let counts = self.table.counts();
-        // Some of them were not sent.
+        // The table does not count hedges that were never sent.
         assert!(counts.wins <= counts.hedges && counts.hedges <= self.hedges);
         assert!(1000 * counts.hedges <= 1000 * BURST + PER_SUCCESS_MILLI * self.successes);
         assert_eq!(counts.requests, counts.answered + counts.failed + counts.left);

@@ -1,4 +1,4 @@
-//! What clients keep in the proxy's memory, which this whole process counts.
+//! Tests of the proxy's memory for clients. They count all allocations of this process.
 
 #[allow(dead_code, reason = "not every test needs all of it")]
 #[path = "edge/scene.rs"]
@@ -18,10 +18,10 @@ use std::time::Duration;
 use scene::{Proxy, http, redis};
 use scripted::{read_until, server};
 
-/// Bytes that are allocated, and the most since [`Memory::start`].
+/// Number of bytes allocated now; the static below holds the maximum since [`Memory::start`].
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// One test at a time counts.
+/// Lock that lets only one test count at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Counting;
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Memory since some moment.
+/// Measurement of memory from one moment on. The number is the allocated bytes at the start.
 struct Memory(usize);
 
 impl Memory {
@@ -75,7 +75,7 @@ const MB: usize = 1 << 20;
 fn an_idle_client_of_http_keeps_no_buffers() {
     const CLIENTS: usize = 100;
     const LONG: usize = 60 * KB;
-    /// Of a client's task, which has its sockets, its timer and the like.
+    /// Maximum memory of a client's task, with its sockets and its timer.
     const OF_TASK: usize = 16 * KB;
     let _turn = turn();
     let address = server(|mut stream| {
@@ -94,7 +94,7 @@ fn an_idle_client_of_http_keeps_no_buffers() {
         read_until(client, "\r\n\r\n");
         client.read_exact(&mut answer).unwrap();
     };
-    // Brings the memory that is there once.
+    // Make the proxy allocate the memory that it needs only once.
     ask(&mut proxy.connect());
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     proxy.wait_until("the clients", |state| state.clients == CLIENTS);
@@ -109,9 +109,9 @@ fn an_idle_client_of_http_keeps_no_buffers() {
 
 const CLIENTS: usize = 40;
 const BOUND: usize = MB;
-/// Memory is given out in powers of two, and each client has a task, and may have begun one command.
+/// Maximum memory of all clients. Allocations grow by doubling, and each client has a task and one incomplete command.
 const MOST: usize = 3 * BOUND + CLIENTS * 64 * KB;
-/// Without room for so long a socket is full.
+/// Time without progress after which a socket counts as full.
 const FULL: Duration = Duration::from_millis(500);
 
 fn bounded(address: SocketAddr) -> Proxy {
@@ -120,7 +120,7 @@ fn bounded(address: SocketAddr) -> Proxy {
     Proxy::start(config)
 }
 
-/// Writes until there is no room.
+/// Writes to a socket until it is full.
 fn fill(mut stream: &TcpStream, bytes: &[u8]) {
     stream.set_write_timeout(Some(FULL)).unwrap();
     let error = loop {

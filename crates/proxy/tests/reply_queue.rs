@@ -1,4 +1,4 @@
-//! Random pipelines of Redis commands at simulated servers: replies come in the client's order, each once, from
+//! Random pipelines of Redis commands at simulated servers. Replies must come in the client's order, each once, from
 //! either server.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One client's pipeline; each server echoes the commands that it got, in order.
+/// Pipeline of one client. Each simulated server echoes the commands that it got, in order.
 struct Pipeline {
     table: RequestTable<()>,
     reply_queue: ReplyQueue,

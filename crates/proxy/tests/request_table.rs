@@ -1,4 +1,4 @@
-//! Vectors for the request table, worked by hand: requests that stay, and hedges that were never sent.
+//! Tests of the request table with hand-made event sequences: requests that stay, and hedges that were never sent.
 
 use Server::{First, Second};
 use sidelane_policy::hedge::{BudgetConfig, Mode, RolesConfig, Seen, Server};
@@ -18,7 +18,7 @@ fn request(is_repeatable: bool, follows: Option<Server>) -> Class {
     Class { is_repeatable, follows, label: Label::of(b"GET /") }
 }
 
-/// A request that its timer has hedged to the second server.
+/// Adds a request, and lets its timer hedge it to the second server.
 fn hedged(table: &mut RequestTable<()>) -> RequestId {
     let (request_id, _) = table.admit(0, request(true, None), ());
     table.observe(10, Seen::Nothing);
@@ -56,7 +56,7 @@ fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
 fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
     let mut table = table(Mode::Hazard, false);
     let (request_id, _) = table.admit(0, request(true, None), ());
-    // Its own connection is the one that fails: that swaps, and sends again what the first server has.
+    // The connect for this request fails. This causes a swap, and a resend of the requests at the first server.
     table.observe(1, Seen::Unreachable(First));
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
     assert_eq!(table.lost(1, request_id, First, Loss::NotSent), Next::Wait);
@@ -91,7 +91,7 @@ fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
     for request_id in [lost, late] {
         assert_eq!(table.answered(11, request_id, Second, Quality::Failure), Verdict::Keep);
     }
-    // The first server is asked once more on another connection, and never the one that has answered.
+    // The first server is asked again on another connection. The second one is not, because it has answered.
     assert_eq!(table.lost(12, lost, First, Loss::Sent), Next::Send(First));
     assert_eq!(table.lost(13, lost, First, Loss::Sent), Next::Forward(Second));
     assert_eq!((table.late(14, late), table.late(15, late)), (Some(Second), None));

@@ -1,26 +1,27 @@
-//! Latencies of requests as a distribution, with the percentiles that people ask for.
+//! Latency distribution of requests that were observed at sockets: mean, p50, p95, p99 and a percentile curve.
 
 use sidelane_report::Percentile;
 
-/// What requests took.
+/// Latency distribution of the requests of one measurement, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AtSocket {
-    /// Requests that arrived after the warm-up.
+    /// Number of requests that arrived after the warm-up.
     pub requests: u64,
-    /// Their mean.
+    /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Half of them took at most this.
+    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// The same, of all but 5 %.
+    /// 95th percentile of the latency in microseconds.
     pub p95_us: f64,
-    /// The same, of all but 1 %.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
-    /// The whole distribution.
+    /// Latency percentiles of the whole distribution, in ascending order.
     pub curve: Vec<Percentile>,
 }
 
 impl AtSocket {
-    /// Of requests that arrived at this time or later, each with its arrival and its latency; nothing without any.
+    /// Computes the distribution from pairs of arrival time and latency, both in nanoseconds. Requests that arrived
+    /// before `from_ns` are left out. Returns `None` if no request remains.
     pub fn of(seen: &[(u64, u64)], from_ns: u64) -> Option<Self> {
         let measured = seen.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
         let mut latencies_ns: Vec<u64> = measured.map(|(_, latency_ns)| *latency_ns).collect();
@@ -37,7 +38,8 @@ impl AtSocket {
     }
 }
 
-/// The latency that `percentile` per cent of the requests did not exceed, between the points of a curve.
+/// Returns the latency in microseconds that `percentile` percent of the requests did not exceed. Interpolates between
+/// the points of the curve. Returns `None` if the percentile is outside of the curve.
 pub fn at_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
     let after = curve.iter().position(|point| point.percentile >= percentile)?;
     let (next, before) = (&curve[after], &curve[after.checked_sub(1)?]);
@@ -45,13 +47,14 @@ pub fn at_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
     Some(before.us + part * (next.us - before.us))
 }
 
-/// The nearest rank.
+/// Returns a percentile by the nearest-rank method, in microseconds.
 fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
     let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
     sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
 }
 
-/// As far into the tail as there are requests, evenly on an axis of nines.
+/// Returns latency percentiles at equal steps on a logarithmic axis: 25 points for each further nine (90, 99, 99.9 %).
+/// The curve ends at the last percentile that the number of requests can resolve.
 fn curve(sorted_ns: &[u64]) -> Vec<Percentile> {
     const POINTS_A_NINE: f64 = 25.0;
     let nines = (sorted_ns.len().max(1) as f64).log10();

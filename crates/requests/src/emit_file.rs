@@ -1,5 +1,5 @@
-//! The file in which a process emits its requests: found among its open files, mapped, and read
-//! without making it wait.
+//! Reader of the shared file in which a process emits its requests. The file is found among the open files of the
+//! process and mapped. Reading never makes the process wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,8 @@ use sidelane_host::sealed::SealedFile;
 const RING_BYTES: usize = size_of::<EmitThread>() + EMIT_EVENTS * size_of::<EmitEvent>();
 const FILE_BYTES: usize = size_of::<EmitHead>() + EMIT_THREADS * RING_BYTES;
 
-/// What a thread says of itself: it took up the request `id` at `since_ns`, which is 0 for none.
+/// Entry that a thread keeps about its current request: the request `id` and its start time `since_ns`. `since_ns` is 0
+/// if the thread works on no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) owner: u32,
@@ -23,10 +24,10 @@ pub(super) struct Head {
     pub(super) since_ns: u64,
 }
 
-/// One process's file.
+/// Mapped file of requests that one process emits.
 pub struct EmitFile {
     file: SealedFile,
-    /// How far each ring was read.
+    /// Number of the last event read from each ring.
     read: Vec<u64>,
     lost: u64,
     head_lost: u64,
@@ -34,12 +35,13 @@ pub struct EmitFile {
 }
 
 impl EmitFile {
-    /// What the process emits from now on; `None` if it does not.
+    /// Finds the file of a process among its open files. Returns `None` if the process emits no requests. Reading
+    /// begins with the next event.
     pub(super) fn find(pid: u32) -> Option<Self> {
         Self::with_owners(pid, Arc::new(Owners::of(pid)))
     }
 
-    /// The same file for another reader.
+    /// Maps the file a second time, for another reader with its own read positions.
     pub(super) fn again(&self, pid: u32) -> Option<Self> {
         Self::with_owners(pid, Arc::clone(&self.owners))
     }
@@ -53,8 +55,8 @@ impl EmitFile {
         Some(opened)
     }
 
-    /// Reads every event since the last call, in the order of each ring, and says of which. Allocates
-    /// nothing, and ends soon whatever the file says.
+    /// Calls `each` with the ring and the event for every event since the last call, in the order of each ring.
+    /// Allocates nothing. Its run time is bounded, whatever the file contains.
     pub(super) fn fetch(&mut self, mut each: impl FnMut(usize, Emitted)) {
         let mut read = std::mem::take(&mut self.read);
         for (ring, read) in read.iter_mut().enumerate().take(self.used()) {
@@ -73,13 +75,14 @@ impl EmitFile {
         self.read = read;
     }
 
-    /// Finds out which threads of this machine emit. Reads `/proc`, so not for threads that must not block.
+    /// Looks up which threads of this machine own the rings. Reads `/proc`, so threads that must not block do not call
+    /// it.
     pub(super) fn learn_owners(&self) {
         let owner = |ring| (ring, self.thread(ring).owner.load(Ordering::Relaxed));
         self.owners.learn((0..self.used()).map(owner));
     }
 
-    /// Each thread that emits, and what it took up last.
+    /// Returns the current request of each thread that emits.
     pub(super) fn heads(&self) -> impl Iterator<Item = Head> {
         (0..self.used()).map(|ring| self.head_of(ring))
     }
@@ -91,7 +94,8 @@ impl EmitFile {
         Head { owner: self.owners.thread(ring, thread.owner.load(Ordering::Relaxed)), id, since_ns }
     }
 
-    /// Events that were overwritten before they were read, or found no ring, since the last call.
+    /// Returns and resets the number of lost events. An event is lost if it was overwritten before it was read, or if
+    /// its thread found no free ring.
     pub(super) fn take_lost(&mut self) -> u64 {
         let head_lost = self.head().lost.load(Ordering::Relaxed);
         let lost = std::mem::take(&mut self.lost).saturating_add(head_lost.saturating_sub(self.head_lost));
@@ -99,18 +103,18 @@ impl EmitFile {
         lost
     }
 
-    /// Requests that were received and neither taken up nor given up.
+    /// Returns the number of requests that were received, but neither started nor abandoned.
     pub(super) fn queue_len(&self) -> u64 {
         let used = self.used();
         let sum = |count: fn(&EmitThread) -> &AtomicU64| {
             (0..used).map(|ring| count(self.thread(ring)).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
         };
-        // Received last, so that none seems to have been taken up before.
+        // Load `received` last: a request must never appear as started before it appears as received.
         let left = sum(|thread| &thread.started).max(sum(|thread| &thread.finished));
         sum(|thread| &thread.received).saturating_sub(left)
     }
 
-    /// The rings that have an owner: they come first.
+    /// Returns the number of rings that have an owner. Rings are claimed in order, so these come first.
     fn used(&self) -> usize {
         let is_free = |ring: &usize| self.thread(*ring).owner.load(Ordering::Relaxed) == 0;
         (0..EMIT_THREADS).find(is_free).unwrap_or(EMIT_THREADS)
@@ -130,7 +134,7 @@ impl EmitFile {
     }
 }
 
-/// Whether the process wrote it that calls itself `pid`, and not one that it was forked from.
+/// Returns whether the process that calls itself `pid` wrote the file. A forked process inherits its parent's file.
 fn is_of(file: &SealedFile, pid: u32) -> bool {
     let head = &file.at::<EmitHead>(0, 1)[0];
     let sizes = [&head.version, &head.pid, &head.threads, &head.events];
@@ -147,10 +151,10 @@ mod tests {
 
     use super::*;
 
-    /// Of two such files one would be found by both tests.
+    /// Serializes the tests that create an emit file: a process may have only one.
     static ONE_FILE: Mutex<()> = Mutex::new(());
 
-    /// A file as a service of this process would have it.
+    /// Creates an emit file as a service in this process would.
     fn file_of_this_process() -> File {
         let name = std::ffi::CString::new(EMIT_NAME).unwrap();
         // SAFETY: plain system call; the name ends in zero, and this is the only owner of the descriptor.
@@ -176,7 +180,7 @@ mod tests {
         assert_eq!((opened.used(), opened.heads().count(), opened.queue_len()), (0, 0, 0));
         let ring = size_of::<EmitHead>();
         for (round, written) in [u64::MAX, 5, u64::MAX].into_iter().enumerate() {
-            // Its counters, its last request, and its owner.
+            // Overwrite the four counters, the running request and its start time; then set the owner of the ring.
             (0..6).for_each(|word| put(&file, ring + 8 * word, &written.to_ne_bytes()));
             put(&file, ring + 48, &7_u32.to_ne_bytes());
             let mut events = 0;

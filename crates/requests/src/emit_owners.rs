@@ -1,17 +1,19 @@
-//! Which thread of this machine a thread id in a process's file means.
+//! Translation of the thread ids in a process's emit file to thread ids of this machine.
 //!
-//! In a container a thread has other ids than in the kernel and in this `/proc`. A thread that may block looks the ids up,
-//! and lane keepers read the result. The requests of a new thread are unknown until its id is looked up.
+//! In a container a thread has other ids than in the kernel and in this process's `/proc`. A thread that may block
+//! looks up the ids, and lane keepers read the result. The requests of a new thread are unknown until its id is looked
+//! up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_formats::EMIT_THREADS;
 use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
 
-/// The threads of one process, by ring.
+/// Translation table of the thread ids of one process, indexed by ring.
 pub(super) struct Owners {
     pid: u32,
-    /// Own number in the upper half, that of this machine in the lower; 0 for none. Empty where both are the same.
+    /// Translated thread ids, indexed by ring: the process's own id in the upper 32 bits, this machine's id in the
+    /// lower; 0 if unknown. Empty if the process uses the ids of this machine.
     known: Vec<AtomicU64>,
 }
 
@@ -21,7 +23,7 @@ impl Owners {
         Self { pid, known: (0..rings).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The thread of this machine that owns the ring and calls itself `own`; 0 if it is not known.
+    /// Returns this machine's id of the thread that owns the ring and calls itself `own`. Returns 0 if it is unknown.
     pub(super) fn thread(&self, ring: usize, own: u32) -> u32 {
         match self.known.get(ring).map(|known| known.load(Ordering::Acquire)) {
             None => own,
@@ -30,7 +32,7 @@ impl Owners {
         }
     }
 
-    /// Finds out about those that are not known yet, by ring. Reads `/proc`, if there are any.
+    /// Looks up the owners of rings that are still unknown. Reads `/proc` only if there are any.
     pub(super) fn learn(&self, rings: impl Iterator<Item = (usize, u32)>) {
         if self.known.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Requests that the service emits itself, through `runtime/c/sidelane.h` or anything else that
-//! writes what `abi/emit.h` says.
+//! Requests that the service emits itself, through `runtime/c/sidelane.h` or any other writer of the format in
+//! `abi/emit.h`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
@@ -14,25 +14,25 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_tracker::identities::Number;
 
-/// Looks, after which a request that finished is handed on although something of it is missing:
-/// its events lie in different rings, which are not read at the same moment.
+/// Maximum number of reads for which a finished request waits for its missing events. Events of one request may lie in
+/// different rings, which are not read at the same moment.
 const LOOKS_MAX: u32 = 2;
 
-/// Requests of which something was heard, and not their finish; of more, the oldest are forgotten.
+/// Maximum number of unfinished requests that are remembered. Beyond it, the oldest are forgotten.
 const HEARD_MAX: usize = 1 << 16;
 
-/// The processes of a service that emit.
+/// All processes of a service that emit requests, with their mapped files.
 pub struct Emitters {
     files: BTreeMap<u32, EmitFile>,
     joining: Joining,
-    /// What was handed on since it was last taken, if anybody takes it.
+    /// Statistics of the finished requests since the last [`Emitters::take_window`]; `None` if the caller reads none.
     window: Option<Window>,
-    /// Who else has to know of processes that come and go.
+    /// Channel to the writer of request words, which follows the processes of the service too.
     listener: Option<Sender<News>>,
 }
 
 impl Emitters {
-    /// `None` if none of these processes emits.
+    /// Finds the emit files of the given processes. Returns `None` if no process emits requests.
     pub fn find(pids: &BTreeSet<u32>) -> Option<Self> {
         let (files, joining) = Default::default();
         let mut emitters = Self { files, joining, window: Some(Window::default()), listener: None };
@@ -40,17 +40,17 @@ impl Emitters {
         (!emitters.files.is_empty()).then_some(emitters)
     }
 
-    /// Reads what these files of processes have, without windows: each request is only handed on.
+    /// Reads the given files of processes without statistics: each finished request is only passed to the caller.
     pub fn of(files: Vec<(u32, EmitFile)>) -> Self {
         Self { files: files.into_iter().collect(), joining: Joining::default(), window: None, listener: None }
     }
 
-    /// The processes that emit.
+    /// Returns the ids of the processes that emit.
     pub fn emitting(&self) -> BTreeSet<u32> {
         self.files.keys().copied().collect()
     }
 
-    /// The service consists of these processes now, and these files of some were found.
+    /// Sets the current processes of the service, and adds newly found files of some of them.
     pub fn follow(&mut self, pids: &BTreeSet<u32>, found: Vec<(u32, EmitFile)>) {
         for (pid, file) in found {
             if pids.contains(&pid) && !self.files.contains_key(&pid) {
@@ -61,7 +61,7 @@ impl Emitters {
         self.forget_all_but(pids);
     }
 
-    /// The service may have been started again, or another of its processes may emit now.
+    /// Updates the set of processes after the service may have restarted. Searches each new process for an emit file.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             if !self.files.contains_key(pid) {
@@ -80,7 +80,7 @@ impl Emitters {
         }
     }
 
-    /// Writes what they emit into the words of these request lanes, from now on.
+    /// Creates a writer that copies emitted requests into the words of the given request lanes.
     pub fn words(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
         let (words, listener) = EmittedWords::new(number, lanes);
         self.listener = Some(listener);
@@ -88,7 +88,7 @@ impl Emitters {
         words
     }
 
-    /// Each reader reads a file for itself.
+    /// Sends the file of a process to the writer of request words, which gets its own mapping and read positions.
     fn tell_of(&self, pid: u32, file: &EmitFile) {
         if let Some(file) = self.listener.as_ref().and_then(|_| file.again(pid)) {
             self.tell(News::Came(pid, file));
@@ -97,18 +97,18 @@ impl Emitters {
 
     fn tell(&self, news: News) {
         if let Some(listener) = &self.listener {
-            // The receiver is gone once the lanes are given back.
+            // Ignore an error: the receiver is gone once the lanes are given back.
             let _ = listener.send(news);
         }
     }
 
-    /// Requests that were received and not taken up.
+    /// Returns the number of requests that were received but not started.
     pub fn queue_len(&self) -> u64 {
         self.files.values().fold(0_u64, |sum, file| sum.saturating_add(file.queue_len()))
     }
 
-    /// Fetches what was emitted and hands on what is finished. To be called often enough for
-    /// 2048 events a thread.
+    /// Reads new events and calls `each` for every finished request. Events are lost if a thread emits more than 2048
+    /// of them between two calls.
     pub fn drain(&mut self, mut each: impl FnMut(&Request)) {
         for (pid, event) in self.fetch_events() {
             self.joining.add(pid, event);
@@ -120,32 +120,35 @@ impl Emitters {
         self.joining.make_room();
     }
 
-    /// Fetches what was emitted, with the process that did, in the order of time. Not to be mixed with [`Emitters::drain`].
+    /// Reads new events and returns each with the id of its process, sorted by time. A caller uses either this function
+    /// or [`Emitters::drain`], not both.
     pub fn fetch_events(&mut self) -> Vec<(u32, Emitted)> {
         let mut events = Vec::new();
         for (pid, file) in &mut self.files {
             file.learn_owners();
             file.fetch(|_, event| events.push((*pid, event)));
         }
-        // No event is of the future, whatever the service says.
+        // Clamp event times to the present: a faulty service may write times in the future.
         let now_ns = now_ns();
         events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
-        // Threads emit side by side: only the clock tells what came first, and of one moment the order in which each wrote.
+        // Threads emit concurrently, so only the clock orders their events. The sort is stable: events of one moment
+        // keep the order in which each thread wrote them.
         events.sort_by_key(|(_, event)| event.at_ns);
         events
     }
 
-    /// As [`Emitters::drain`], but what finished is handed on whatever is missing of it.
+    /// Reads the remaining events at the end, and calls `each` for every finished request, even if some of its events
+    /// are missing.
     pub fn finish(&mut self, mut each: impl FnMut(&Request)) {
         (0..=LOOKS_MAX).for_each(|_| self.drain(&mut each));
     }
 
-    /// Events that were overwritten before they were fetched, since the last call.
+    /// Returns and resets the number of events that were overwritten before they were read.
     pub fn take_lost(&mut self) -> u64 {
         self.files.values_mut().fold(0_u64, |sum, file| sum.saturating_add(file.take_lost()))
     }
 
-    /// What was handed on since the last call.
+    /// Returns and resets the statistics of the requests that finished since the last call.
     pub fn take_window(&mut self) -> Window {
         let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
         window.counts.finished = window.count();
@@ -156,13 +159,13 @@ impl Emitters {
     }
 }
 
-/// A request of which not all has been heard.
+/// Request with the events received so far; others may still be missing.
 #[derive(Debug, Default)]
 struct Heard {
     number: u64,
     received_ns: Option<u64>,
     started_ns: Option<u64>,
-    /// When, and by which thread.
+    /// Finish time, and the id of the thread that finished the request.
     finished: Option<(u64, u32)>,
     queue_len: u32,
     looks: u32,
@@ -177,12 +180,13 @@ impl Heard {
         self.received_ns.is_some() && self.started_ns.is_none() && self.finished.is_none()
     }
 
-    /// The event is of a later request with the same id.
+    /// Returns whether the event belongs to a later request that reuses the id.
     fn is_over_before(&self, event: &Emitted) -> bool {
         self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
     }
 
-    /// `None` if nothing but its finish is known: how long it took is not.
+    /// Converts the events into a request. Returns `None` if only the finish is known, since the latency is then
+    /// unknown.
     fn into_request(self) -> Option<Request> {
         let (finished_ns, tid) = self.finished?;
         let started_ns = self.started_ns.or(self.received_ns)?;
@@ -204,21 +208,21 @@ impl Heard {
     }
 }
 
-/// Puts the events of each request together.
+/// Groups emitted events by request.
 #[derive(Debug, Default)]
 struct Joining {
     heard: BTreeMap<(u32, u64), Heard>,
-    /// Whose id was used again before they were taken.
+    /// Requests whose id was reused before they were returned.
     over: Vec<Heard>,
     last_number: u64,
     queue_len: u32,
     forgotten: u64,
-    /// Finishes of requests of which nothing else was heard.
+    /// Number of finish events of requests without any other event.
     unasked: u64,
 }
 
 impl Joining {
-    /// Forgets the older half of the requests when they have become too many.
+    /// Forgets the older half of the unfinished requests if there are more than [`HEARD_MAX`].
     fn make_room(&mut self) {
         if self.heard.len() <= HEARD_MAX {
             return;
@@ -256,7 +260,7 @@ impl Joining {
         }
     }
 
-    /// Takes the requests of which enough has been heard, in the order of their finishes.
+    /// Removes and returns the requests with enough events, sorted by finish time.
     fn finished(&mut self) -> Vec<Request> {
         self.heard.values_mut().filter(|heard| heard.finished.is_some()).for_each(|heard| heard.looks += 1);
         let whole: Vec<(u32, u64)> =

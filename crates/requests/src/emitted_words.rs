@@ -1,12 +1,13 @@
-//! Emitted requests as request words, for lane keepers, for batch that checks its lane itself, and for the kernel program.
+//! Copies emitted requests into the request words of lanes. Lane keepers, batch that checks its lane itself, and the
+//! kernel program read these words.
 //!
-//! If requests are seen at sockets, the kernel program writes these words at each change. An emitted request wakes no
-//! thread: it is a few stores in the service's own memory. So a thread that is about to decide refreshes the words first. A
-//! thread of its own for this would not work: on a machine with only a request lane and a batch lane it could not run while
-//! a holder naps, which is when the words are needed.
+//! If requests are observed at sockets, the kernel program writes these words at each change. An emitted request wakes
+//! no thread: it is a few stores in the service's own memory. So a thread that is about to decide refreshes the words
+//! first. A dedicated thread would not work on a machine with only a request lane and a batch lane. It could not run
+//! while a holder naps, which is when the words are needed.
 //!
-//! A thread that finds another one writing does not wait: the words are fresh then. The writer is never preempted by such a
-//! thread: holders are real-time threads on lanes of their own, and keepers by scheduler run without holders.
+//! A thread that finds another thread writing does not wait: the words are fresh then. Such a thread never preempts the
+//! writer. Holders are real-time threads on their own lanes, and keepers by scheduler run without holders.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -21,30 +22,30 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_tracker::identities::Number;
 use sidelane_tracker::tracker::{LaneMemory, RequestWriter};
 
-/// A process of the service came or went. The files come from a thread that has time.
+/// Start or end of a process of the service. The files come from a thread that may block.
 pub(super) enum News {
     Came(u32, EmitFile),
     Went(u32),
 }
 
-/// Writes the words of the request lanes.
+/// Writer of the request words of lanes, from emitted requests.
 pub struct EmittedWords {
     writer: Mutex<Writer>,
 }
 
 struct Writer {
-    /// Of the service.
+    /// Number of the service.
     number: Number,
     news: Receiver<News>,
-    /// In the order of the ledger's processes.
+    /// Emit files of the processes, in the order of the ledger's processes.
     files: Vec<(u32, EmitFile)>,
     ledger: Ledger,
-    /// CPU, and what its word says.
+    /// Each request lane: its CPU, and the content last written to its word.
     lanes: Vec<(u32, Shown)>,
 }
 
 impl EmittedWords {
-    /// Of these lanes; the processes are told of through the sender.
+    /// Creates a writer for the words of the given lanes. The returned sender announces processes of the service.
     pub(super) fn new(number: Number, lanes: &CpuSet) -> (Self, Sender<News>) {
         let (tell, news) = channel();
         let lanes: Vec<(u32, Shown)> = lanes.iter().map(|cpu| (cpu, Shown::default())).collect();
@@ -54,8 +55,8 @@ impl EmittedWords {
 }
 
 impl RequestWriter for EmittedWords {
-    /// Brings the words up to date, unless another thread does. Allocates nothing and makes no system
-    /// call, but when a process of the service has come or gone.
+    /// Updates the words, unless another thread is doing so. Allocates nothing and makes no system call, except after a
+    /// process of the service has started or ended.
     fn write(&self, memory: &LaneMemory) {
         if let Ok(mut writer) = self.writer.try_lock() {
             writer.write(memory, now_ns());
@@ -95,7 +96,8 @@ impl Writer {
         }
     }
 
-    /// Events first: a head that is newer than they are only shows a request too early.
+    /// Reads new events and the current request of each thread. Events come first: if a request starts in between, it
+    /// only appears slightly early.
     fn read(&mut self, now_ns: u64) {
         for (process, (_, file)) in self.files.iter_mut().enumerate() {
             file.fetch(|ring, event| self.ledger.event((process, ring), event, now_ns));

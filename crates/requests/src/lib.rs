@@ -1,15 +1,15 @@
-//! Requests: what the service was asked, when it took each up and when it had answered.
+//! Requests of a service: when each arrived, when a thread started it, and when it was answered.
 //!
-//! Two sources, the second of which is preferred where it is there:
+//! There are two sources. The second is preferred if it is available:
 //!
-//! - [`Requests`]: an unmodified TCP service, seen through the tracepoints of its sockets.
-//!   `bpf/requests/requests.h` says what counts as a request.
-//! - [`emitted`]: a service that says so itself, through `runtime/c/sidelane.h`.
+//! - [`Requests`]: requests of an unmodified TCP service, observed through the tracepoints of its sockets.
+//!   `bpf/requests/requests.h` defines what counts as a request.
+//! - [`emitted`]: requests that the service emits itself, through `runtime/c/sidelane.h`.
 //!
-//! [`RequestSource`] is whichever of them there is.
+//! [`RequestSource`] is one of these two.
 //!
-//! Where there are hardware counters, the requests of the first also carry what their lane counted for
-//! them ([`sidelane_tracker::counters::EventPair`]).
+//! With hardware counters, requests of the first source also carry the counts of their lane
+//! ([`sidelane_tracker::counters::EventPair`]).
 //!
 //! # Invariants
 //!

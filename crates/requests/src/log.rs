@@ -1,4 +1,4 @@
-//! The log of requests: one JSON object a line.
+//! Log file of requests, with one JSON object in each line.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::records::Request;
 
-/// Writes one request.
+/// Writes one request as a line of JSON.
 pub(super) fn write(out: &mut impl Write, request: &Request) -> io::Result<()> {
     let line = json!({
         "number": request.number,

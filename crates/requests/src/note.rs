@@ -1,9 +1,9 @@
-//! Notes of requests.
+//! Notes about the observation of requests.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of requests.
+    /// Note about requests of a service.
     pub enum RequestNote in Requests;
     degraded {
         OtherSockets { service: String = "comm:caddy".to_owned(), sockets: String = "UDP port 443".to_owned() } =>

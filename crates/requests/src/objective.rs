@@ -1,14 +1,14 @@
-//! What a service owes its clients, as the user writes it: `p99=100ms`.
+//! Latency objective of a service in the notation of the user, for example `p99=100ms`.
 
 use std::time::Duration;
 
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 
-/// Reads an objective.
+/// Parses an objective such as `p99=100ms`.
 ///
 /// # Errors
-/// What is wrong with it, and how one is written.
+/// An error names the part of the text that is wrong, and shows an example.
 pub fn parse_objective(text: &str) -> Result<Objective, String> {
     let example = "an objective is a percentile and a time with its unit, as in p99=100ms or p99.9=5ms";
     let (percentile, limit) = text.split_once('=').ok_or_else(|| format!("no '=' in '{text}': {example}"))?;
@@ -23,7 +23,7 @@ pub fn parse_objective(text: &str) -> Result<Objective, String> {
     Ok(Objective { percentile, limit_ns: limit.as_nanos() as u64 })
 }
 
-/// As [`parse_objective`] reads it.
+/// Formats an objective in the notation that [`parse_objective`] reads.
 pub fn written(objective: Objective) -> String {
     format!("p{}={:?}", objective.percentile, Duration::from_nanos(objective.limit_ns))
 }

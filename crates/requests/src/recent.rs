@@ -1,20 +1,20 @@
-//! When something last happened to a request: a table of fixed size, for threads that must not allocate.
+//! Table with the time of an event for each recent request. Its size is fixed, for threads that must not allocate.
 
-/// Requests remembered, of all processes together. A power of two.
+/// Capacity of the table in requests of all processes. A power of two.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
-/// Places that one request may have. The oldest of them is forgotten when all are taken.
+/// Number of slots that one request may use. If all are taken, the oldest entry is replaced.
 const PLACES: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     pid: u32,
     id: u64,
-    /// 0: empty.
+    /// Time of the event in nanoseconds; 0 if the slot is empty.
     at_ns: u64,
 }
 
-/// The times of the most recent requests.
+/// Event times of the most recent requests.
 #[derive(Debug)]
 pub(super) struct Recent {
     slots: Box<[Slot]>,
@@ -27,7 +27,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// It happened to the request `id` of `pid` at `at_ns`.
+    /// Records that the event happened at `at_ns` to the request `id` of process `pid`.
     pub(super) fn put(&mut self, pid: u32, id: u64, at_ns: u64) {
         let known = places(pid, id).find(|place| self.slots[*place].is_of(pid, id));
         let oldest = || places(pid, id).min_by_key(|place| self.slots[*place].at_ns);
@@ -35,7 +35,7 @@ impl Recent {
         self.slots[place] = Slot { pid, id, at_ns };
     }
 
-    /// When it did, if that is remembered.
+    /// Returns the time of the event for a request, or `None` if it is not in the table.
     pub(super) fn get(&self, pid: u32, id: u64) -> Option<u64> {
         let slot = places(pid, id).map(|place| &self.slots[place]).find(|slot| slot.is_of(pid, id))?;
         (slot.at_ns > 0).then_some(slot.at_ns)
@@ -48,7 +48,8 @@ impl Slot {
     }
 }
 
-/// Ids are counters or addresses: multiplying by the golden ratio spreads both (Knuth, 6.4).
+/// Returns the slots that a request may use. Ids are counters or addresses: multiplication by the golden ratio spreads
+/// both (Knuth, 6.4).
 fn places(pid: u32, id: u64) -> impl Iterator<Item = usize> {
     let spread = (id ^ u64::from(pid).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let first = (spread >> (u64::BITS - SLOT_BITS)) as usize;

@@ -1,9 +1,8 @@
-//! Finished requests, as the kernel program writes them down and as they are handed on.
+//! Finished requests, read from records of the kernel program.
 //!
-//! A response may go out in several sends. The kernel program writes a record at the first and
-//! one more, with the same number, at each that follows; the last of them counts. So a request
-//! is *settled*, and handed on, when its connection has answered a later one, or when nothing
-//! has followed for [`SETTLE_NS`].
+//! The service may send a response in several parts. The kernel program writes a record at the first send, and another
+//! with the same number at each later send. The last of these records counts. So a request is *settled*, and passed on,
+//! when its connection has answered a later request, or when no record has followed for [`SETTLE_NS`].
 
 use std::collections::HashMap;
 
@@ -13,44 +12,44 @@ use sidelane_timeline::ending::{Ending, Side};
 use sidelane_tracker::counters::counted;
 use sidelane_tracker::requests::{RequestRecord, own_number};
 
-/// Parts of one response follow each other faster than this, unless it is a stream.
+/// Maximum pause between two parts of one response, unless the response is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
 
-/// One finished request, or one that ended without a response. Times are of CLOCK_MONOTONIC.
+/// Request that was answered, or that ended without a response. Times are in CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// In the order of starts; never reused.
+    /// Number of the request, in the order of starts; never reused.
     pub number: u64,
-    /// Number of the first request of its connection.
+    /// Number of the first request of the same connection.
     pub connection: u64,
-    /// The last of its data reached the service's socket.
+    /// Time at which the last data of the request reached the service's socket.
     pub arrived_ns: u64,
-    /// A thread took it up.
+    /// Time at which a thread started to work on the request.
     pub started_ns: u64,
-    /// The last of its response was handed to the socket.
+    /// Time at which the service handed the last part of the response to the socket.
     pub finished_ns: u64,
-    /// The first of it was, if that is known.
+    /// Time at which the service handed the first part of the response to the socket; 0 if unknown.
     pub answered_ns: u64,
-    /// Time batch ran on the partner lanes between start and finish.
+    /// Time that batch ran on the partner lanes between start and finish, in nanoseconds.
     pub co_run_ns: u64,
-    /// The thread that answered it.
+    /// Id of the thread that answered the request.
     pub tid: u32,
-    /// The CPU on which it finished.
+    /// CPU on which the request finished.
     pub lane: u32,
-    /// Requests that had arrived and not started, itself included, when it arrived.
+    /// Length of the queue at the arrival: requests that had arrived and not started, including this one.
     pub queue_len: u32,
-    /// Sends that its response took.
+    /// Number of sends of the response.
     pub sends: u32,
-    /// It arrived before another one on its lane had finished.
+    /// Whether the request arrived before an earlier request on its lane had finished.
     pub waited: bool,
-    /// What its lane counted between start and finish, if it had the lane to itself.
+    /// Hardware counters of the lane from start to finish, if the request had the lane to itself.
     pub counters: Option<Counters>,
-    /// How it ended at `finished_ns` if it had no response that its client waited for.
+    /// Kind of end at `finished_ns` if the request got no response that its client waited for.
     pub ending: Option<Ending>,
 }
 
 impl Request {
-    /// From a record of the kernel program.
+    /// Parses a record of the kernel program. Returns `None` if its length is wrong.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let record = RequestRecord::from_bytes(bytes)?;
         Some(Self {
@@ -71,28 +70,28 @@ impl Request {
         })
     }
 
-    /// Whether its response went on for longer than those in parts do.
+    /// Returns whether the response is a stream: it took longer than [`SETTLE_NS`] after its first part.
     pub fn streams(&self) -> bool {
         self.sends > 1 && self.finished_ns.saturating_sub(self.answered_ns) > SETTLE_NS
     }
 
-    /// From its start to its finish.
+    /// Returns the time from start to finish in nanoseconds.
     pub fn server_ns(&self) -> u64 {
         self.finished_ns.saturating_sub(self.started_ns)
     }
 
-    /// From its arrival to its start.
+    /// Returns the time from arrival to start in nanoseconds.
     pub fn queueing_ns(&self) -> u64 {
         self.started_ns.saturating_sub(self.arrived_ns)
     }
 
-    /// From its arrival to its finish.
+    /// Returns the time from arrival to finish in nanoseconds.
     pub fn latency_ns(&self) -> u64 {
         self.finished_ns.saturating_sub(self.arrived_ns)
     }
 }
 
-/// Requests that more sends may still follow, by connection.
+/// Answered requests whose response may still continue, by connection.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
     latest: HashMap<u64, Request>,
@@ -100,10 +99,10 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Takes in a record; returns the request that it settles, if any.
+    /// Takes in a record. Returns the earlier request of the connection that is settled by it, if any.
     pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
         if request.ending.is_some() {
-            // What was sent in vain is no response.
+            // Discard the parts that were already sent: the client got no complete response.
             self.latest.extract_if(|_, before| before.number == request.number).for_each(drop);
             return Some(request);
         }
@@ -111,24 +110,24 @@ impl Settling {
         let goes_on = before.is_some();
         request.answered_ns = before.map_or(request.answered_ns, |before| before.answered_ns);
         if !goes_on && request.sends > 1 {
-            // Handed on already: a stream, not an answer.
+            // The request was passed on before this send: the response is a stream.
             self.late_sends += 1;
             return None;
         }
         self.latest.insert(request.connection, request).filter(|_| !goes_on)
     }
 
-    /// The requests that nothing has followed for [`SETTLE_NS`], oldest first.
+    /// Removes and returns the requests without a record for [`SETTLE_NS`], oldest first.
     pub(super) fn settled(&mut self, now_ns: u64) -> Vec<Request> {
         self.take(|request| request.finished_ns.saturating_add(SETTLE_NS) <= now_ns)
     }
 
-    /// All of them: nothing follows any more.
+    /// Removes and returns all remaining requests, for the end of the observation.
     pub(super) fn rest(&mut self) -> Vec<Request> {
         self.take(|_| true)
     }
 
-    /// Sends that came after their request had been handed on, since the last call.
+    /// Returns and resets the number of sends that followed after their request had been passed on.
     pub(super) fn take_late_sends(&mut self) -> u64 {
         std::mem::take(&mut self.late_sends)
     }
@@ -195,8 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the mix of connections, parts and pauses, each request comes out once, with
-        /// its last part.
+        /// Checks that each request is returned once, with its last part, for any mix of connections, parts and pauses.
         #[test]
         fn each_request_is_settled_once(script in prop::collection::vec((0..4_u64, 1..4_u32, 0..SETTLE_NS), 1..60)) {
             let mut settling = Settling::default();

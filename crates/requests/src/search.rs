@@ -1,8 +1,8 @@
-//! Where requests of services can be seen: looked for again and again, at a bounded cost.
+//! Periodic search for the places where requests of services can be observed, at a bounded cost.
 //!
-//! To find it takes a look at each open file of each process of a service. So sockets are looked for only if others listen
-//! than before in the service's network namespaces, or in processes that are new; and a look is followed by a pause of
-//! [`PAUSE_TIMES`] its own length.
+//! A search reads each open file of each process of a service. So it looks for sockets only if the listening sockets in
+//! the service's network namespaces have changed, or in new processes. After a search of a service, a pause follows
+//! that lasts [`PAUSE_TIMES`] as long as the search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,78 +13,78 @@ use super::emit_file::EmitFile;
 use super::tracked::unseen;
 use crate::note::RequestNote;
 
-/// Pause after a look at a service, in lengths of that look: at most 5 % of a CPU.
+/// Ratio of the pause after the search of a service to the duration of that search. It limits the cost to 5 % of a CPU.
 const PAUSE_TIMES: u32 = 20;
-/// Interval at which all processes are searched: a socket may be passed on to any of them.
+/// Interval of complete searches of all processes: a process may receive a listening socket from another one.
 const ALL_AGAIN: Duration = Duration::from_secs(60);
 
-/// What is known of a service already.
+/// Knowledge about the requests of a service before the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: all that there is is looked for.
+    /// No source of requests is known: the search looks for all kinds.
     Nothing,
-    /// Its requests are seen at sockets: others may listen.
+    /// Requests are observed at sockets: the search looks for further listening sockets.
     Sockets,
-    /// These processes emit them: others may, too.
+    /// These processes emit requests: the search looks for others that do.
     Emitted(BTreeSet<u32>),
 }
 
-/// Where requests of a service are to be looked for.
+/// Query for the places where requests of one service can be observed.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The service's number, for the answer.
+    /// Number of the service, repeated in the answer.
     pub service: u64,
-    /// Its name, for notes.
+    /// Name of the service, for notes.
     pub name: String,
-    /// Its processes.
+    /// Process ids of the service.
     pub pids: BTreeSet<u32>,
-    /// Only at this port.
+    /// TCP port to which the search is limited, if any.
     pub port: Option<u16>,
-    /// What is known.
+    /// Knowledge from earlier searches.
     pub known: Known,
 }
 
-/// What was found.
+/// Result of the search for the requests of one service.
 pub struct Answer {
-    /// The service's number.
+    /// Number of the service.
     pub service: u64,
-    /// Its processes, as they were asked about.
+    /// Process ids of the service, copied from the question.
     pub pids: BTreeSet<u32>,
-    /// TCP sockets at which it listens; those that are known may be left out.
+    /// TCP sockets at which the service listens. Known ones may be missing.
     pub listeners: BTreeSet<Listener>,
-    /// The files of processes that emit, and were not known.
+    /// Process id and file of each process that emits requests and was not known.
     pub emitting: Vec<(u32, EmitFile)>,
-    /// Where else it may take requests, if it is seen at sockets.
+    /// Warning about other places where the service may take requests; only if it is observed at sockets.
     pub elsewhere: Option<RequestNote>,
 }
 
-/// What was looked at of a service.
+/// State of the last search of a service.
 struct Looked {
     pids: BTreeSet<u32>,
-    /// What listened in its network namespaces.
+    /// Listening sockets in the service's network namespaces.
     sockets: Sockets,
-    /// Something was found.
+    /// Whether the search found a source of requests.
     has_found: bool,
     all_again: Instant,
     again: Instant,
 }
 
-/// Looks for requests, and remembers what it has looked at.
+/// Searcher for requests of services, with the state of the last searches.
 #[derive(Default)]
 pub struct Search {
     looked: BTreeMap<u64, Looked>,
 }
 
 impl Search {
-    /// Answers those questions that are due, each as soon as it is answered. Services that are not asked about are
-    /// forgotten.
+    /// Answers the questions that are due, and passes each answer to `tell` at once. Forgets services without a
+    /// question.
     pub fn answer(&mut self, questions: Vec<Question>, mut tell: impl FnMut(Answer)) {
         let asked: BTreeSet<u64> = questions.iter().map(|question| question.service).collect();
         self.looked.retain(|service, _| asked.contains(service));
         let now = Instant::now();
         let is_due = |question: &Question| self.looked.get(&question.service).is_none_or(|looked| now >= looked.again);
         let due: Vec<Question> = questions.into_iter().filter(is_due).collect();
-        // Each network namespace is read once, however many services and processes are in it.
+        // Read each network namespace only once for all services and processes in it.
         let listening = Listening::of(due.iter().flat_map(|question| &question.pids).copied());
         due.into_iter().for_each(|question| tell(self.look(question, &listening)));
     }
@@ -95,7 +95,7 @@ impl Search {
         let sockets = listening.beside(&pids);
         let last = self.looked.get(&service);
         let is_same = last.is_some_and(|last| {
-            // What was found, and could not be used, is found again.
+            // Search again if the last result could not be used by the caller.
             let is_used = known != Known::Nothing || !last.has_found;
             is_used && began < last.all_again && last.sockets == sockets
         });
@@ -120,7 +120,7 @@ impl Search {
     }
 }
 
-/// Looks for processes that emit: the service's own word is better than what its sockets show.
+/// Finds processes that emit requests. Emitted requests are preferred to those at sockets.
 fn find_emitting(pids: &BTreeSet<u32>, known: &Known) -> Vec<(u32, EmitFile)> {
     let nobody = BTreeSet::new();
     let emits = match known {
@@ -142,7 +142,7 @@ mod tests {
         Question { service: 1, name: "me".to_owned(), pids, port: None, known }
     }
 
-    /// Asks, however soon after the last time, and returns the listeners of the answer.
+    /// Asks for this process's listeners, without waiting for the pause after the last search.
     fn ask(search: &mut Search, known: Known) -> Option<BTreeSet<Listener>> {
         search.looked.values_mut().for_each(|looked| looked.again = Instant::now());
         let mut found = None;

@@ -1,4 +1,4 @@
-//! Where a service's requests are learned from.
+//! Source of a service's requests: its sockets, or the service itself.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,17 +9,17 @@ use super::tracked::{RequestError, Requests};
 use super::window::Window;
 use crate::note::RequestNote;
 
-/// Where the requests were learned from.
+/// Kind of a source of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The tracepoints of the service's sockets.
+    /// Tracepoints of the service's sockets.
     Sockets,
-    /// The service itself, through `runtime/c/sidelane.h`.
+    /// Emission by the service itself, through `runtime/c/sidelane.h`.
     Emitted,
 }
 
 impl Source {
-    /// What its counts cannot be read without.
+    /// Returns the note that explains the counts of this source; `None` if they need no explanation.
     pub fn note(self) -> Option<RequestNote> {
         (self == Self::Sockets).then_some(RequestNote::CountedAtSockets)
     }
@@ -34,16 +34,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// A service whose requests are known, one way or the other.
+/// Observer of a service's requests, by either kind of source.
 pub enum RequestSource {
-    /// At its sockets.
+    /// Observer at the service's sockets.
     Sockets(Requests),
-    /// By its own word.
+    /// Reader of the requests that the service emits.
     Emitted(Emitters),
 }
 
 impl RequestSource {
-    /// Which of them it is.
+    /// Returns the kind of the source.
     pub fn name(&self) -> Source {
         match self {
             Self::Sockets(_) => Source::Sockets,
@@ -51,7 +51,7 @@ impl RequestSource {
         }
     }
 
-    /// Hands on what has finished; to be called some times a second.
+    /// Calls `each` for every request that has finished. The caller does this several times per second.
     pub fn drain(&mut self, mut each: impl FnMut(&Request)) -> Result<(), RequestError> {
         match self {
             Self::Sockets(requests) => requests.drain(each),
@@ -62,7 +62,7 @@ impl RequestSource {
         }
     }
 
-    /// As [`RequestSource::drain`], but what more could follow on is handed on too.
+    /// Calls `each` for all remaining requests at the end, even if more parts of their responses could follow.
     pub fn finish(&mut self, mut each: impl FnMut(&Request)) -> Result<(), RequestError> {
         match self {
             Self::Sockets(requests) => requests.finish(each),
@@ -73,21 +73,21 @@ impl RequestSource {
         }
     }
 
-    /// Looks away for now, where looking costs the service anything.
+    /// Pauses the observation at sockets, which costs the service CPU time. Emitted requests need no pause.
     pub fn pause(&self) {
         if let Self::Sockets(requests) = self {
             requests.pause();
         }
     }
 
-    /// Looks again; see [`Requests::resume`].
+    /// Resumes a paused observation; see [`Requests::resume`].
     pub fn resume(&self) {
         if let Self::Sockets(requests) = self {
             requests.resume();
         }
     }
 
-    /// What was handed on since the last call.
+    /// Returns and resets the statistics of the requests that finished since the last call.
     pub fn take_window(&mut self) -> Window {
         match self {
             Self::Sockets(requests) => requests.take_window(),
@@ -95,7 +95,7 @@ impl RequestSource {
         }
     }
 
-    /// Requests whose records were lost since the last call.
+    /// Returns and resets the number of requests whose records were lost.
     pub fn take_lost(&mut self) -> u64 {
         match self {
             Self::Sockets(requests) => requests.take_lost(),
@@ -103,7 +103,7 @@ impl RequestSource {
         }
     }
 
-    /// The service consists of these processes now.
+    /// Updates the set of processes that the service consists of.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         match self {
             Self::Sockets(requests) => requests.look_again(pids),

@@ -1,4 +1,4 @@
-//! What watching the requests came to, for people and for programs.
+//! Result of `sidelane requests`, as text and as JSON.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{Detail, ResultFile, Row, Unit};
 
-/// The figures of one watch. Everything was measured in it.
+/// Measured figures of one observation of requests.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The service, as the user named it.
+    /// Name of the service, as given by the user.
     pub service: String,
-    /// Where the requests were learned from.
+    /// Kind of source of the requests.
     pub source: Source,
-    /// How long they were watched.
+    /// Duration of the observation in seconds.
     pub wall_s: f64,
-    /// What they came to.
+    /// Statistics of the requests.
     pub window: Window,
-    /// What was degraded or went wrong.
+    /// Notes about degraded or failed parts of the observation.
     pub notes: Vec<Note>,
 }
 
 impl Summary {
-    /// The figures as a result of one row.
+    /// Converts the figures into a result with one row.
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
         settings.insert("service".into(), json!(self.service));
@@ -79,7 +79,7 @@ impl Summary {
     }
 }
 
-/// The percentiles that are shown, and the maximum.
+/// Returns p50, p95, p99 and the maximum, each with its name.
 fn figures(times: &Times) -> [(&'static str, Option<f64>); 4] {
     let percentile = |p| times.percentile_ns(p).map(|ns| ns as f64);
     let max = (times.histogram.count() > 0).then_some(times.max_ns as f64);
@@ -87,7 +87,7 @@ fn figures(times: &Times) -> [(&'static str, Option<f64>); 4] {
 }
 
 impl Summary {
-    /// The figures for people: the first line has what matters most.
+    /// Formats the figures as text. With [`Detail::Quiet`] it returns only the first line, which is the most important.
     pub fn text(&self, detail: Detail) -> String {
         let lines = if detail == Detail::Quiet { 1 } else { usize::MAX };
         self.to_string().split_inclusive('\n').take(lines).collect()
@@ -95,7 +95,7 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// What is empty or zero is left out.
+    /// Writes the figures as text, without rows that are empty or zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "sidelane: {}", self.headline())?;
         let rows = if self.window.count() > 0 { self.rows() } else { Vec::new() };
@@ -135,7 +135,8 @@ impl Summary {
         rows
     }
 
-    /// Requests whose clients did not wait for the response.
+    /// Formats the count and waiting time of requests whose clients closed the connection early; `None` if there are
+    /// none.
     fn abandoned(&self) -> Option<String> {
         let abandoned = &self.window.abandoned;
         let count = abandoned.histogram.count();
@@ -144,7 +145,7 @@ impl Summary {
         (count > 0).then(said)
     }
 
-    /// What could not be told apart, or was lost.
+    /// Formats the counts of records that belong to no answered request, or were lost; `None` if all are zero.
     fn unmatched(&self) -> Option<String> {
         let counts = &self.window.counts;
         let parts = [

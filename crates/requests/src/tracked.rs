@@ -1,4 +1,4 @@
-//! The requests of an unmodified TCP service.
+//! Requests of an unmodified TCP service, observed by the kernel program at its sockets.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,40 +21,40 @@ use sidelane_tracker::tracepoints::Tracepoints;
 use sidelane_tracker::tracker::TrackerError;
 use sidelane_tracker::tracking::ServiceTracking;
 
-/// Tracepoints of Linux 6.3.
+/// Tracepoints that the observation of requests needs. Linux has them since 6.3.
 const NEEDED: [&str; 3] = ["sk_data_ready", "sock_send_length", "sock_recv_length"];
 
-/// Why requests cannot be tracked.
+/// Error: the requests of a service cannot be tracked.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// A service of datagrams, of Unix sockets, or none at all.
+    /// The service has no TCP port: it uses datagrams, Unix sockets, or no sockets.
     #[error(
         "service {service} listens on no TCP port, where its requests would be seen, and has emitted none: let it \
          emit them (runtime/c/sidelane.h; what it emits is found from its first request on), or let `run` do \
          without them (--policy borrow-idle)"
     )]
     NoPort {
-        /// As the user named it.
+        /// Name of the service, as given by the user.
         service: String,
     },
-    /// The kernel is too old.
+    /// A tracepoint is missing, because the kernel is older than Linux 6.3.
     #[error(
         "this kernel has no tracepoint {name}, which the service's requests are seen through: boot Linux 6.3 or \
          newer, or let the service emit its requests through runtime/c/sidelane.h"
     )]
     NoTracepoint {
-        /// The first that is missing.
+        /// Name of the first missing tracepoint.
         name: &'static str,
     },
-    /// Memory shared with the kernel program.
+    /// Failure of the memory that is shared with the kernel program.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
-    /// The ring of records.
+    /// Failure of the ring buffer from which request records are read.
     #[error("cannot read the request tracker's records")]
     Ring(#[source] libbpf_rs::Error),
 }
 
-/// Whether this kernel has what requests are seen through.
+/// Checks that this kernel has all tracepoints that request tracking needs. The error names the first missing one.
 pub fn can_track() -> Result<(), RequestError> {
     static MISSING: OnceLock<Option<&str>> = OnceLock::new();
     let missing = MISSING.get_or_init(|| {
@@ -64,7 +64,8 @@ pub fn can_track() -> Result<(), RequestError> {
     missing.map_or(Ok(()), |name| Err(RequestError::NoTracepoint { name }))
 }
 
-/// Where these processes hear of requests: of all their TCP ports or of this one, one at least.
+/// Returns the TCP sockets at which the processes listen, optionally only those of `port`. Returns an error if there is
+/// none.
 pub(super) fn heard_at(
     service: &str,
     pids: &BTreeSet<u32>,
@@ -77,29 +78,29 @@ pub(super) fn heard_at(
     }
 }
 
-/// A service whose requests are tracked.
+/// Tracker of the requests of one service.
 pub struct Requests {
     memory: Arc<RequestMemory>,
     ring: RingBuffer<'static>,
-    /// Where the ring puts what it is emptied of.
+    /// Buffer into which the ring's callback puts the requests that it reads.
     fetched: Rc<RefCell<Vec<Request>>>,
     settling: Settling,
-    /// What was handed on since it was last taken, if anybody takes it.
+    /// Statistics of the requests since the last [`Requests::take_window`]; `None` if the caller reads none.
     window: Option<Window>,
     counted: Counts,
     listeners: BTreeSet<Listener>,
-    /// Only at this one, if the service was named by it.
+    /// TCP port to which tracking is limited, if the user named the service by its port.
     port: Option<u16>,
 }
 
 impl Requests {
-    /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
-    /// loaded for requests; nothing is seen before it is attached.
+    /// Tracks requests at the TCP ports on which the given processes listen. The tracker must be loaded for requests.
+    /// It observes nothing until it is attached.
     pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
         Self::track_in(Room::Usual, tracking, service, pids)
     }
 
-    /// The same, with room for this number of records.
+    /// Tracks requests as [`Requests::track`] does, with a given capacity for records.
     pub fn track_in(
         room: Room,
         tracking: &ServiceTracking,
@@ -110,7 +111,7 @@ impl Requests {
         Ok(Self { window: Some(Window::default()), ..requests })
     }
 
-    /// Tracks what comes in at these sockets, without windows: each request is only handed on.
+    /// Tracks requests at the given sockets without statistics: each request is only passed to the caller.
     pub fn track_at(
         listeners: BTreeSet<Listener>,
         room: Room,
@@ -132,22 +133,22 @@ impl Requests {
         })
     }
 
-    /// The words of all lanes and of the service.
+    /// Returns the memory shared with the kernel program: the request words of all lanes and of the service.
     pub fn memory(&self) -> Arc<RequestMemory> {
         Arc::clone(&self.memory)
     }
 
-    /// The ports at which requests are looked for.
+    /// Returns the TCP ports at which requests are observed.
     pub fn ports(&self) -> BTreeSet<u16> {
         self.listeners.iter().map(|listener| listener.port).collect()
     }
 
-    /// A service that was started again may listen elsewhere.
+    /// Adds the ports of new processes: a restarted service may listen elsewhere.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         self.listen(listeners(pids, self.port))
     }
 
-    /// Requests may come in at these sockets, too.
+    /// Adds listening sockets at which requests may arrive.
     pub fn listen(&mut self, listeners: BTreeSet<Listener>) -> Result<(), RequestError> {
         for listener in listeners {
             if self.listeners.insert(listener) {
@@ -157,18 +158,18 @@ impl Requests {
         Ok(())
     }
 
-    /// Looks away for now, so that the service pays hardly anything; see [`Requests::resume`].
+    /// Pauses the observation, so that it costs the service almost no CPU time; see [`Requests::resume`].
     pub fn pause(&self) {
         self.memory.sockets().pause();
     }
 
-    /// Looks again, where it looked away. Requests that arrived while it looked away may get an arrival time that is too early.
+    /// Resumes a paused observation. Requests that arrived during the pause may get an arrival time that is too early.
     pub fn resume(&self) {
         self.memory.sockets().resume();
     }
 
-    /// Fetches what has finished and hands on what is settled. To be called some times a
-    /// second: the kernel keeps 40 000 records.
+    /// Reads new records and calls `each` for every settled request. The caller does this several times per second: the
+    /// kernel keeps 40 000 records.
     pub fn drain(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let mut settled = self.fetch()?;
         settled.extend(self.settling.settled(now_ns()));
@@ -176,7 +177,7 @@ impl Requests {
         Ok(())
     }
 
-    /// As [`Requests::drain`], but what is not settled is handed on too.
+    /// Reads the remaining records at the end, and calls `each` for every request, settled or not.
     pub fn finish(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let mut settled = self.fetch()?;
         settled.extend(self.settling.rest());
@@ -184,8 +185,9 @@ impl Requests {
         Ok(())
     }
 
-    /// Fetches what has finished and hands on each request whose first response has gone out, or that ended without one:
-    /// for callers that cannot wait for the last of a response. Not to be mixed with [`Requests::drain`].
+    /// Reads new records and calls `each` for every request at the first part of its response, or at its end without
+    /// one. For callers that cannot wait for the last part. A caller uses either this function or [`Requests::drain`],
+    /// not both.
     pub fn fetch_answered(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         self.ring.consume().map_err(RequestError::Ring)?;
         let mut fetched = self.fetched.borrow_mut();
@@ -200,12 +202,12 @@ impl Requests {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// What was counted since the last call of [`Requests::take_window`].
+    /// Returns the kernel program's counts since the last call of [`Requests::take_window`].
     pub fn counted(&self) -> Counts {
         self.memory.counts().since(&self.counted)
     }
 
-    /// What was handed on since the last call.
+    /// Returns and resets the statistics of the requests that were passed on since the last call.
     pub fn take_window(&mut self) -> Window {
         let counts = self.memory.counts();
         let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
@@ -215,7 +217,7 @@ impl Requests {
         window
     }
 
-    /// Requests whose records were lost since the last call.
+    /// Returns and resets the number of requests whose records were lost.
     pub fn take_lost(&mut self) -> u64 {
         let counts = self.memory.counts();
         let lost = counts.since(&self.counted).dropped;
@@ -232,7 +234,7 @@ impl Requests {
     fn hand_on(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
         for request in &settled {
             self.window.iter_mut().for_each(|window| window.add(request));
-            // To its client an abandoned request took as long as the client waited.
+            // Pass on abandoned requests as well: their latency is the time for which the client waited.
             if request.ending.is_none_or(|ending| ending == Ending::Abandoned) {
                 each(request);
             }
@@ -240,9 +242,9 @@ impl Requests {
     }
 }
 
-/// What is not seen of a service whose TCP sockets are looked at, if it may take requests elsewhere.
+/// Returns a warning if the service may take requests at other sockets than the observed TCP sockets.
 pub fn unseen(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<RequestNote> {
-    /// More of them make no clearer what to do.
+    /// Maximum number of sockets that the warning names.
     const NAMED: usize = 3;
     let sockets: Vec<String> = other_sockets(pids, port).iter().map(ToString::to_string).collect();
     let more = if sockets.len() > NAMED { " and others" } else { "" };

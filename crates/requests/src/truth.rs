@@ -1,9 +1,8 @@
-//! Tracked requests against what a service itself wrote down: `sidelane-lab echo-server`.
+//! Comparison of tracked requests with the journal of the service itself (`sidelane-lab echo-server`).
 //!
-//! A thread's send is seen by the kernel program and then written down by the thread, and
-//! before the next one is seen the thread has written this one down. So what the tracker saw
-//! finish between two entries of a thread's journal is what it saw of the second: exactly one
-//! request, if it is right.
+//! The kernel program sees a send of a thread before the thread writes it into the journal. The next send of this
+//! thread follows only after that. So between two journal entries of a thread, a correct tracker sees exactly one
+//! request finish.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,46 +11,46 @@ use anyhow::{Context, Result, ensure};
 
 use super::records::Request;
 
-/// A request, as the service saw it.
+/// Journal entry: one request as recorded by the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// When it was taken up.
+    /// Time at which a thread started to work on the request.
     pub started_ns: u64,
-    /// When its response had been sent.
+    /// Time after the response was sent.
     pub finished_ns: u64,
-    /// By whom.
+    /// Id of the thread that served the request.
     pub tid: u32,
 }
 
-/// How well two accounts of the same requests agree.
+/// Result of the comparison of the journal with the tracker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// Requests that the service told of.
+    /// Number of requests in the journal.
     pub told: u64,
-    /// Of them, those that the tracker did not see.
+    /// Number of journal requests that the tracker did not see.
     pub missed: u64,
-    /// Requests that only the tracker saw.
+    /// Number of requests that only the tracker saw.
     pub invented: u64,
-    /// Of those that both saw, those that cannot have been so: the tracker sees a request taken up before the
-    /// service writes that down, and its response after that and before the service writes that down, too.
+    /// Number of matched requests with an impossible order of times. The tracker must see the start before the journal
+    /// time of the start. It must see the response between the journal times of start and finish.
     pub disordered: u64,
-    /// Of those that both saw, how far apart their starts and their finishes are, whichever is
-    /// more.
+    /// Time difference of each matched request: the larger of the differences of its starts and its finishes.
     pub apart_ns: Vec<u64>,
 }
 
 impl Agreement {
-    /// Of the requests told of, those seen within `limit_ns`, in percent.
+    /// Returns the percentage of journal requests that the tracker saw within `limit_ns`; `None` if the journal is
+    /// empty.
     pub fn within_percent(&self, limit_ns: u64) -> Option<f64> {
         (self.told > 0).then(|| self.near(limit_ns) as f64 * 100.0 / self.told as f64)
     }
 
-    /// How many were seen within `limit_ns`.
+    /// Returns the number of matched requests with a time difference of at most `limit_ns`.
     pub fn near(&self, limit_ns: u64) -> u64 {
         self.apart_ns.iter().filter(|apart_ns| **apart_ns <= limit_ns).count() as u64
     }
 
-    /// The median distance.
+    /// Returns the median time difference of matched requests; `None` if there are none.
     pub fn median_ns(&self) -> Option<u64> {
         let mut sorted = self.apart_ns.clone();
         sorted.sort_unstable();
@@ -59,7 +58,7 @@ impl Agreement {
     }
 }
 
-/// Reads what the service wrote down.
+/// Reads the journal of the service. Each line holds number, start, finish and thread id, separated by commas.
 pub fn read_journal(path: &Path) -> Result<Vec<Told>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.lines().map(|line| parse(line).with_context(|| format!("`{line}` in {}", path.display()))).collect()
@@ -71,7 +70,7 @@ fn parse(line: &str) -> Result<Told> {
     Ok(Told { started_ns: fields[1], finished_ns: fields[2], tid: fields[3] as u32 })
 }
 
-/// Compares the two accounts.
+/// Compares the journal with the tracked requests, thread by thread.
 pub fn compare(told: &[Told], seen: &[Request]) -> Agreement {
     let mut threads: BTreeMap<u32, (Vec<Told>, Vec<Request>)> = BTreeMap::new();
     told.iter().for_each(|told| threads.entry(told.tid).or_default().0.push(*told));
@@ -85,7 +84,7 @@ pub fn compare(told: &[Told], seen: &[Request]) -> Agreement {
     agreement
 }
 
-/// Both in the order of their finishes.
+/// Compares the requests of one thread. Both slices are sorted by finish time.
 fn compare_thread(told: &[Told], mut seen: &[Request], agreement: &mut Agreement) {
     for told in told {
         let upto = seen.partition_point(|seen| seen.finished_ns <= told.finished_ns);
@@ -103,7 +102,8 @@ fn compare_thread(told: &[Told], mut seen: &[Request], agreement: &mut Agreement
     agreement.invented += seen.len() as u64;
 }
 
-/// `seen` finished before `told` did, or they would not be a pair.
+/// Returns whether the times of a matched request are in a possible order. The caller has checked that the tracked
+/// request finished before the journal entry.
 fn in_order(told: &Told, seen: &Request) -> bool {
     seen.started_ns <= told.started_ns && told.started_ns <= seen.finished_ns
 }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn common_requests_are_matched_and_others_counted() {
         let journal = [told(1, 10, 20), told(1, 30, 40), told(2, 15, 35)];
-        // The second of thread 1 is missing, and thread 2 has one too many, before its own.
+        // In `tracked`, the second request of thread 1 is missing, and thread 2 has an additional first request.
         let tracked = [seen(1, 9, 19), seen(2, 1, 5), seen(2, 14, 34), seen(3, 1, 2)];
         let agreement = compare(&journal, &tracked);
         assert_eq!((agreement.told, agreement.missed, agreement.invented), (3, 1, 2));
@@ -147,8 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// A tracker that is right agrees, however close together requests are; and each one
-        /// that is taken from it or added to it is noticed.
+        /// Checks that a correct tracker agrees with the journal, however short the gaps are, and that one removed or
+        /// one added request is counted.
         #[test]
         fn comparison_with_a_journal_notices_every_difference(
             gaps in prop::collection::vec((1..4_u32, 1..50_u64, 1..50_u64, 0..5_u64), 1..50),

@@ -1,4 +1,4 @@
-//! `sidelane requests`: looks at a service's requests for a while.
+//! `sidelane requests`: observes the requests of a service for a given time.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -29,28 +29,28 @@ use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 pub const DRAIN_EVERY: Duration = Duration::from_millis(50);
-/// How often a service that was started again is looked for.
+/// Interval at which the observer searches for a service that was restarted.
 pub const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What `sidelane requests` was asked to do.
+/// Options of `sidelane requests`.
 #[derive(Debug)]
 pub struct WatchOptions {
-    /// The service.
+    /// Service to observe.
     pub target: Target,
-    /// For how long.
+    /// Duration of the observation.
     pub length: Duration,
-    /// Where each request is written down.
+    /// Path of the log file with one line for each request; `None` for no log.
     pub log: Option<PathBuf>,
 }
 
-/// Watches to the end, or until a signal asks it to end.
+/// Observes requests until the time is over or a POSIX signal ends it.
 pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
     let until = Until::signal()?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
-    // A client that wants all its requests seen waits for this line.
+    // Print this line first: a client that wants all its requests observed waits for it.
     let (watched_service, length) = (&options.target, options.length);
     eprint_fitted(&format!(
         "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"
@@ -78,7 +78,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
-/// Whether the requests of a service can be learned. Nothing is loaded.
+/// Checks whether the requests of a service can be observed. Loads no kernel program.
 pub fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError> {
     if Emitters::find(&service.pids).is_some() {
         return Ok(());
@@ -87,15 +87,15 @@ pub fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError>
     heard_at(&target.to_string(), &service.pids, service.port).map(drop)
 }
 
-/// A service under watch.
+/// Running observation of a service.
 pub struct Watched {
     pub requests: RequestSource,
-    /// The kernel's side, where it has one.
+    /// Tracking by the kernel program; `None` if the service emits its requests.
     tracking: Option<ServiceTracking>,
 }
 
 impl Watched {
-    /// The service's own word is better than what its sockets show.
+    /// Starts to observe a service. Emitted requests are preferred to those at sockets.
     pub fn begin(target: &Target, service: &Service) -> Result<Self> {
         own_threads::keep_off(&target.to_string(), &service.pids);
         if let Some(emitters) = Emitters::find(&service.pids) {
@@ -111,7 +111,7 @@ impl Watched {
         Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
     }
 
-    /// Finds a service again that may have been started anew.
+    /// Updates the processes of the service, which may have been restarted.
     pub fn look_again(&mut self, target: &Target) -> Result<()> {
         let Ok(found) = target.find() else { return Ok(()) };
         own_threads::keep_off(&target.to_string(), &found.pids);
@@ -121,7 +121,7 @@ impl Watched {
         Ok(self.requests.look_again(&found.pids)?)
     }
 
-    /// Where else the service may take requests, if its sockets are looked at.
+    /// Returns a warning about sockets that are not observed; `None` if the service emits its requests.
     fn unseen(&self, target: &Target) -> Option<RequestNote> {
         let tracking = self.tracking.as_ref()?;
         unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
@@ -136,7 +136,7 @@ impl Watched {
     }
 }
 
-/// The log, if one is wanted.
+/// Log file of requests, if the user wants one.
 struct Log {
     file: Option<(BufWriter<File>, PathBuf)>,
     problem: Option<std::io::Error>,
@@ -151,7 +151,7 @@ impl Log {
         Ok(Self { file: options.log.as_ref().map(create).transpose()?, problem: None })
     }
 
-    /// Watching goes on if the log cannot be written; the summary says so.
+    /// Writes a request. If this fails, the observation continues and the summary reports the first error.
     fn write(&mut self, request: &Request) {
         let Some((file, _)) = &mut self.file else { return };
         if let Err(error) = log::write(file, request) {
@@ -159,7 +159,7 @@ impl Log {
         }
     }
 
-    /// What went wrong.
+    /// Flushes the log, and returns a note about the first error, if any.
     fn end(mut self) -> Result<Option<LogNote>> {
         let Some((mut file, path)) = self.file.take() else { return Ok(None) };
         let problem = self.problem.take().or_else(|| file.flush().err());

@@ -1,4 +1,4 @@
-//! What the requests of some span of time came to.
+//! Statistics of the requests of one period of time.
 
 use std::collections::BTreeSet;
 
@@ -8,71 +8,71 @@ use sidelane_timeline::ending::Ending;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::requests::Counts;
 
-/// What a TLS handshake looks like at most: two requests, the first of which the service answers with its certificate and
-/// the second with tickets. HTTP/2 and WebSockets have one of their own.
+/// Maximum number of requests that one TLS handshake looks like. The service answers the first with its certificate and
+/// the second with tickets. HTTP/2 and WebSocket handshakes count one request.
 const HANDSHAKE_REQUESTS: u64 = 2;
 
-/// A histogram and its largest value.
+/// Histogram of times, with the exact maximum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// All of them.
+    /// Histogram of all times in nanoseconds.
     pub histogram: Histogram,
-    /// The longest.
+    /// Longest time in nanoseconds.
     pub max_ns: u64,
 }
 
 impl Times {
-    /// Counts one.
+    /// Adds one time.
     pub fn add(&mut self, time_ns: u64) {
         self.histogram.record(time_ns);
         self.max_ns = self.max_ns.max(time_ns);
     }
 
-    /// Adds those of another span of time.
+    /// Adds the times of another period.
     pub fn join(&mut self, other: &Self) {
         self.histogram.add(&other.histogram);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The time below or at which `percentile` percent of all lie; `None` if there are none.
+    /// Returns the given percentile of the times in nanoseconds; `None` if there are none.
     pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         self.histogram.percentile_ns(percentile).map(|ns| ns.min(self.max_ns))
     }
 }
 
-/// Requests that were settled in one span of time.
+/// Statistics of the requests that were settled in one period of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// From start to finish.
+    /// Service times of requests, from start to finish.
     pub server: Times,
-    /// From arrival to start.
+    /// Queueing delays of requests, from arrival to start.
     pub queueing: Times,
-    /// From arrival to finish.
+    /// Latencies of requests, from arrival to finish.
     pub latency: Times,
-    /// Requests in the queue at an arrival, itself included.
+    /// Queue lengths at each arrival, including the arriving request.
     pub queue_len: Times,
-    /// Threads that answered.
+    /// Ids of the threads that answered requests.
     pub threads: BTreeSet<u32>,
-    /// Requests that waited for another one on their lane.
+    /// Number of requests that waited for another request on their lane.
     pub waited: u64,
-    /// Time batch ran beside requests.
+    /// Time that batch ran beside requests, in nanoseconds.
     pub co_run_ns: u64,
-    /// What could not be told apart, or was lost.
+    /// Counts of requests that were merged or lost.
     pub counts: Counts,
-    /// How long clients waited that closed their connection before a response came.
+    /// Waiting times of clients that closed their connection before a response came.
     pub abandoned: Times,
-    /// Requests that ended when the service closed their connection.
+    /// Number of requests that ended when the service closed their connection.
     pub closed_by_service: u64,
-    /// Messages that ask for no response.
+    /// Number of messages that ask for no response.
     pub one_way: u64,
-    /// Requests whose response was a stream.
+    /// Number of requests whose response was a stream.
     pub streamed: u64,
-    /// Sends that came after their request had been handed on.
+    /// Number of sends that followed after their request had been passed on.
     pub late_sends: u64,
 }
 
 impl Window {
-    /// Counts a request.
+    /// Adds a request to the statistics that match its end.
     pub fn add(&mut self, request: &Request) {
         match request.ending {
             None => self.add_answered(request),
@@ -94,25 +94,26 @@ impl Window {
         self.co_run_ns += request.co_run_ns;
     }
 
-    /// What of it cannot be what the service would call its requests, where that is enough to be said.
+    /// Returns warnings about counted requests that are probably not application requests, if they are more than 1 % of
+    /// all.
     pub fn notes(&self) -> impl Iterator<Item = RequestNote> + use<> {
         notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
     }
 
-    /// Requests without a response of which it is not known why.
+    /// Returns the number of requests without a response for an unknown reason.
     pub fn unanswered(&self) -> u64 {
         let known = self.abandoned.histogram.count() + self.closed_by_service + self.one_way;
         self.counts.unanswered.saturating_sub(known)
     }
 
-    /// How many requests.
+    /// Returns the number of answered requests.
     pub fn count(&self) -> u64 {
         self.server.histogram.count()
     }
 }
 
-/// Returns warnings about observed requests that are probably not application requests (merged, streamed, handshakes), if
-/// they are more than 1 % of all.
+/// Returns warnings about observed requests that are probably not application requests (merged, streamed, handshakes),
+/// if they are more than 1 % of all.
 pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = RequestNote> + use<> {
     let joined = share(counts.joined, requests).map(|percent| RequestNote::RequestsJoined { percent });
     let streams = share(streams, requests).map(|percent| RequestNote::AnswersStream { percent });
@@ -122,7 +123,7 @@ pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<I
     joined.into_iter().chain(streams).chain(settling)
 }
 
-/// How many percent of all requests some are, if it is more than so few.
+/// Returns the percentage of `some` in `all`, rounded up; `None` if it is at most 1 %.
 fn share(some: u64, all: u64) -> Option<u64> {
     const FEW_PERCENT: u64 = 1;
     let (all, some) = (all.max(1), some.min(all));

@@ -1,6 +1,6 @@
-//! What threads work on, by the service's own word (`runtime/c/sidelane.h`).
+//! Events of threads from emitted requests (`runtime/c/sidelane.h`).
 //!
-//! Any thread may report the end of a request, also of one that another thread began.
+//! Any thread may report the end of a request, even if another thread began it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use sidelane_formats::{EmitKind, Emitted};
 use super::event::{LostWork, Work};
 use sidelane_requests::emitted::Emitters;
 
-/// Requests that began and did not end; of more, the older half is forgotten.
+/// Maximum number of unfinished requests that are remembered. At this number, the older half is forgotten.
 const BEGUN_MAX: usize = 1 << 12;
 
-/// A service that emits its requests.
+/// Reader of the requests that a service emits.
 pub struct Emissions {
     emitters: Emitters,
     begun: Begun,
@@ -20,32 +20,32 @@ pub struct Emissions {
 }
 
 impl Emissions {
-    /// Of these processes.
+    /// Creates a reader for the given emitting processes.
     pub fn new(emitters: Emitters) -> Self {
         Self { emitters, begun: Begun::default(), lost: 0 }
     }
 
-    /// Tells what was emitted since the last call.
+    /// Calls `tell` for every event since the last call of this function.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) {
         for (pid, event) in self.emitters.fetch_events() {
             self.begun.hear(pid, event).map(&mut *tell);
         }
     }
 
-    /// The service consists of these processes now.
+    /// Updates the set of processes that the service consists of.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
         self.emitters.look_again(pids);
         self.begun.keep(pids);
     }
 
-    /// What was lost.
+    /// Returns the number of lost events since the start.
     pub fn lost(&mut self) -> LostWork {
         self.lost += self.emitters.take_lost();
         LostWork { records: self.lost, ..LostWork::default() }
     }
 }
 
-/// The requests under way, by process and by the number that the process has given them.
+/// Unfinished requests, by process and by the id that the process has given them.
 #[derive(Default)]
 struct Begun {
     requests: BTreeMap<(u32, u64), Request>,
@@ -59,7 +59,7 @@ struct Request {
 }
 
 impl Begun {
-    /// What an event says of its thread. Of a request whose begin was not heard nothing is known.
+    /// Converts an emitted event into an event of its thread. Returns `None` if the begin of the request is unknown.
     fn hear(&mut self, pid: u32, event: Emitted) -> Option<Work> {
         let Emitted { id, at_ns, kind, tid } = event;
         match kind {

@@ -1,68 +1,68 @@
-//! What is heard of a thread.
+//! Events of the service's threads.
 
 use sidelane_policy::cpus::CpuMask;
 
-/// One thing that a thread does or has done. Times are of CLOCK_MONOTONIC, and never in the future.
+/// Event of a thread. Times are in CLOCK_MONOTONIC nanoseconds, and never in the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It works on a request.
+    /// The thread works on a request.
     Working {
-        /// The thread.
+        /// Id of the thread.
         tid: u32,
-        /// Which, by a number that no other request has.
+        /// Number of the request, unique in this source.
         request: u64,
-        /// Since when.
+        /// Time at which the thread started the request.
         since_ns: u64,
     },
-    /// It has answered a request.
+    /// A request was answered.
     Served {
-        /// The thread that worked on it. Another one may have answered.
+        /// Id of the thread that worked on the request. Another thread may have answered.
         tid: u32,
-        /// Which, by the same number; `None`: the one that it worked on.
+        /// Number of the request; `None` for the one that the thread worked on.
         request: Option<u64>,
-        /// When it took it up.
+        /// Time at which the thread started the request.
         since_ns: u64,
-        /// When it answered.
+        /// Time of the answer.
         at_ns: u64,
     },
-    /// Its connection ended before its request was answered.
+    /// The connection ended before the request was answered.
     Cut {
-        /// The thread that received the request.
+        /// Id of the thread that received the request.
         tid: u32,
-        /// When it took it up.
+        /// Time at which the thread started the request.
         since_ns: u64,
-        /// When the connection ended, later than `since_ns`.
+        /// Time at which the connection ended, later than `since_ns`.
         at_ns: u64,
     },
-    /// A line of the paper's pipe: the first of a request is its begin, the second its end.
+    /// Line of the paper's pipe. The first line of a request is its begin, the second its end.
     Line {
-        /// The thread.
+        /// Id of the thread.
         tid: u32,
-        /// The request.
+        /// Number of the request.
         request: u64,
-        /// When.
+        /// Time of the line.
         at_ns: u64,
     },
 }
 
-/// Where the service wakes who looks.
+/// CPUs on which request events wake the mapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RungAt {
-    /// CPUs on which a request begins.
+    /// CPUs on which the begin of a request wakes the mapper.
     pub begins: CpuMask,
-    /// CPUs on which one ends.
+    /// CPUs on which the end of a request wakes the mapper.
     pub ends: CpuMask,
 }
 
-/// What was lost on the way to here, since the begin.
+/// Counts of events that were lost since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostWork {
-    /// Requests that were answered, and whose records or events were overwritten.
+    /// Number of answered requests whose records or events were overwritten.
     pub records: u64,
-    /// Threads that found no word in the kernel program's memory, of those that answered of late.
+    /// Number of threads that answered recently, and have no word in the kernel program's memory.
     pub wordless: u64,
-    /// Lines of the pipe that are none.
+    /// Number of malformed lines of the pipe.
     pub malformed: u64,
-    /// Lines whose time cannot be: a clock was set.
+    /// Number of lines with an impossible time, after a clock was set.
     pub clock_steps: u64,
 }

@@ -1,4 +1,4 @@
-//! What the threads of a service work on.
+//! Sources of the events that tell which thread of a service works on which request.
 
 mod emitted;
 mod event;
@@ -21,13 +21,13 @@ use self::sockets::Sockets;
 use super::settings::{Settings, Told};
 use sidelane_requests::emitted::Emitters;
 
-/// Where it is learned.
+/// Source of the events of a service's threads.
 pub enum WorkSource {
-    /// The kernel program, from the service's sockets.
+    /// Kernel program that observes the service's sockets.
     Sockets(Box<Sockets>),
-    /// The service itself.
+    /// Emission by the service itself, in shared memory.
     Emitted(Emissions),
-    /// The service itself, in lines of text.
+    /// Lines of text that the service writes into a pipe.
     Pipe(StatsPipe),
 }
 
@@ -42,10 +42,10 @@ impl fmt::Display for WorkSource {
 }
 
 impl WorkSource {
-    /// Begins to listen.
+    /// Opens the source that the settings choose.
     ///
     /// # Errors
-    /// If requests can neither be seen nor are told.
+    /// Fails if requests are neither emitted nor observable at sockets.
     pub fn begin(settings: &Settings, service: &Service) -> Result<Self> {
         if let Told::Pipe(path) = &settings.told {
             return StatsPipe::open(path, &service.pids).map(Self::Pipe);
@@ -56,14 +56,14 @@ impl WorkSource {
         }
     }
 
-    /// The next request that is taken up or answered there makes the bell readable.
+    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
     pub fn arm(&self, at: &RungAt) {
         if let Self::Sockets(sockets) = self {
             sockets.arm(at);
         }
     }
 
-    /// What rings, if anything does here.
+    /// Returns the file descriptor that becomes readable at a wakeup; `None` if this source has none.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Sockets(sockets) => Some(sockets.bell()),
@@ -71,13 +71,13 @@ impl WorkSource {
         }
     }
 
-    /// Whether there is something to listen to: a service that has just been started may not listen yet.
+    /// Returns whether a source exists. A service that has just started may not listen yet.
     pub fn is_there(settings: &Settings, service: &Service) -> bool {
         let pids = &service.pids;
         matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids, None).is_empty()
     }
 
-    /// Tells all that has happened since the last call.
+    /// Calls `tell` for every event since the last call of this function.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
         match self {
             Self::Sockets(sockets) => sockets.hear(tell)?,
@@ -87,7 +87,7 @@ impl WorkSource {
         Ok(())
     }
 
-    /// The service consists of these processes now.
+    /// Updates the set of processes that the service consists of.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
         match self {
             Self::Sockets(sockets) => sockets.look_again(pids)?,
@@ -97,8 +97,8 @@ impl WorkSource {
         Ok(())
     }
 
-    /// The service's processes, and whom they have started since. Of those whose parents have ended only the kernel program
-    /// knows.
+    /// Returns the processes in `known` and their descendants. Only the kernel program also knows descendants whose
+    /// parents have ended.
     pub fn processes(&self, known: &BTreeSet<u32>) -> BTreeSet<u32> {
         match self {
             Self::Sockets(sockets) => sockets.processes(),
@@ -106,7 +106,7 @@ impl WorkSource {
         }
     }
 
-    /// What was lost.
+    /// Returns the counts of lost events since the start.
     pub fn lost(&mut self) -> LostWork {
         match self {
             Self::Sockets(sockets) => sockets.lost(),

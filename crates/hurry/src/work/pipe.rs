@@ -1,10 +1,10 @@
-//! What threads work on, as the paper's service says it: a line of text in a named pipe at each begin and end (§III-C).
+//! Events of threads from a named pipe, to which the service writes a line at each begin and end (paper, §III-C).
 //!
-//! Writers may come and go. A pipe that is not there is made, and removed again at the end. A writer waits when a pipe is
-//! full, so it is read to its end at each look, or as much as a pipe holds: a writer that is
-//! as fast as the reader does not keep this thread from its other work.
+//! Writers may come and go. If the pipe does not exist, it is created, and removed again at the end. A writer waits if
+//! the pipe is full, so each poll reads it to its end. A poll reads at most as much as a pipe holds, so that a fast
+//! writer does not keep this thread from its other work.
 //!
-//! A service in a container knows its threads by numbers of its own.
+//! A service in a container writes the thread ids of its own namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -22,26 +22,26 @@ use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
 use super::super::settings::HurryError;
 use super::event::{LostWork, Work};
 
-/// Bytes that one look reads: what a pipe holds, unless it was made larger.
+/// Maximum number of bytes that one poll reads: the default capacity of a pipe.
 const READ_MAX: usize = 1 << 16;
 
-/// Numbers that are remembered; what is written to a pipe may be any number.
+/// Maximum number of remembered thread ids. A line in the pipe may contain any number.
 const NUMBERS_MAX: usize = 1 << 12;
 
-/// The pipe, opened for reading.
+/// Pipe of the service, opened for reading.
 pub struct StatsPipe {
     file: File,
     lines: StatsLines,
     clock: StatsClock,
     threads: OwnNumbers,
-    /// Removed at the end.
+    /// Path of the pipe if this process created it; it is removed at the end.
     made: Option<PathBuf>,
-    /// Something was read since the last writer came.
+    /// Whether data was read since the last writer opened the pipe.
     has_writer: bool,
 }
 
 impl StatsPipe {
-    /// Opens the pipe, or makes it.
+    /// Opens the pipe, or creates it.
     pub fn open(path: &Path, pids: &BTreeSet<u32>) -> Result<Self> {
         let made = match fs::metadata(path) {
             Ok(found) if found.file_type().is_fifo() => None,
@@ -59,7 +59,7 @@ impl StatsPipe {
         Ok(Self { file, lines, clock, threads: OwnNumbers::of(pids), made, has_writer: false })
     }
 
-    /// Tells what was written since the last call.
+    /// Calls `tell` for every line since the last call of this function.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
         let (mut bytes, mut left) = ([0; 4096], READ_MAX);
         let is_closed = loop {
@@ -91,7 +91,7 @@ impl StatsPipe {
         });
     }
 
-    /// All is read. Without a writer, a line that was begun is never ended.
+    /// Records that the pipe is empty. If no writer is left, discards a line without an end.
     fn emptied(&mut self, is_closed: bool) {
         self.clock.emptied(now_ns());
         if is_closed && std::mem::take(&mut self.has_writer) {
@@ -99,12 +99,12 @@ impl StatsPipe {
         }
     }
 
-    /// The service consists of these processes now.
+    /// Updates the set of processes that the service consists of.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
         self.threads = OwnNumbers::of(pids);
     }
 
-    /// What was lost.
+    /// Returns the counts of lost lines since the start.
     pub fn lost(&self) -> LostWork {
         LostWork { malformed: self.lines.malformed(), clock_steps: self.clock.steps(), ..LostWork::default() }
     }
@@ -113,15 +113,15 @@ impl StatsPipe {
 impl Drop for StatsPipe {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // Gone already is as good.
+            // An error means that the pipe is removed already.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// The threads of a service by the numbers by which it knows them itself, where those are others than here.
+/// Translation of thread ids of the service's own namespace to those of this one.
 struct OwnNumbers {
-    /// Processes that have numbers of their own.
+    /// Processes in another namespace.
     pids: Vec<u32>,
     known: BTreeMap<u32, u32>,
 }
@@ -143,14 +143,14 @@ impl OwnNumbers {
         }
     }
 
-    /// It may have been born since.
+    /// Looks up an unknown id, which may belong to a new thread.
     fn learn(&mut self, own: u32) -> u32 {
         let found = self.pids.iter().find_map(|pid| threads_by_own_number(*pid).get(&own).copied());
         *self.known.entry(own).or_insert(found.unwrap_or(0))
     }
 }
 
-/// What programs call the time.
+/// Returns the wall-clock time in milliseconds since 1970.
 fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
@@ -171,7 +171,7 @@ mod tests {
         writer.write_all(line.as_bytes()).unwrap();
         pipe.hear(&mut |_| {
             heard += 1;
-            // As soon as lines were read there are new ones, a hundred times.
+            // Write 600 new lines each time that 600 lines were read, up to a hundred times.
             if heard % 600 == 0 && left > 0 {
                 left -= 1;
                 writer.write_all(line.as_bytes()).unwrap();

@@ -1,10 +1,11 @@
-//! What threads work on, seen at the service's sockets.
+//! Events of threads, observed at the service's sockets.
 //!
-//! A word of each thread says since when it works on a request, and each request that was answered leaves a record. The
-//! words are read before the records, so that a request that a word still shows and a record already tells of has ended.
+//! The word of a thread tells since when the thread works on a request, and each answered request leaves a record. The
+//! words are read before the records. So if a word still shows a request and a record reports its end, the request has
+//! ended.
 //!
-//! A thread that receives what others answer is taken to work on it until the kernel program knows better. So a thread that
-//! has answered nothing yet is told of only while it runs.
+//! A thread that receives data which other threads answer counts as working on it until the kernel program has learned
+//! more. So a thread that has answered nothing yet is reported only while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -20,18 +21,19 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 use super::event::{LostWork, RungAt, Work};
 use sidelane_requests::{Request, RequestError, Requests, can_track};
 
-/// The end of a request.
+/// End of a request.
 #[derive(Clone, Copy)]
 struct Served {
     at_ns: u64,
     since_ns: u64,
     tid: u32,
-    /// It had no response.
+    /// Whether the request got no response.
     is_cut: bool,
 }
 
 impl Served {
-    /// The client may have closed before a thread took the request up.
+    /// Converts a finished request. If the client closed before a thread started the request, the end is set after the
+    /// start.
     fn of(request: &Request) -> Self {
         let (since_ns, is_cut) = (request.started_ns, request.ending.is_some());
         let at_ns = if is_cut { request.finished_ns.max(since_ns + 1) } else { request.finished_ns };
@@ -39,23 +41,23 @@ impl Served {
     }
 }
 
-/// A service whose threads are seen at work.
+/// Observer of a service's threads at its sockets.
 pub struct Sockets {
     words: ThreadWords,
     requests: Requests,
     tracking: ServiceTracking,
-    /// What the words said, read at once.
+    /// Buffer for the content of all thread words.
     working: Vec<WorkingThread>,
-    /// What the records told, in the order in which requests ended.
+    /// Ends of requests from the records, sorted by time.
     served: Vec<Served>,
-    /// When each thread answered last, or a connection of its ended.
+    /// Time of the last answer of each thread, or of the last end of one of its connections.
     answered: BTreeMap<u32, u64>,
-    /// Of those, threads without a word when that was looked at last.
+    /// Number of threads in `answered` without a word, as of the last check.
     wordless: u64,
 }
 
 impl Sockets {
-    /// Loads the kernel program for this service.
+    /// Loads the kernel program for the service, and attaches it.
     pub fn watch(target: &Target, service: &Service) -> Result<Self> {
         can_track()?;
         let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
@@ -68,17 +70,17 @@ impl Sockets {
         Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
     }
 
-    /// The next request that is taken up or answered there makes the bell readable.
+    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
     pub fn arm(&self, at: &RungAt) {
         self.words.arm(at.begins.iter(), at.ends.iter());
     }
 
-    /// What becomes readable then.
+    /// Returns the file descriptor that becomes readable at a wakeup.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.requests.bell()
     }
 
-    /// Tells what was answered since the last call, and what is worked on now.
+    /// Calls `tell` for every request that was answered since the last call, and for every present one.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
         self.tracking.tracker().watch_switches()?;
         self.working.clear();
@@ -101,7 +103,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Whether what a word says is so, and goes on.
+    /// Returns whether a thread really works on the request that its word shows.
     fn works(&self, tid: u32, since_ns: u64) -> bool {
         match self.answered.get(&tid) {
             Some(answered_ns) => *answered_ns <= since_ns,
@@ -109,12 +111,12 @@ impl Sockets {
         }
     }
 
-    /// The service's processes, and whom they have started, wherever their parents are.
+    /// Returns the processes of the service and all their descendants, even if the parents have ended.
     pub fn processes(&self) -> BTreeSet<u32> {
         self.tracking.processes().into_iter().collect()
     }
 
-    /// The service consists of these processes now.
+    /// Updates the set of processes that the service consists of.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         let with_words: BTreeSet<u32> = self.words.iter().map(|thread| thread.tid).collect();
         let all = std::mem::take(&mut self.answered).into_iter();
@@ -125,7 +127,7 @@ impl Sockets {
         self.requests.look_again(pids)
     }
 
-    /// What was lost.
+    /// Returns the counts of lost events since the start.
     pub fn lost(&self) -> LostWork {
         LostWork { records: self.requests.counted().dropped, wordless: self.wordless, ..LostWork::default() }
     }

@@ -1,4 +1,4 @@
-//! What the log is told of one request, and its form in memory: words of 64 bits.
+//! Entry of the access log for one request, and its encoding in memory as 64-bit words.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -9,25 +9,25 @@ use super::text::Text;
 use crate::http::Number;
 use crate::request_table::{End, Record, Why};
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
     /// The client got a server's answer.
     Answered,
-    /// The client went away.
+    /// The client closed the connection before it got an answer.
     Abandoned,
-    /// The answer broke off, or the proxy ended before it was whole.
+    /// The answer was interrupted, or the proxy ended before the answer was complete.
     Cut,
-    /// The request did not come in time, or no server answered in time.
+    /// The request did not arrive in time, or no server answered in time.
     TimedOut,
-    /// No server could be reached, or the one that was asked was lost.
+    /// No server could be reached, or the connection to the server was lost.
     Failed,
-    /// The proxy refused the request: no server got it.
+    /// The proxy refused the request, and sent it to no server.
     Refused,
-    /// The proxy answered itself.
+    /// The proxy answered the request itself.
     Own,
-    /// The connection is one server's from this command on.
+    /// The command ties the connection to one server for all later commands.
     Tied,
 }
 
@@ -43,7 +43,7 @@ impl Outcome {
         Self::Tied,
     ];
 
-    /// Its name in the log.
+    /// Returns the name of the outcome in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -71,37 +71,37 @@ impl From<End> for Outcome {
     }
 }
 
-/// To which servers a request was sent.
+/// Servers to which a request was sent, with the reason for a second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// To none.
+    /// The request was sent to no server.
     Never,
-    /// To one.
+    /// The request was sent to one server.
     Once,
-    /// To both, because of a hazard.
+    /// The request was sent to both servers, because of a hazard.
     Hazard(Hazard),
-    /// To both, because no answer had come in time.
+    /// The request was sent to both servers, because no answer came in time.
     Timer,
-    /// Again, because a copy was lost.
+    /// The request was sent again after a copy was lost.
     Again,
 }
 
-/// Which copy gave the answer.
+/// Copy of a request that gave the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Winner {
-    /// None.
+    /// No copy gave an answer.
     None,
-    /// The first one.
+    /// The first copy gave the answer.
     First,
-    /// The hedge.
+    /// The hedge gave the answer.
     Hedge,
-    /// One that was sent after another one was lost.
+    /// A copy that was sent after the loss of another gave the answer.
     Again,
 }
 
 impl Sent {
-    /// To which servers this request was sent.
+    /// Determines the servers to which the recorded request was sent.
     pub fn of(record: &Record) -> Self {
         let why = |server: Server| record.copies[server.index()].why;
         match record.hedged_to().and_then(why) {
@@ -136,7 +136,7 @@ impl Sent {
 impl Winner {
     const ALL: [Self; 4] = [Self::None, Self::First, Self::Hedge, Self::Again];
 
-    /// Which copy of this request gave the answer.
+    /// Determines which copy of the recorded request gave the answer.
     pub fn of(record: &Record) -> Self {
         match record.answered {
             None => Self::None,
@@ -146,7 +146,7 @@ impl Winner {
         }
     }
 
-    /// Its name in the log.
+    /// Returns the name of the copy in the log; `None` if no copy gave the answer.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -157,70 +157,70 @@ impl Winner {
     }
 }
 
-/// What a client asked.
+/// Description of the request, by protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// HTTP.
+    /// HTTP request.
     Http {
-        /// The first line of the request.
+        /// Request line of the HTTP request.
         line: Text<'a>,
-        /// The value of its field Referer.
+        /// Value of the Referer field.
         referer: Text<'a>,
-        /// The value of its field User-Agent.
+        /// Value of the User-Agent field.
         agent: Text<'a>,
     },
-    /// A command of Redis.
+    /// Redis command.
     Redis {
-        /// Its name; no argument.
+        /// Name of the command, without arguments.
         name: &'a [u8],
-        /// How many keys it has, where that is known.
+        /// Number of keys in the command; `None` if unknown.
         keys: Option<u32>,
     },
 }
 
-/// One request that is over.
+/// Log entry of a finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// When it came, by the monotonic clock.
+    /// Arrival time of the request, by the monotonic clock.
     pub arrived_ns: Nanos,
-    /// From then to its end.
+    /// Time from the arrival to the end of the request.
     pub duration_ns: Nanos,
-    /// From then to the begin of its answer.
+    /// Time from the arrival to the begin of the answer; `None` without an answer.
     pub first_byte_ns: Option<Nanos>,
-    /// Its client.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// The server that answered.
+    /// Server that answered; `None` if none did.
     pub server: Option<Server>,
-    /// How it ended.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// To which servers it was sent.
+    /// Servers to which the request was sent.
     pub sent: Sent,
-    /// Which copy gave the answer.
+    /// Copy that gave the answer.
     pub winner: Winner,
-    /// The status of the answer of HTTP.
+    /// HTTP status of the answer.
     pub status: Option<u16>,
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub received_bytes: u64,
-    /// Bytes that were written to the client.
+    /// Number of bytes that were written to the client.
     pub sent_bytes: u64,
-    /// Those of them that are the body of an answer.
+    /// Size of the answer's body in bytes, as written to the client.
     pub body_bytes: u64,
-    /// By which the client asks what became of it.
+    /// Number with which the client can later ask for details of the request.
     pub number: Option<Number>,
-    /// What was asked.
+    /// Description of the request, by protocol.
     pub asked: Asked<'a>,
 }
 
-/// Words before the texts.
+/// Number of 64-bit words in an encoded entry before its texts.
 pub(super) const HEAD: usize = 15;
-/// No value, where a number may be missing.
+/// Encoding of a missing number.
 const NONE: u64 = u64::MAX;
 const IS_REDIS: u64 = 1;
 const IS_V4: u64 = 2;
 const HAS_NUMBER: u64 = 4;
 
 impl<'a> Entry<'a> {
-    /// Its texts, one behind the other.
+    /// Returns the texts of the entry in the order of their encoding.
     pub(super) fn texts(&self) -> [Text<'a>; 3] {
         match self.asked {
             Asked::Http { line, referer, agent } => [line, referer, agent],
@@ -228,7 +228,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// All but the texts.
+    /// Encodes all fields except the texts.
     pub(super) fn head(&self) -> [u64; HEAD] {
         let (is_v4, address) = match self.client.ip() {
             IpAddr::V4(address) => (true, u128::from(u32::from(address))),
@@ -265,7 +265,7 @@ impl<'a> Entry<'a> {
         ]
     }
 
-    /// Reads it from its head and `texts`, which may be longer.
+    /// Decodes an entry from its head and `texts`, which may have padding at the end.
     pub(super) fn read(head: &[u64; HEAD], texts: &'a [u8]) -> Self {
         let [
             small,
@@ -323,7 +323,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Bytes of the texts of an entry with this head.
+    /// Returns the number of bytes of the texts of an entry with this head.
     pub(super) fn text_bytes(head: &[u64; HEAD]) -> usize {
         (0..3).map(|at| usize::from((head[1] >> (16 * at)) as u16)).sum()
     }

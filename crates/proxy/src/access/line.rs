@@ -1,4 +1,4 @@
-//! Lines of the log. Nothing that a client sends ends a line, or a text in quotes.
+//! Formatting of the access log. Text from clients is escaped, so that it cannot end a line or a quoted text.
 
 use std::fmt::{self, Display};
 use std::io::Write;
@@ -9,29 +9,29 @@ use sidelane_policy::Nanos;
 use super::entry::{Asked, Entry, Sent};
 use super::text::Text;
 
-/// The form of lines.
+/// Format of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// The combined format of nginx and Apache, with `name=value` of the proxy's own behind it.
+    /// Combined log format of nginx and Apache, followed by `name=value` pairs of the proxy.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What entries do not say themselves.
+/// Data for all log lines that the single entries do not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// The form of lines.
+    /// Format of the log.
     pub format: Format,
-    /// The servers.
+    /// Addresses of the two servers.
     pub servers: [SocketAddr; 2],
-    /// Nanoseconds since 1970 when the monotonic clock was 0.
+    /// Wall-clock time at which the monotonic clock was 0, in nanoseconds since 1970.
     pub epoch_ns: Nanos,
 }
 
 impl Context {
-    /// Writes the line of an entry, with its end.
+    /// Appends the line of an entry to `out`, including the line end.
     pub fn write(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         match self.format {
             Format::Text => self.write_text(entry, out),
@@ -131,7 +131,7 @@ impl Display for Sent {
 }
 
 fn print(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    // Writing to memory does not fail.
+    // Ignore the result: writing to memory cannot fail.
     let _ = out.write_fmt(text);
 }
 
@@ -155,7 +155,7 @@ fn quote(text: Text<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// As nginx does: each byte that is no printable ASCII, quotes and backslashes as `\xHH`.
+/// Escapes text as nginx does: quotes, backslashes and all bytes except printable ASCII become `\xHH`.
 fn escape_text(bytes: &[u8], out: &mut Vec<u8>) {
     for byte in bytes {
         match byte {
@@ -165,7 +165,7 @@ fn escape_text(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a member of an object, unless the text is empty.
+/// Writes a text as a member of a JSON object. Writes nothing if the text is empty.
 fn write_json_text(name: &str, text: Text<'_>, out: &mut Vec<u8>) {
     if text.bytes.is_empty() {
         return;
@@ -178,13 +178,13 @@ fn write_json_text(name: &str, text: Text<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that are no UTF-8 become U+FFFD.
+/// Escapes text for JSON. Bytes that are not valid UTF-8 become U+FFFD.
 fn escape_json(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
                 '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
-                // U+2028 and U+2029 end a line for some readers.
+                // Escape U+2028 and U+2029, because some readers treat them as line ends.
                 '\u{2028}' | '\u{2029}' => print(out, format_args!("\\u{:04x}", u32::from(letter))),
                 _ if letter.is_control() => print(out, format_args!("\\u{:04x}", u32::from(letter))),
                 _ => print(out, format_args!("{letter}")),
@@ -196,7 +196,7 @@ fn escape_json(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Seconds, to the microsecond.
+/// Duration in nanoseconds, formatted as seconds with six decimals.
 struct Seconds(Nanos);
 
 impl Display for Seconds {
@@ -205,33 +205,33 @@ impl Display for Seconds {
     }
 }
 
-/// Nanoseconds since 1970, in UTC.
+/// Time in nanoseconds since 1970, in UTC.
 struct Moment(Nanos);
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 impl Moment {
-    /// As `2026-03-01T14:02:11.123Z`.
+    /// Writes the time in the format `2026-03-01T14:02:11.123Z`.
     fn write_rfc3339(&self, out: &mut Vec<u8>) {
         let ((year, month, day), (hour, minute, second)) = (self.date(), self.clock());
         let millis = self.0 / 1_000_000 % 1000;
         print(out, format_args!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"));
     }
 
-    /// As `01/Mar/2026:14:02:11 +0000`.
+    /// Writes the time in the format `01/Mar/2026:14:02:11 +0000`.
     fn write_common(&self, out: &mut Vec<u8>) {
         let ((year, month, day), (hour, minute, second)) = (self.date(), self.clock());
         let month = MONTHS[month as usize - 1];
         print(out, format_args!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000"));
     }
 
-    /// Hour, minute and second.
+    /// Returns hour, minute and second.
     fn clock(&self) -> (u64, u64, u64) {
         let second = self.0 / 1_000_000_000 % 86_400;
         (second / 3600, second / 60 % 60, second % 60)
     }
 
-    /// Year, month and day. Years begin in March here, so that a leap day is the last day of a year.
+    /// Returns year, month and day. The computation lets years begin in March, so that a leap day ends a year.
     fn date(&self) -> (u64, u64, u64) {
         let days = self.0 / (86_400 * 1_000_000_000) + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);

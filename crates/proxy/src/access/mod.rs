@@ -1,8 +1,8 @@
-//! The access log: one entry for each request, from the thread that serves to the thread that writes.
+//! Access log, with one entry per request. The serving thread creates entries, and another thread writes them.
 //!
-//! The serving thread puts an [`Entry`] into a ring of memory ([`channel`]): no lock or allocation,
-//! and a system call only after a pause. An entry
-//! that finds no room is lost and counted. The writing thread takes entries out and makes lines of them ([`Context`]).
+//! The serving thread puts an [`Entry`] into a ring buffer ([`channel`]). It takes no lock, allocates nothing, and
+//! makes a system call only for the first entry after a pause. If the ring is full, the entry is lost and counted. The
+//! writing thread takes entries out and formats them as lines ([`Context`]).
 
 mod entry;
 mod line;

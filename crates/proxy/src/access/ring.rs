@@ -1,7 +1,8 @@
-//! Memory between one thread that serves and one that writes: a ring of words.
+//! Ring buffer of 64-bit words between one serving thread and one writing thread.
 //!
-//! *Invariant:* an entry is read whole, as it was put in, or counted as lost (`entries_come_whole_and_in_order`). The
-//! sender alone moves `written`, after the words of an entry; the receiver alone moves `read`, after it has copied them.
+//! *Invariant:* an entry is read completely, as it was put in, or counted as lost (`entries_come_whole_and_in_order`).
+//! Only the sender advances `written`, after it has stored the words of an entry. Only the receiver advances `read`,
+//! after it has copied the words.
 //!
 //! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the flag
 //! after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first entry after a
@@ -19,14 +20,14 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 struct Ring {
     words: Box<[AtomicU64]>,
-    /// Words that were put in since the start.
+    /// Number of words that were put in since the start.
     written: AtomicU64,
-    /// Words that were taken out since the start.
+    /// Number of words that were taken out since the start.
     read: AtomicU64,
-    /// Entries that found no room, or could not be written.
+    /// Number of entries that found the ring full, or could not be written to the log.
     lost: AtomicU64,
     has_ended: AtomicBool,
-    /// The receiver's thread, which is woken while `is_asleep`.
+    /// Thread of the receiver, which is woken while `is_asleep` is set.
     receiver: OnceLock<Thread>,
     is_asleep: AtomicBool,
 }
@@ -47,18 +48,18 @@ impl Ring {
     }
 }
 
-/// The side of the thread that serves. Its end is the end of the log.
+/// Sending end of the ring. Dropping it ends the log.
 #[derive(Debug)]
 pub struct Sender {
     ring: Arc<Ring>,
     written: u64,
-    /// As of the last time when there was no room.
+    /// Last known value of the ring's `read`, updated when the ring seems full.
     read: u64,
-    /// The texts of an entry; kept, so that their memory is used again.
+    /// Buffer for the texts of an entry, kept to reuse its memory.
     texts: Vec<u8>,
 }
 
-/// The side of the thread that writes.
+/// Receiving end of the ring.
 #[derive(Debug)]
 pub struct Receiver {
     ring: Arc<Ring>,
@@ -66,7 +67,7 @@ pub struct Receiver {
     texts: Vec<u8>,
 }
 
-/// A ring of `bytes` for entries, between two threads.
+/// Creates a ring of `bytes` bytes for entries between two threads.
 pub fn channel(bytes: usize) -> (Sender, Receiver) {
     let words = (0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
     let (written, read, lost) = Default::default();
@@ -79,7 +80,7 @@ pub fn channel(bytes: usize) -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Puts an entry in; without room it is lost and counted.
+    /// Puts an entry into the ring. If the ring is full, the entry is lost and counted.
     pub fn send(&mut self, entry: &Entry<'_>) {
         self.texts.clear();
         entry.texts().iter().for_each(|text| self.texts.extend_from_slice(text.bytes));
@@ -107,7 +108,7 @@ impl Sender {
         self.written - self.read + words <= max
     }
 
-    /// Entries that are lost so far.
+    /// Returns the number of entries lost since the start.
     pub fn lost(&self) -> u64 {
         self.ring.lost.load(Ordering::Relaxed)
     }
@@ -120,12 +121,12 @@ impl Drop for Sender {
     }
 }
 
-/// Wakes the receiver.
+/// Handle that wakes the receiver.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Ring>);
 
 impl Waker {
-    /// Ends the receiver's sleep, or the next one if it does not sleep.
+    /// Ends the present sleep of the receiver, or its next one if it is awake.
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         if let Some(receiver) = self.0.receiver.get() {
@@ -135,21 +136,21 @@ impl Waker {
 }
 
 impl Receiver {
-    /// Whether no entry comes any more but those that are there.
+    /// Returns whether the sender is gone. Entries may still be in the ring.
     pub fn has_ended(&self) -> bool {
         self.ring.has_ended.load(Ordering::Acquire)
     }
 
-    /// What wakes it.
+    /// Returns a handle that wakes this receiver.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.ring))
     }
 
-    /// Sleeps until an entry comes, the sender is gone, the waker says so, or the given time is up. To be
-    /// called by one thread alone. It may also wake for nothing.
+    /// Sleeps until an entry comes, the sender is gone, a waker wakes it, or the time `at_most` is over. Only one
+    /// thread may call it. It may also return without a reason.
     pub fn sleep(&self, at_most: Option<Duration>) {
         if self.ring.receiver.set(thread::current()).is_ok() {
-            // What came before could not wake this thread: it is to be looked at first.
+            // The sender could not wake this thread before it was registered, so check the ring first.
             fence(Ordering::SeqCst);
             return;
         }
@@ -161,7 +162,7 @@ impl Receiver {
         self.ring.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the oldest entry out, if there is one.
+    /// Takes the oldest entry out and passes it to `take`. Returns `None` if the ring is empty.
     pub fn receive<T>(&mut self, take: impl FnOnce(Entry<'_>) -> T) -> Option<T> {
         if self.read == self.ring.written.load(Ordering::Acquire) {
             return None;
@@ -177,12 +178,12 @@ impl Receiver {
         Some(take(Entry::read(&head, &self.texts)))
     }
 
-    /// Counts lines that could not be written.
+    /// Counts lines that could not be written as lost.
     pub fn lose(&self, lines: u64) {
         self.ring.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Entries that are lost so far.
+    /// Returns the number of entries lost since the start.
     pub fn lost(&self) -> u64 {
         self.ring.lost.load(Ordering::Relaxed)
     }
@@ -260,7 +261,7 @@ mod tests {
         let (mut sender, mut receiver) = channel(1 << 20);
         let (told, came) = std::sync::mpsc::channel();
         let receiving = std::thread::spawn(move || {
-            // A wake-up that is lost is a test that does not end.
+            // If a wakeup is lost, this test does not end.
             while !receiver.has_ended() {
                 receiver.sleep(None);
                 while let Some(number) = receiver.receive(|entry| entry.arrived_ns) {

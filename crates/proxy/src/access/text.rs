@@ -1,21 +1,21 @@
-//! Texts of clients, as much as is kept of them.
+//! Text from clients, cut to a maximum length.
 
-/// The most bytes of a request line that are kept.
+/// Maximum number of bytes kept of a request line.
 pub const REQUEST_MAX: usize = 2048;
-/// The most bytes of a Referer or User-Agent that are kept.
+/// Maximum number of bytes kept of a Referer or User-Agent field.
 pub const FIELD_MAX: usize = 512;
 
-/// The start of a text of a client, and how many bytes of it are left out.
+/// Beginning of a text from a client, with the number of omitted bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Text<'a> {
-    /// Its first bytes.
+    /// First bytes of the text.
     pub bytes: &'a [u8],
-    /// Bytes behind them.
+    /// Number of bytes omitted at the end.
     pub omitted: u32,
 }
 
 impl<'a> Text<'a> {
-    /// The start of this text, of at most `max` bytes.
+    /// Cuts a text to at most `max` bytes.
     pub fn cut(text: &'a [u8], max: usize) -> Self {
         let kept = text.len().min(max);
         Self { bytes: &text[..kept], omitted: u32::try_from(text.len() - kept).unwrap_or(u32::MAX) }

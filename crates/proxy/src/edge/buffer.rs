@@ -1,21 +1,21 @@
-//! Bytes that were read, or are to be written, and not used yet.
+//! Buffer for bytes of a connection: read and not yet used, or waiting to be written.
 
 use std::cell::RefCell;
 use std::io;
 
 use tokio::net::TcpStream;
 
-/// The room for one read.
+/// Capacity of a pooled buffer, which is the space for one read.
 const ROOM: usize = 16 << 10;
-/// Buffers that are kept for the next reader.
+/// Maximum number of unused buffers kept for reuse.
 const SPARE_MAX: usize = 256;
 
 thread_local! {
-    /// Idle connections have no buffer: there may be thousands of them.
+    /// Pool of unused buffers. Idle connections hold no buffer, since there may be thousands of them.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes that were read, or are to be written, and not used yet. It has memory only while it has bytes.
+/// Buffer for bytes of a connection. It holds memory only while it contains bytes.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Buffer {
         self.start == self.bytes.len()
     }
 
-    /// These bytes have been used.
+    /// Removes bytes that have been used from the front.
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.is_empty() {
@@ -39,12 +39,11 @@ impl Buffer {
         }
     }
 
-    /// More bytes come behind those that there are.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.bytes.capacity() == 0 && bytes.len() <= ROOM {
             self.make_room();
         }
-        // Each byte is moved once at most for each byte that was used.
+        // Move the content only after more than half was used, so each byte moves at most once per used byte.
         if self.start > self.bytes.len() / 2 {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -52,7 +51,7 @@ impl Buffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Reads what there is: 0 at the end of the stream.
+    /// Reads available bytes from the socket. Returns their number, or 0 at the end of the stream.
     pub(super) fn fill(&mut self, stream: &TcpStream) -> io::Result<usize> {
         self.make_room();
         let result = stream.try_read_buf(&mut self.bytes);
@@ -89,7 +88,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // At the end of the thread there is nothing to give back to.
+        // While the thread ends, the pool may be destroyed already.
         if SPARE.try_with(|_| ()).is_ok() {
             self.give_back();
         }

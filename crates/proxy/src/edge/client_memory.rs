@@ -1,13 +1,14 @@
-//! How many bytes all clients of a proxy keep together.
+//! Limit for the bytes that all clients of a proxy keep together.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
-/// Bytes that clients have in commands and replies. While there are too many, a client may go on that has none.
+/// Counter of the bytes that clients keep in commands and replies. Above the limit, only a client without kept bytes
+/// may continue.
 pub(super) struct ClientMemory {
     max: usize,
     bytes: Cell<usize>,
-    /// Tasks that wait for room.
+    /// Wakers of the tasks that wait for free memory.
     waiting: RefCell<Vec<Waker>>,
 }
 
@@ -20,7 +21,7 @@ impl ClientMemory {
         self.bytes.get() < self.max
     }
 
-    /// A client's bytes have changed.
+    /// Updates the total after the bytes of one client changed.
     pub(super) fn change(&self, from: usize, to: usize) {
         self.bytes.set(self.bytes.get() - from + to);
         if self.has_room() && !self.waiting.borrow().is_empty() {
@@ -28,7 +29,7 @@ impl ClientMemory {
         }
     }
 
-    /// Wakes the task when there is room.
+    /// Registers the current task to be woken when memory is free.
     pub(super) fn wait(&self, cx: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {

@@ -1,8 +1,9 @@
-//! The line for connections to one server.
+//! Queue of requests that wait for a connection to one server.
 //!
-//! A burst of requests that finds no idle connection, as after a swap, must be no burst of connects: what overflows the
-//! server's accept queue, which may hold 50 connections, waits a second for its SYN to be sent again. So a bounded number
-//! of connects is under way at once. A request in line takes the first connection that is made or becomes idle.
+//! After a swap, a burst of requests may find no idle connection. It must not become a burst of connects. If the
+//! server's accept queue overflows, which may hold 50 connections, a connect waits one second for its SYN to be sent
+//! again. So the number of simultaneous connects is limited. A waiting request takes the first connection that is made
+//! or becomes idle.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,47 +15,47 @@ use tokio::time::Instant;
 
 use super::connection::ServerConnection;
 
-/// Connects under way at once.
+/// Maximum number of simultaneous connects.
 const CONNECTS_MAX: usize = 32;
-/// Connects that fail in a row until the server counts as unreachable.
+/// Number of consecutive failed connects after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 2;
 
-/// A request that waits for a connection.
+/// Request that waits for a connection.
 struct Waiter {
     since: Instant,
     taker: Sender<Option<ServerConnection>>,
 }
 
-/// What a failed connect says of its server.
+/// Meaning of a failed connect for the state of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// It cannot be reached.
+    /// The server cannot be reached.
     Unreachable,
-    /// It was silent once.
+    /// The server did not answer one connect.
     Silent,
-    /// It is there, and does not keep up with its accept queue.
+    /// The server is alive, but its accept queue is full.
     Busy,
 }
 
-/// The line at one server.
+/// Queue of requests that wait for a connection to one server.
 #[derive(Default)]
 pub(super) struct ConnectQueue {
     waiters: VecDeque<Waiter>,
     connects: usize,
-    /// When it last made a connection, or answered on one.
+    /// Time of the last successful connect, or of the last answer of the server.
     alive_at: Option<Instant>,
     failures: u32,
 }
 
 impl ConnectQueue {
-    /// Stands in line.
+    /// Adds a request to the queue. The receiver gets a connection, or `None` if the request gets no connection.
     pub(super) fn join(&mut self) -> Receiver<Option<ServerConnection>> {
         let (taker, receiver) = channel();
         self.waiters.push_back(Waiter { since: Instant::now(), taker });
         receiver
     }
 
-    /// Whether one more connect is to begin, which is counted.
+    /// Returns whether the caller shall begin another connect, and counts it.
     pub(super) fn begins_connect(&mut self) -> bool {
         while self.waiters.front().is_some_and(|waiter| waiter.taker.is_closed()) {
             self.waiters.pop_front();
@@ -64,7 +65,7 @@ impl ConnectQueue {
         begins
     }
 
-    /// A connect that began then has failed.
+    /// Records the failure of a connect that began at `began`, and returns its meaning.
     pub(super) fn failed(&mut self, began: Instant, error: &io::Error) -> Failed {
         if is_certain(error) {
             return Failed::Unreachable;
@@ -76,18 +77,18 @@ impl ConnectQueue {
         if self.failures < FAILURES_MAX { Failed::Silent } else { Failed::Unreachable }
     }
 
-    /// A connect is over.
     pub(super) fn end_connect(&mut self) {
         self.connects -= 1;
     }
 
-    /// The server is there.
+    /// Records that the server is alive.
     pub(super) fn is_alive(&mut self) {
         self.alive_at = Some(Instant::now());
         self.failures = 0;
     }
 
-    /// Gives the connection to the first in line; it comes back if there is none. One that its server has closed is closed.
+    /// Gives the connection to the first waiting request. Returns it if no request waits. Closes it if the server has
+    /// closed it.
     pub(super) fn give(&mut self, mut connection: ServerConnection) -> Option<ServerConnection> {
         if !self.waiters.is_empty() && !connection.is_fit(Duration::MAX) {
             return None;
@@ -95,30 +96,30 @@ impl ConnectQueue {
         while let Some(waiter) = self.waiters.pop_front() {
             match waiter.taker.send(Some(connection)) {
                 Ok(()) => return None,
-                // The request ended while it stood in line.
+                // The request ended while it waited.
                 Err(back) => connection = back?,
             }
         }
         Some(connection)
     }
 
-    /// Gives no connection to requests that have waited for at least this time.
+    /// Turns away all requests that have waited for at least this time: they get no connection.
     pub(super) fn turn_away(&mut self, waited: Duration) {
         while self.waiters.front().is_some_and(|waiter| waiter.since.elapsed() >= waited) {
             let waiter = self.waiters.pop_front();
-            // One that has gone needs no answer.
+            // Ignore the result: a request that has ended needs no answer.
             waiter.map(|waiter| waiter.taker.send(None).is_ok());
         }
     }
 
-    /// The first in line gets no connection.
+    /// Turns away the first waiting request: it gets no connection.
     pub(super) fn turn_first_away(&mut self) {
         let waiter = self.waiters.pop_front();
         waiter.map(|waiter| waiter.taker.send(None).is_ok());
     }
 }
 
-/// Whether the error proves that no server is at the address.
+/// Returns whether the error proves that no server is at the address.
 fn is_certain(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let is_said = matches!(code, Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN));

@@ -1,4 +1,4 @@
-//! Connections to servers, which are kept and used again.
+//! Connections to servers, and the pool that keeps idle ones for reuse.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,41 +15,40 @@ use tokio::time::{Instant, timeout};
 use super::buffer::Buffer;
 use crate::request_table::Loss;
 
-/// Connections that are kept for one server.
+/// Maximum number of idle connections per server.
 const IDLE_MAX: usize = 1024;
-/// Age of an idle connection at which it is closed, unless its server said how long it keeps it. Shorter than the 5 s of
-/// common servers.
+/// Maximum age of an idle connection, unless its server announced another. It is below the 5 s that are common for
+/// servers.
 pub(super) const KEPT: Duration = Duration::from_secs(4);
-/// Age up to which an idle connection is used for a request that must not be sent twice: a server that closes it at the
-/// same moment would leave unknown whether it carried the request out.
+/// Maximum idle time of a connection for a request that must not be sent twice. If the server closed an older
+/// connection at the same moment, it would be unknown whether the server executed the request.
 pub(super) const JUST_USED: Duration = Duration::from_millis(100);
 
-/// A connection to a server.
 pub(super) struct ServerConnection {
     pub(super) stream: TcpStream,
     pub(super) input: Buffer,
-    /// Our own end's.
+    /// Local port of the connection.
     pub(super) port: u16,
-    /// It came from the pool: its server may have closed it before this request.
+    /// Whether the connection was idle before: its server may have closed it before this request.
     pub(super) is_reused: bool,
-    /// Age at which it is closed while idle.
+    /// Maximum idle time, after which the connection is closed.
     pub(super) kept: Duration,
     idle_since: Instant,
 }
 
 impl ServerConnection {
-    /// Makes a connection.
+    /// Establishes a connection within the given time.
     pub(super) async fn open(to: SocketAddr, within: Duration) -> io::Result<Self> {
         let stream = timeout(within, TcpStream::connect(to)).await.map_err(|_| io::ErrorKind::TimedOut)??;
         Self::of(stream)
     }
 
-    /// The kernel may choose the server's own port for our end, if no server listens there. The connection then leads to
-    /// itself, and while it exists no server can have the port.
+    /// Wraps a new connection, and refuses one that leads to itself. If no server listens on a port, the kernel may
+    /// choose that port for our end. While such a connection exists, no server can use the port.
     fn of(stream: TcpStream) -> io::Result<Self> {
         let own = stream.local_addr()?;
         if own == stream.peer_addr()? {
-            // The port is free at once.
+            // Close with a reset, so that the port is free at once.
             set_socket_linger(&stream, Some(Duration::ZERO))?;
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
@@ -72,7 +71,7 @@ impl ServerConnection {
         let is_unread =
             sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
         if is_unread {
-            // What the kernel still has of it is dropped.
+            // Make the kernel drop unsent bytes of the request.
             let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
         }
         match (is_unread, self.is_reused) {
@@ -82,14 +81,14 @@ impl ServerConnection {
         }
     }
 
-    /// It is idle from now on.
+    /// Marks the connection as idle from this moment.
     pub(super) fn rest(&mut self) {
         self.idle_since = Instant::now();
         self.is_reused = true;
     }
 
-    /// Whether it is young enough, open as far as the kernel knows, and silent. The kernel is asked: an end that the
-    /// event loop has not looked at yet counts.
+    /// Returns whether the connection is young enough, open, and has no unread data. It asks the kernel, because the
+    /// event loop may not have seen an end yet.
     pub(super) fn is_fit(&self, age_max: Duration) -> bool {
         let is_young = self.idle_since.elapsed() < self.kept.min(age_max);
         let is_silent = || recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -97,16 +96,16 @@ impl ServerConnection {
     }
 }
 
-/// Idle connections to one server.
+/// Pool of idle connections to one server.
 #[derive(Default)]
 pub(super) struct Pool(Vec<ServerConnection>);
 
 impl Pool {
-    /// The one that was used last, if it has been idle for less than `age_max`.
+    /// Takes the connection that was used last, if it has been idle for less than `age_max`.
     pub(super) fn take(&mut self, age_max: Duration) -> Option<ServerConnection> {
         while let Some(connection) = self.0.last() {
             if connection.idle_since.elapsed() >= age_max && connection.is_fit(Duration::MAX) {
-                // An older one is left to requests that may be sent twice.
+                // Leave an older connection to requests that may be sent twice.
                 return None;
             }
             let connection = self.0.pop()?;
@@ -117,7 +116,7 @@ impl Pool {
         None
     }
 
-    /// Keeps it, unless there are enough.
+    /// Adds an idle connection to the pool, or closes it if the pool is full.
     pub(super) fn put(&mut self, mut connection: ServerConnection) {
         connection.rest();
         if self.0.len() < IDLE_MAX {
@@ -125,16 +124,16 @@ impl Pool {
         }
     }
 
-    /// Closes those that are too old, or that the server has closed.
+    /// Closes connections that are too old, or that the server has closed.
     pub(super) fn sweep(&mut self) {
         self.0.retain(|connection| connection.is_fit(Duration::MAX));
     }
 }
 
-/// Asks for the bytes that were written and are not acknowledged.
+/// Number of the ioctl that returns the unacknowledged bytes of a socket.
 const SIOCOUTQ: Opcode = 0x5411;
 
-/// Bytes that were written and that the peer's kernel has not acknowledged.
+/// Returns the number of written bytes that the peer's kernel has not acknowledged.
 pub(super) fn unacknowledged(stream: &TcpStream) -> Option<usize> {
     // SAFETY: SIOCOUTQ writes one int.
     let bytes = unsafe { ioctl(stream, Getter::<SIOCOUTQ, c_int>::new()) };
@@ -145,12 +144,12 @@ fn code(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Whether there are no open files or memory left.
+/// Returns whether this machine lacks open files or memory.
 pub(super) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(code(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Whether a connection was not made because this machine lacks files, memory or ports, whatever the server does.
+/// Returns whether a connect failed because this machine lacks files, memory or ports. The server is then not at fault.
 pub(super) fn is_local_error(error: &io::Error) -> bool {
     is_out_of_files(error) || matches!(code(error), Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
@@ -163,7 +162,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
     use tokio::io::AsyncWriteExt;
 
-    /// A used connection, and the server's end of it.
+    /// Creates a connection that was used once, and returns it with the server's end.
     async fn used() -> (ServerConnection, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection =

@@ -1,7 +1,7 @@
-//! Time limits of one connection.
+//! Deadlines for the task of one connection.
 //!
-//! Two timers a request would cost more than what else is done for it. So each connection has one timer that goes on
-//! ticking, and a limit is looked at when it ticks: an end comes up to one tick late.
+//! Two timers per request would cost more than all other work for it. So each connection has one periodic timer, and
+//! checks its deadline at each tick. A deadline may therefore be noticed one tick late.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,14 +12,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::config::Limits;
 
-/// The shortest tick.
+/// Minimum interval of the timer.
 const TICK_MIN: Duration = Duration::from_millis(20);
 
-/// The deadline has passed.
+/// Error: the deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLate;
 
-/// The time limit of what a task waits for now.
+/// Deadline for the present wait of a task.
 pub(super) struct Deadline {
     timer: Pin<Box<Sleep>>,
     tick: Duration,
@@ -33,12 +33,12 @@ impl Deadline {
         Self { timer: Box::pin(sleep(tick)), tick, until: Instant::now() + limits.idle_time }
     }
 
-    /// Sets the deadline to this time from now.
+    /// Sets the deadline to `time` from now.
     pub(super) fn start(&mut self, time: Duration) {
         self.until = Instant::now() + time;
     }
 
-    /// Returns ready when the deadline has passed.
+    /// Polls the deadline, which is ready when its time has passed.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The end of a proxy: it takes no more clients, answers the requests that it has, and closes idle connections.
+//! Drain at the end of a proxy: it accepts no new clients, answers pending requests, and closes idle connections.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,16 +8,15 @@ use tokio::time::{sleep, timeout};
 
 use super::shared::Shared;
 
-/// Time for the first request of a connection that was made just before the drain began.
+/// Time to wait for the first request of a connection that was made just before the drain.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Whether the proxy drains.
 #[derive(Default)]
 pub(super) struct Drain {
     has_begun: Cell<bool>,
-    /// Wakes the tasks of idle clients.
+    /// Notification for the tasks of idle clients.
     begins: Notify,
-    /// Wakes [`run`] when a client has left.
+    /// Notification for [`run`] when a client has left.
     left: Notify,
 }
 
@@ -31,7 +30,7 @@ impl Drain {
         self.begins.notify_waiters();
     }
 
-    /// Ready when an idle connection is to be closed.
+    /// Waits until an idle connection is to be closed. A new connection (`has_asked` is false) gets more time.
     pub(super) async fn closes_idle(&self, has_asked: bool) {
         let begins = self.begins.notified();
         if !self.has_begun.get() {
@@ -47,7 +46,7 @@ impl Drain {
     }
 }
 
-/// Drains until no client is left, or the time is up. What is in flight then is cut by the caller.
+/// Drains until no client is left, or the time limit is over. The caller then cuts off the remaining requests.
 pub(super) async fn run(shared: &Shared) {
     shared.drain.begin();
     let all_left = async {
@@ -55,6 +54,6 @@ pub(super) async fn run(shared: &Shared) {
             shared.drain.left.notified().await;
         }
     };
-    // `State` tells what is left.
+    // Ignore a timeout: `State` reports what is left.
     let _ = timeout(shared.config.limits.drain, all_left).await;
 }

@@ -1,4 +1,4 @@
-//! Ends of requests: the request table is told, and the access log has an entry for each.
+//! End of a request: updates the request table, and writes the entry of the access log.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::access::{Asked, Entry, Outcome, Sender, Sent, Winner};
 use crate::http::Number;
 use crate::request_table::{End, Label, Record, RequestId};
 
-/// What the request table knew of a request at its end.
+/// Data from the request table about a request at its end.
 #[derive(Clone, Copy)]
 pub(super) struct Ended {
     arrived_ns: Nanos,
@@ -24,7 +24,7 @@ pub(super) struct Ended {
     label: Label,
 }
 
-/// What the client's task knows of it.
+/// Data about a request that only the client's task knows.
 pub(super) struct Facts<'a> {
     pub(super) client: SocketAddr,
     pub(super) status: Option<u16>,
@@ -50,7 +50,7 @@ impl Ended {
         }
     }
 
-    /// A request that no server got, or that the request table does not count.
+    /// Creates the data of a request that reached no server, or that the request table does not count.
     pub(super) fn apart(outcome: Outcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
         let sent = if server.is_some() { Sent::Once } else { Sent::Never };
         Self {
@@ -65,19 +65,20 @@ impl Ended {
         }
     }
 
-    /// The begin of the request, as the request table knew it.
+    /// Returns the begin of the request, as the request table stores it.
     pub(super) fn label(&self) -> &[u8] {
         self.label.bytes()
     }
 }
 
 impl Shared {
-    /// Whether there is an access log.
+    /// Returns whether the proxy writes an access log.
     pub(super) fn has_log(&self) -> bool {
         self.log.is_some()
     }
 
-    /// The request is over. Returns what the access log is to be told, if there is one, and the request had not ended before.
+    /// Ends a request in the table. Returns its data for the access log; `None` without a log, or if the request had
+    /// ended before.
     pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<Ended> {
         let (at_ns, mut table) = (now(), self.table.borrow_mut());
         let record = table.record(request_id).filter(|_| self.has_log());
@@ -86,14 +87,14 @@ impl Shared {
         ended
     }
 
-    /// What the access log is told of a request that the end of the proxy cuts off.
+    /// Returns the log data of a request that is cut off by the end of the proxy.
     pub(super) fn cut_off(&self, request_id: RequestId) -> Option<Ended> {
-        // A panic may have come in the middle of anything.
+        // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
         Some(Ended::of(table.record(request_id)?, End::Cut, now()))
     }
 
-    /// Tells the access log of a request.
+    /// Sends the entry of a request to the access log.
     pub(super) fn log(&self, ended: &Ended, facts: Facts<'_>) {
         let Some(log) = &self.log else { return };
         let Facts { client, status, received_bytes, sent_bytes, body_bytes, number, asked } = facts;
@@ -116,7 +117,7 @@ impl Shared {
         });
     }
 
-    /// Entries of the access log that are lost so far.
+    /// Returns the number of lost entries of the access log since the start.
     pub(super) fn log_lost(&self) -> u64 {
         self.log.as_ref().map_or(0, |log: &RefCell<Sender>| log.borrow().lost())
     }

@@ -1,4 +1,4 @@
-//! Clients come, and too many are turned away.
+//! Acceptor of clients, with limits for their number.
 
 use std::io;
 use std::rc::Rc;
@@ -18,27 +18,27 @@ use super::{http, resp};
 use crate::config::Protocol;
 use crate::http::write_error;
 
-/// Open files of one client: its own connection and one to each server.
+/// Number of open files per client: its own connection and one connection to each server.
 const FILES_OF_CLIENT: u64 = 3;
-/// Open files that are for all else.
+/// Number of open files reserved for everything else.
 const FILES_KEPT: u64 = 64;
-/// Clients that are told at once that there are too many; more are turned away without a word.
+/// Maximum number of excess clients that get time to read the error answer. Beyond it, connections close at once.
 const TOLD_MAX: usize = 16;
-/// How long is waited when the system has no open files left.
+/// Pause before the next accept if the system has no open files left.
 const WITHOUT_FILES: Duration = Duration::from_millis(10);
 
-/// Allows this process as many open files as it may allow itself: shells and systemd give 1024 at first, for programs that
-/// use `select`.
+/// Raises the soft limit of open files to the hard limit. Shells and systemd set 1024 at first, for programs that use
+/// `select`.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // What is refused leaves fewer clients, who are counted when they are turned away.
+    // Ignore an error: the proxy then serves fewer clients, and counts those that it turns away.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Clients of all proxies of this process: they have its open files together.
+/// Number of clients of all proxies of this process, which share its open files.
 static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many clients this process may have at once: those that there are, and as many as the files that are left allow.
+/// Returns the maximum number of clients of this process: the present ones, and as many as the free files allow.
 fn clients_max() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
@@ -46,7 +46,7 @@ fn clients_max() -> usize {
     CLIENTS.load(Ordering::Relaxed).saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
-/// A client's place among those of its proxy and of the process, as long as it is there.
+/// Registration of a connected client, counted for its proxy and for the process.
 struct ClientSlot(Rc<Shared>);
 
 impl ClientSlot {
@@ -65,7 +65,7 @@ impl Drop for ClientSlot {
     }
 }
 
-/// Lets clients in, up to these numbers.
+/// Acceptor of clients up to two limits: that of the proxy, and that of the process.
 pub(super) struct Acceptor<'a> {
     shared: &'a Rc<Shared>,
     own_max: usize,
@@ -77,12 +77,12 @@ impl<'a> Acceptor<'a> {
         Self { shared, own_max: shared.config.limits.clients.unwrap_or(usize::MAX), all_max: clients_max() }
     }
 
-    /// Takes clients for ever.
+    /// Accepts clients. Returns only if the listener has failed permanently.
     pub(super) async fn accept(&self, listener: &TcpListener) -> io::Result<()> {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => self.take(stream),
-                // Of one client, or of the system: others come.
+                // Continue after errors of a single client or of the whole system.
                 Err(error) if is_out_of_files(&error) => sleep(WITHOUT_FILES).await,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                 Err(_) => {}
@@ -90,7 +90,7 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// Takes the clients whose connections the kernel has made already, and closes the listener.
+    /// Accepts the clients whose connections the kernel has made already, and closes the listener.
     pub(super) fn accept_the_last(&self, listener: TcpListener) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(stream) = accept_with(&listener, flags) {
@@ -114,7 +114,7 @@ impl<'a> Acceptor<'a> {
 }
 
 fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
-    // Without it answers are only later.
+    // Ignore an error: without this option, answers are only delayed.
     let _ = stream.set_nodelay(true);
     let slot = ClientSlot::take(shared);
     drop(spawn_local(async move {
@@ -126,7 +126,7 @@ fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
     }));
 }
 
-/// A client that finds no room is told so; one of few more stays until it has heard that.
+/// Answers an excess client with an error. If `stays`, keeps the connection open until the client has read it.
 fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
     shared.turned_away.set(shared.turned_away.get() + 1);
     let mut answer = Vec::new();
@@ -134,7 +134,7 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
         Protocol::Http => write_error(503, "too many clients", &mut answer),
         Protocol::Redis => answer.extend_from_slice(b"-ERR sidelane: too many clients\r\n"),
     }
-    // If it does not fit into an empty socket, the client is gone.
+    // Ignore an error: if the answer does not fit into an empty socket, the client is gone.
     let _ = stream.try_write(&answer);
     if stays {
         let slot = ClientSlot::take(shared);

@@ -1,4 +1,4 @@
-//! Sockets and time: the proxy's only I/O. It runs on one thread; each client has a task.
+//! All I/O of the proxy: sockets and timers. It runs on one thread, with one task per client.
 
 mod buffer;
 mod client_memory;
@@ -36,50 +36,50 @@ use crate::request_table::{Counts, ServerCounts};
 use listen::Acceptor;
 use shared::{Shared, now};
 
-/// A proxy that listens.
+/// Proxy with an open listener.
 pub struct Proxy {
     shared: Rc<Shared>,
     listener: TcpListener,
 }
 
-/// Tells what a running proxy does.
+/// Handle to read the state of a running proxy.
 #[derive(Clone)]
 pub struct View(Rc<Shared>);
 
-/// What a proxy does, and has done.
+/// State of a proxy, with its counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct State {
-    /// The server that new requests go to.
+    /// Address of the server to which new requests go.
     pub active: SocketAddr,
-    /// Why.
+    /// Reason why this server is active.
     pub why: String,
-    /// Requests that are not answered.
+    /// Number of unanswered requests.
     pub in_flight: usize,
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub clients: usize,
-    /// Connections that are one server's: tied, or of another protocol.
+    /// Number of connections that belong to one server: tied Redis connections, or switched protocols.
     pub tunnels: usize,
-    /// Clients that were turned away, because there were too many.
+    /// Number of clients that were turned away because there were too many.
     pub turned_away: u64,
-    /// Connections to servers that were not made, because this machine had no open files or ports left.
+    /// Number of failed connects to servers for lack of open files or ports on this machine.
     pub without_link: u64,
-    /// Lines of the access log that were lost, because the file could not be written or not fast enough.
+    /// Number of lost access log lines, because the log could not be written, or not fast enough.
     pub log_lost: u64,
-    /// Hedges that the budget allows.
+    /// Number of hedges that the budget still allows.
     pub hedges_left: u64,
-    /// Hazards that began so far, by server, as watchers told them.
+    /// Number of hazards that have begun, by server, as reported by watchers.
     pub hazards_begun: [u32; 2],
-    /// Whether it takes no more clients.
+    /// Whether the proxy drains and accepts no more clients.
     pub drains: bool,
-    /// The active server at first, and its backup.
+    /// State of each server: the initially active one, and its backup.
     pub by_server: Vec<ServerState>,
-    /// Counted since the start.
+    /// Counts since the start.
     pub counts: Counts,
 }
 
 impl Proxy {
-    /// Takes the clients that come to `listener`, which [`listen`] made, and tells `log` of each request. To be called, as all that follows, within
-    /// a tokio runtime of one thread, in a `LocalSet`.
+    /// Creates a proxy for clients of `listener`, which [`listen`] made. Sends an entry for each request to `log`. All
+    /// methods require a tokio runtime of one thread, in a `LocalSet`.
     pub fn open(
         listener: std::net::TcpListener,
         config: Config,
@@ -92,12 +92,12 @@ impl Proxy {
         Ok(Self { shared: Shared::new(config, (board, trace_lookup), log, warm_up::HELPERS), listener })
     }
 
-    /// Tells what it does.
+    /// Returns a handle to read the state.
     pub fn view(&self) -> View {
         View(Rc::clone(&self.shared))
     }
 
-    /// Serves clients until `end` is ready, and drains then; or until it is dropped, or cannot go on.
+    /// Serves clients until the future `end` is ready, and then drains. Returns early if the proxy cannot continue.
     pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
         let (hazards, timers) =
             (timers::watch_hazards(Rc::clone(&self.shared)), timers::run_timers(Rc::clone(&self.shared)));
@@ -122,12 +122,12 @@ impl Proxy {
 }
 
 impl View {
-    /// Waits until a server goes out of service, or may come back. A change that comes before the call counts.
+    /// Waits until a server goes out of service, or may come back. A change before the call counts.
     pub async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
-    /// What it does now.
+    /// Returns the present state.
     pub fn state(&self) -> State {
         let (shared, table) = (&self.0, self.0.table.borrow());
         State {
@@ -149,7 +149,7 @@ impl View {
 }
 
 impl State {
-    /// Adds what another proxy, which takes no more clients, has counted: it was at the same address before.
+    /// Adds the counts of an earlier proxy at the same address, which accepts no more clients.
     pub fn add_counts(&mut self, other: &Self) {
         self.turned_away += other.turned_away;
         self.without_link += other.without_link;
@@ -163,43 +163,43 @@ impl State {
         }
     }
 
-    /// Adds what another proxy still does.
+    /// Adds the unfinished requests, clients and tunnels of another proxy.
     pub fn add_work(&mut self, other: &Self) {
         self.in_flight += other.in_flight;
         self.clients += other.clients;
         self.tunnels += other.tunnels;
     }
 
-    /// Swaps so far, by hazard.
+    /// Returns the number of swaps since the start for each hazard.
     pub fn swaps(&self) -> impl Iterator<Item = (Hazard, u64)> {
         Hazard::ALL.into_iter().map(|hazard| (hazard, self.counts.swaps[hazard as usize]))
     }
 }
 
-/// One server.
+/// State of one server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerState {
-    /// Its address.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// Its time out of service, while it is ejected.
+    /// Time out of service, while the server is ejected.
     pub ejected: Option<Ejected>,
-    /// Counted since the start.
+    /// Counts since the start.
     #[serde(flatten)]
     pub counts: ServerCounts,
 }
 
-/// The time of a server out of service.
+/// Ejection of a server: a time out of service.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ejected {
-    /// Its reason.
+    /// Reason for the ejection.
     pub why: String,
-    /// Its whole seconds.
+    /// Total time out of service in whole seconds.
     pub seconds: u64,
-    /// Those that are left.
+    /// Remaining time out of service in whole seconds.
     pub seconds_left: u64,
 }
 
-/// Those that there are.
+/// Returns the states of the configured servers, one or two.
 fn server_states(shared: &Shared) -> Vec<ServerState> {
     let table = shared.table.borrow();
     let at = now();

@@ -1,19 +1,19 @@
-//! The least speed of a client, in either direction.
+//! Minimum speed of a client, in either direction.
 //!
-//! Problem. A client that sends or reads a byte now and then holds a server's connection for as long as it likes, though
-//! no pause is long. A bound on the whole time would end long transfers over slow links.
+//! Problem. A client that sends or reads single bytes with short pauses can hold a server's connection for any time. A
+//! limit for the whole time would end long transfers over slow links.
 //!
-//! Approach. A bucket of time, as a token bucket: waiting for the client takes from it, and each byte puts 2 ms back. Time
-//! in which the server is waited for is not the client's, and is not taken.
+//! Approach. A bucket of time, like a token bucket: waiting for the client takes time from it, and each byte adds 2 ms.
+//! Time spent waiting for the server is not taken.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What one byte puts back: a client that sends or reads 500 bytes a second may go on for ever.
+/// Time that one byte adds to the bucket. A client that sends or reads 500 bytes per second is never too slow.
 const OF_BYTE: Duration = Duration::from_millis(2);
 
-/// Time that a client may still be waited for.
+/// Bucket of the time for which the proxy still waits for a client.
 pub(super) struct Pace {
     max: Duration,
     left: Duration,
@@ -21,25 +21,25 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A full bucket: also the longest pause.
+    /// Creates a full bucket. `max` is its capacity, and so the longest allowed pause.
     pub(super) fn new(max: Duration) -> Self {
         Self { max, left: max, waits_since: None }
     }
 
-    /// From now on the client is waited for, or not.
+    /// Starts or stops the wait for the client at `now`.
     pub(super) fn wait(&mut self, now: Instant, waits: bool) {
         let waited = self.waits_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         self.left = self.left.saturating_sub(waited);
         self.waits_since = waits.then_some(now);
     }
 
-    /// The client has sent or read bytes.
+    /// Adds the time for bytes that the client has sent or read.
     pub(super) fn came(&mut self, bytes: usize) {
         let more = OF_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         self.left = self.left.saturating_add(more).min(self.max);
     }
 
-    /// Time left, as of the last call of [`Self::wait`].
+    /// Returns the remaining time as of the last call of [`Self::wait`].
     pub(super) fn left(&self) -> Duration {
         self.left
     }
@@ -51,7 +51,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Time after which a client is late that sends `bytes` after each pause. `None`: never.
+    /// Returns the time after which a client is too slow that sends `bytes` after each pause. `None` means never.
     fn late_after(bytes: usize, pause: Duration) -> Option<Duration> {
         let start = Instant::now();
         let (mut pace, mut now) = (Pace::new(MINUTE), start);

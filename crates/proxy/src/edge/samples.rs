@@ -1,11 +1,11 @@
-//! Requests that servers were asked lately, to warm another one up with.
+//! Samples of recent requests, to warm up another server with.
 
-/// Number of requests that are kept.
+/// Maximum number of sampled requests.
 const KEPT: usize = 64;
-/// One request of this many is kept, so that copying costs little.
+/// Sampling interval: one of this number of requests is kept, so that copying costs little.
 const ONE_OF: usize = 16;
 
-/// Requests that are safe to repeat.
+/// Sampled requests that are safe to repeat.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     requests: Vec<Vec<u8>>,
@@ -13,7 +13,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Notes an answered request that is safe to repeat. Returns whether it is the first one.
+    /// Samples an answered request that is safe to repeat. Returns whether it is the first one.
     pub(super) fn note(&mut self, request: &[u8]) -> bool {
         self.seen += 1;
         match self.requests.len() {
@@ -28,7 +28,7 @@ impl Samples {
         self.seen == 1
     }
 
-    /// Returns one of them, if there is any.
+    /// Returns a sampled request; `None` if there are none. Higher numbers start again at the first sample.
     pub(super) fn get(&self, number: usize) -> Option<Vec<u8>> {
         let len = self.requests.len();
         (len > 0).then(|| self.requests[number % len].clone())

@@ -1,4 +1,4 @@
-//! What all tasks of a proxy share. They run on one thread.
+//! State that all tasks of a proxy share. They run on one thread.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::hash::{BuildHasher, RandomState};
@@ -25,7 +25,7 @@ use crate::hazard_board::HazardBoard;
 use crate::http::Number;
 use crate::request_table::{Class, Effect, Loss, Next, Outcome, RequestId, RequestTable, ServerError, Verdict};
 
-/// Who does what the request table asks for of a server; they know [`Shared`], which does not know them.
+/// Functions that carry out orders of the request table. They depend on [`Shared`], and are passed in to avoid a cycle.
 #[derive(Clone, Copy)]
 pub(super) struct Helpers {
     pub(super) warm_up: fn(Rc<Shared>, Server),
@@ -41,36 +41,36 @@ pub(super) struct Shared {
     pub(super) table: RefCell<RequestTable<Owner>>,
     pools: [RefCell<Pool>; 2],
     connect_queues: [RefCell<ConnectQueue>; 2],
-    /// Of the marks of requests' numbers.
+    /// Secret key for the marks of request numbers.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
-    /// Wakes warm-ups that wait for the first sample.
+    /// Notification for warm-ups that wait for the first sample.
     pub(super) sampled: Notify,
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub(super) clients: Cell<usize>,
-    /// Connections that are one server's.
+    /// Number of connections that belong to one server.
     pub(super) tunnels: Cell<usize>,
-    /// Later answers that are waited for.
+    /// Number of second answers that are read in order to be dropped.
     pub(super) dropping: Cell<usize>,
-    /// Clients that were turned away, since there were too many.
+    /// Number of clients that were turned away because there were too many.
     pub(super) turned_away: Cell<u64>,
-    /// Connections that were not made, since this machine had no open files or ports left.
+    /// Number of failed connects for lack of open files or ports on this machine.
     pub(super) without_link: Cell<u64>,
-    /// The clock has to look when it is to ring next.
+    /// Notification for the timer task: the request table wants to be called earlier.
     pub(super) sooner: Notify,
-    /// By server: ejections so far, and whether it is out of service.
+    /// Number of ejections of each server, and whether it is out of service.
     ejections: Cell<[(u64, bool); 2]>,
-    /// Rings when they change.
+    /// Notification when `ejections` changes.
     pub(super) changed: Notify,
-    /// When the clock rings next.
+    /// Time at which the timer task calls the request table next.
     pub(super) rings_at: Cell<Nanos>,
-    /// What clients keep.
+    /// Counter of the bytes that clients keep.
     pub(super) memory: ClientMemory,
     pub(super) drain: Drain,
     pub(super) log: Option<RefCell<Sender>>,
 }
 
-/// The monotonic clock, which is that of hazards, too.
+/// Returns the time of the monotonic clock, which the hazard board uses too.
 pub(super) fn now() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -111,7 +111,7 @@ impl Shared {
         })
     }
 
-    /// Where a server is; only those that there are, are asked for.
+    /// Returns the address of a configured server.
     pub(super) fn address(&self, server: Server) -> SocketAddr {
         match server {
             Server::First => self.config.active,
@@ -127,13 +127,13 @@ impl Shared {
         admitted
     }
 
-    /// Something was seen of a server: the request table decides, and what it asks for is done.
+    /// Passes an observation of a server to the request table, and carries out its orders.
     pub(super) fn observe(self: &Rc<Self>, seen: Seen) {
         self.table.borrow_mut().observe(now(), seen);
         self.carry_out();
     }
 
-    /// An answer of this server has begun: the request table decides between it and the other copy.
+    /// Passes the begin of a server's answer to the request table, which decides between the copies.
     pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: Outcome) -> Verdict {
         let (verdict, acts) = {
             let (at, mut table) = (now(), self.table.borrow_mut());
@@ -147,7 +147,7 @@ impl Shared {
         verdict
     }
 
-    /// The copy at this server was lost before it was answered.
+    /// Passes the loss of an unanswered copy to the request table, and returns what the client's task does next.
     pub(super) fn lost(self: &Rc<Self>, request_id: RequestId, at: Server, loss: Loss) -> Next {
         let sent_ns = self.sent_ns(request_id, at);
         let next = self.table.borrow_mut().lost(now(), request_id, at, loss);
@@ -157,12 +157,12 @@ impl Shared {
         next
     }
 
-    /// The server has not answered in time.
+    /// Records that a server has not answered in time.
     pub(super) fn late(self: &Rc<Self>, request_id: RequestId, at: Server) {
         self.tried(at, self.sent_ns(request_id, at), Outcome::Error(ServerError::Timeout));
     }
 
-    /// The server answered a request that was sent to it then, or failed to.
+    /// Passes the outcome of a request that was sent to a server at `sent_ns` to the request table.
     pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: Outcome) {
         let acts = self.table.borrow_mut().tried(now(), server, sent_ns, outcome);
         if acts {
@@ -174,7 +174,7 @@ impl Shared {
         self.table.borrow_mut().sent_ns(request_id, at)
     }
 
-    /// Does what the request table asks for.
+    /// Carries out the orders of the request table.
     fn carry_out(self: &Rc<Self>) {
         let effects = self.table.borrow_mut().take_effects();
         for effect in effects {
@@ -202,7 +202,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request whose answer is dropped, if the server exists and can be asked.
+    /// Sends a request whose answer is dropped, if the server is configured and may be asked.
     pub(super) fn tell_too(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
         if is_there && self.table.borrow().can_ask(server) {
@@ -210,29 +210,30 @@ impl Shared {
         }
     }
 
-    /// By which the client of a request asks what became of it.
+    /// Returns the number with which the client can ask for details of its request.
     pub(super) fn number(&self, id: u64) -> Number {
         Number { id, mark: self.secret.hash_one(id) }
     }
 
-    /// A request that is safe to repeat was answered.
+    /// Samples an answered request that is safe to repeat.
     pub(super) fn note_sample(&self, request: &[u8]) {
         if self.samples.borrow_mut().note(request) {
             self.sampled.notify_waiters();
         }
     }
 
-    /// Takes an idle connection.
+    /// Takes an idle connection from the pool; `None` if there is none.
     pub(super) fn idle_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(Duration::MAX)
     }
 
-    /// A connection for a request that must not be sent twice: one that was just used, so that it is not closed now.
+    /// Takes a connection for a request that must not be sent twice. It was used so recently that its server does not
+    /// close it now.
     pub(super) fn just_used_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
-    /// Stands in line for a connection: one that is made, or that becomes idle before.
+    /// Waits for a connection: a new one, or one that becomes idle earlier. Returns `None` if the server gives none.
     pub(super) async fn next_connection(self: Rc<Self>, server: Server) -> Option<ServerConnection> {
         let connection = self.connect_queue(server).join();
         self.begin_connects(server);
@@ -254,8 +255,8 @@ impl Shared {
         }
     }
 
-    /// Makes a connection for the first in line, or for the pool. The request table is told whether it can be made, unless what is
-    /// missing is on our side.
+    /// Opens a connection for the first waiting request, or for the pool. Tells the request table the result, unless
+    /// this machine is the cause of a failure.
     pub(super) async fn connect(self: &Rc<Self>, server: Server) {
         let (began, sent_ns, within) = (Instant::now(), now(), self.config.limits.connect_time);
         match ServerConnection::open(self.address(server), within).await {
@@ -279,14 +280,14 @@ impl Shared {
                         self.observe(Seen::Tried(server, Attempt { sent_ns, has_failed: true }));
                         self.connect_queue(server).turn_away(within);
                     }
-                    // Those in line have their turn.
+                    // Keep the waiting requests in the queue: the server is alive.
                     Failed::Busy => {}
                 }
             }
         }
     }
 
-    /// Takes back a connection that owes nothing, unless the server said more than it was asked.
+    /// Takes back a connection without pending replies. Closes it if the server has sent unexpected data.
     pub(super) fn keep_connection(&self, server: Server, mut connection: ServerConnection) {
         connection.rest();
         if connection.input.is_empty() {
@@ -294,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Gives the connection to the first in line, or keeps it.
+    /// Gives a connection to the first waiting request, or to the pool.
     fn offer(&self, server: Server, connection: ServerConnection) {
         let mut queue = self.connect_queue(server);
         queue.is_alive();
@@ -308,7 +309,7 @@ impl Shared {
     }
 }
 
-/// Orders for one client's task.
+/// Queue of orders for one client's task.
 #[derive(Default)]
 pub(super) struct Mailbox {
     has_orders: Cell<bool>,
@@ -316,11 +317,11 @@ pub(super) struct Mailbox {
     reader: RefCell<Option<Waker>>,
 }
 
-/// The owner of a request, as the request table knows it.
+/// Owner of a request in the request table.
 pub(super) type Owner = Rc<Mailbox>;
 
 impl Mailbox {
-    /// A copy is to be sent.
+    /// Orders the client's task to send a copy of a request to a server.
     pub(super) fn order(&self, request_id: RequestId, to: Server) {
         self.orders.borrow_mut().push((request_id, to));
         self.has_orders.set(true);
@@ -329,7 +330,7 @@ impl Mailbox {
         }
     }
 
-    /// The next order, if there is one; else the task is woken when one comes.
+    /// Returns the next order. If there is none, the task is woken when one comes.
     pub(super) fn next(&self, cx: &mut Context<'_>) -> Option<(RequestId, Server)> {
         if self.has_orders.get() {
             let mut orders = self.orders.borrow_mut();

@@ -1,4 +1,4 @@
-//! Tells the request table of time and of hazards.
+//! Tasks that pass time and hazards to the request table.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::shared::{Shared, now};
 
-/// How often connections that servers have closed are looked for.
+/// Interval of the search for idle connections that servers have closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Passes changes on the hazard board to the request table, for ever.
+/// Passes changes on the hazard board to the request table. Returns only on an error.
 pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
     let eventfd: OwnedFd = shared.board.changed.as_fd().try_clone_to_owned()?;
     // SAFETY: an owned file has the same number for as long as it lives, and is closed after the registration.
@@ -34,7 +34,7 @@ pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
     }
 }
 
-/// Tells the request table when the time has come that it waits for, for ever.
+/// Calls the request table whenever its next wakeup time has come. Never returns.
 pub(super) async fn run_timers(shared: Rc<Shared>) {
     let mut swept = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Connections that are one server's from some moment on: bytes are passed on, whatever they say.
+//! Tunnels: connections that belong to one server from some moment on. Bytes are passed on without being parsed.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use rustix::net::sockopt;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
-/// Silence after which TCP keep-alive asks whether a side is still there.
+/// Silence after which TCP keep-alive probes begin.
 const SILENT: Duration = Duration::from_secs(60);
-/// How often it is asked, until it answers.
+/// Interval of keep-alive probes until the peer answers.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 const ASKED_MAX: u32 = 6;
 
-/// A place in the number of tunnels, as long as it is there.
+/// Registration of a tunnel in the count of tunnels.
 struct Counted<'a>(&'a Cell<usize>);
 
 impl Drop for Counted<'_> {
@@ -22,16 +22,16 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Passes bytes on until both sides have ended, and counts that in `tunnels`. Either may be silent for as long as it is
-/// there: a subscriber waits for hours.
+/// Passes bytes in both directions until both sides have ended, and counts the tunnel in `tunnels`. A side may be
+/// silent for any time while it exists: a subscriber waits for hours.
 pub(super) async fn pass_on(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
     tunnels.set(tunnels.get() + 1);
     let _counted = Counted(tunnels);
     for stream in [&*client, &*server] {
-        // Without it one that has vanished is noticed when something is sent to it.
+        // Ignore an error: without keep-alive probes, a vanished peer is only noticed when something is sent to it.
         let _ = notice_its_end(stream);
     }
-    // However it ends, both connections do.
+    // Ignore the result: both connections end in any case.
     let _ = copy_bidirectional(client, server).await;
 }
 

@@ -1,4 +1,4 @@
-//! Requests without a client that waits: they look whether a server is there, warm it up (Figure 4.9), and give it scripts.
+//! Requests without a waiting client: they probe a server, warm it up (Figure 4.9), and give it scripts.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,29 +13,28 @@ use super::{http, resp};
 use crate::config::Protocol;
 use crate::request_table::{Outcome, Quality};
 
-/// Pause after a failure while a server is warmed up.
+/// Pause after a failed warm-up request.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// What the request table asks for, each in a task of its own.
+/// Functions that carry out orders of the request table, each in a task of its own.
 pub(super) const HELPERS: Helpers = Helpers {
     warm_up: |shared, server| drop(spawn_local(warm_up(shared, server))),
     probe: |shared, server| drop(spawn_local(probe(shared, server))),
     tell: |shared, server, request| drop(spawn_local(tell(shared, server, request))),
 };
 
-/// Looks whether a connection can be made; the request table is told.
+/// Tries a connection to the server. The request table gets the result.
 async fn probe(shared: Rc<Shared>, server: Server) {
     shared.connect(server).await;
 }
 
-/// Asks without a client that waits for the answer.
+/// Sends a request whose answer is dropped.
 async fn tell(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
     let _ = ask_in_time(&shared, server, &request).await;
 }
 
-/// Sends recent requests to a server that has just come back, one after the other, until it has answered enough of them or
-/// the time is up. A failure is no answer of a warm server: it is followed by a pause, and the time starts again, unless
-/// the server is ejected for it.
+/// Sends recent requests to a restarted server, one after the other, until it has answered enough of them or the time
+/// is over. After a failure it pauses and the time starts again, unless the server is ejected for the failure.
 async fn warm_up(shared: Rc<Shared>, server: Server) {
     let time = Duration::from_nanos(shared.config.table.roles.warm_up_ns);
     let mut end = Instant::now() + time;
@@ -55,7 +54,7 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
                 end = Instant::now() + time;
                 sleep(AFTER_FAILURE).await;
             }
-            // A server that does not answer is not well if it failed before.
+            // Report the missing answer: a server on trial after failures is ejected for it.
             Err(_) => {
                 shared.observe(Seen::StillCold(server));
                 break;
@@ -69,7 +68,7 @@ async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Opt
     timeout(shared.config.limits.answer_time, ask(shared, server, request)).await.ok().flatten()
 }
 
-/// A request that was answered lately; without any, the next one.
+/// Returns a recently answered request. If there is none, waits for the next one.
 async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
     loop {
         let sampled = shared.sampled.notified();
@@ -81,7 +80,7 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
     }
 }
 
-/// Asks once, and drops the answer.
+/// Sends a request, and drops the answer. Returns the outcome; `None` if the connection failed.
 async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
     let connection = match shared.idle_connection(server) {
         Some(connection) => connection,
@@ -99,7 +98,7 @@ async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outc
     Some(outcome)
 }
 
-/// Writes all of it, or nothing is told.
+/// Writes all bytes. Returns `None` if the connection failed.
 async fn write(connection: &ServerConnection, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         match connection.stream.try_write(bytes) {

@@ -1,66 +1,66 @@
-//! Where a body ends.
+//! End of HTTP bodies: by length, by chunks, or by the end of the connection.
 
-/// The most digits of a chunk's size.
+/// Maximum number of digits of a chunk size.
 const SIZE_DIGITS_MAX: u8 = 15;
-/// The longest extension of a chunk, and the longest line of the trailer.
+/// Maximum length of a chunk extension, and of a line of the trailer.
 const LINE_MAX: u16 = 4096;
-/// The longest trailer.
+/// Maximum length of a trailer.
 const TRAILER_MAX: u16 = 16_384;
 
-/// A body that is not framed as its head says.
+/// Error: the framing of a body does not match its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body is not chunked as its head says")]
 pub struct BadBody;
 
-/// A body as far as it has come.
+/// Body of a message, as far as it has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Number of bytes left.
+    /// Body of known length, with the number of bytes that are still missing.
     Length(u64),
-    /// It comes in chunks.
+    /// Body in chunks.
     Chunked(Chunks),
-    /// It ends when the connection does.
+    /// Body that ends with the connection.
     UntilClose,
 }
 
-/// Where in a chunk the next byte is.
+/// Position of the next byte in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
-    /// In the digits of its size.
+    /// The next byte is a digit of a chunk size, or ends the digits.
     Size {
-        /// What the digits say so far.
+        /// Value of the digits up to now.
         value: u64,
-        /// How many there were.
+        /// Number of digits up to now.
         digits: u8,
     },
-    /// In an extension, with the number of its bytes so far.
+    /// The next byte is in a chunk extension. The numbers are the chunk size, and the length of the extension so far.
     Extension(u64, u16),
-    /// Before the line feed of its size.
+    /// The next byte is the line feed after a chunk size.
     SizeEnd(u64),
-    /// In its data, with the number of bytes left.
+    /// The next byte is chunk data. The number counts the data bytes that are still missing.
     Data(u64),
-    /// After the data: before its carriage return, or its line feed.
+    /// The next byte follows chunk data: it is the carriage return (false) or the line feed (true).
     DataEnd(bool),
-    /// In the trailer: bytes of this line, and of all.
+    /// The next byte is in the trailer. The numbers are the lengths of the present line and of the trailer up to now.
     Trailer(u16, u16),
-    /// Before a line feed in the trailer; the last one, if the line was empty.
+    /// The next byte is a line feed in the trailer. The flag is true if the line is empty, which ends the trailer.
     TrailerEnd(bool, u16),
-    /// It has ended.
+    /// The body has ended.
     Over,
 }
 
 impl Body {
-    /// No body.
+    /// Body of length zero.
     pub const EMPTY: Self = Self::Length(0);
-    /// Chunks, before the first.
+    /// Chunked body before its first chunk.
     pub const CHUNKED: Self = Self::Chunked(Chunks::Size { value: 0, digits: 0 });
 
-    /// Whether it has ended.
+    /// Returns whether the whole body has arrived.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Length(0) | Self::Chunked(Chunks::Over))
     }
 
-    /// How many of these bytes belong to it. They count as come.
+    /// Takes in bytes, and returns how many of them belong to the body.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, BadBody> {
         match self {
             Self::Length(left) => {
@@ -93,7 +93,7 @@ impl Chunks {
         Ok(at)
     }
 
-    /// The state after a byte that is not data.
+    /// Returns the position after a byte that is not data.
     fn next(self, byte: u8) -> Result<Self, BadBody> {
         match (self, byte) {
             (Self::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
@@ -121,7 +121,7 @@ impl Chunks {
     }
 }
 
-/// A byte that may be in a line.
+/// Returns whether a byte may be part of a line.
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
@@ -130,7 +130,7 @@ fn is_text(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// How many bytes belong to it, one byte at a time and all at once, and whether it is over.
+    /// Feeds the bytes all at once, and one by one. Returns how many belong to the body, and whether it is complete.
     fn taken(body: Body, bytes: &[u8]) -> Result<(usize, bool), BadBody> {
         let mut whole = body;
         let at_once = whole.take(bytes);

@@ -1,23 +1,23 @@
-//! Header fields that concern the connection or the framing, and what they say.
+//! Header fields about connection and framing.
 
-/// What the fields of a head say about connection and framing.
+/// Content of the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) content_length: Option<u64>,
     pub(super) is_chunked: bool,
     pub(super) closes: bool,
     pub(super) keeps_alive: bool,
-    /// `Connection: upgrade`.
+    /// Whether there is a field `Connection: upgrade`.
     pub(super) upgrades: bool,
-    /// There is an `Upgrade` field.
+    /// Whether there is an `Upgrade` field.
     pub(super) has_upgrade: bool,
     pub(super) hosts: u8,
     pub(super) expects_continue: bool,
-    /// `Keep-Alive: timeout=` in seconds.
+    /// Value of `Keep-Alive: timeout=` in seconds.
     pub(super) keep_alive_s: Option<u32>,
 }
 
-/// What is wrong with the fields.
+/// Error in the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Wrong {
     #[error("the length of the body is said twice")]
@@ -30,7 +30,7 @@ pub(super) enum Wrong {
     Expectation,
 }
 
-/// Whose field it is.
+/// Kind of a header field, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     ContentLength,
@@ -40,12 +40,12 @@ enum Field {
     Host,
     Expect,
     KeepAlive,
-    /// About this connection alone, and of no use to us.
+    /// Field about this connection alone that the proxy does not use.
     HopByHop,
     Other,
 }
 
-/// Lengths tell nearly all others apart, so the names of most fields are not compared with anything.
+/// Returns the kind of a field. It checks the length first, so that most names are never compared.
 fn field(name: &str) -> Field {
     let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
     match name.len() {
@@ -56,14 +56,14 @@ fn field(name: &str) -> Field {
         10 if is("connection") => Field::Connection,
         10 if is("keep-alive") => Field::KeepAlive,
         14 if is("content-length") => Field::ContentLength,
-        // A chain of proxies would give a client several numbers.
+        // Drop the number that another Sidelane proxy has added, so that the client gets only one.
         16 if is("proxy-connection") || is("sidelane-request") => Field::HopByHop,
         17 if is("transfer-encoding") => Field::TransferEncoding,
         _ => Field::Other,
     }
 }
 
-/// Takes in all fields.
+/// Evaluates all fields of a head.
 pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
     let mut said = Said::default();
     for header in fields {
@@ -111,7 +111,7 @@ impl Said {
     }
 }
 
-/// Seconds in a field such as `timeout=5, max=100`.
+/// Returns the seconds in a field such as `timeout=5, max=100`.
 fn keep_alive_s(value: &[u8]) -> Option<u32> {
     let timeout = options(value).find_map(|option| option.strip_prefix(b"timeout="))?;
     std::str::from_utf8(timeout).ok()?.parse().ok()
@@ -121,16 +121,16 @@ fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits alone: no sign, no space.
+/// Parses a number of digits only, without sign or space.
 fn number(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
     is_number.then(|| value.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// All fields of a head.
+/// List of all fields of a head.
 pub(super) struct FieldList<'a> {
     fields: &'a [httparse::Header<'a>],
-    /// A `Connection` field names others.
+    /// Whether a `Connection` field names other fields.
     nominates: bool,
 }
 
@@ -141,13 +141,13 @@ impl<'a> FieldList<'a> {
         Self { fields, nominates: fields.iter().any(names) }
     }
 
-    /// Values of the fields of this name that are not for this connection alone.
+    /// Returns the values of the fields with this name, except those that are for this connection alone.
     pub(super) fn passed_on(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.fields.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.filter(|header| !self.is_nominated(header.name)).map(|header| header.value)
     }
 
-    /// Writes all fields that the other side is to see and that `keeps` does not refuse.
+    /// Writes all fields that the other side may see and that `keeps` accepts.
     pub(super) fn write(&self, keep_upgrade: bool, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
         for header in self.fields {
             let is_for_us = match field(header.name) {
@@ -163,7 +163,7 @@ impl<'a> FieldList<'a> {
         }
     }
 
-    /// Whether `Connection` names the field as one for this connection alone.
+    /// Returns whether a `Connection` field names this field as one for this connection alone.
     fn is_nominated(&self, name: &str) -> bool {
         let connections = self.fields.iter().filter(|header| field(header.name) == Field::Connection);
         let mut named = connections.flat_map(|header| options(header.value));
@@ -171,7 +171,7 @@ impl<'a> FieldList<'a> {
     }
 }
 
-/// Writes one field.
+/// Writes one field as a line.
 pub(super) fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

@@ -1,29 +1,28 @@
-//! Fields by which servers learn who the client is: Forwarded (RFC 7239) and the X-Forwarded family; and Via (RFC 9110,
-//! 7.6.3).
+//! Fields that tell servers who the client is: Forwarded (RFC 7239), the X-Forwarded family, and Via (RFC 9110, 7.6.3).
 //!
-//! A server that trusts the proxy's address believes these fields. So by default those of the client are dropped, and
-//! the proxy's own written.
+//! A server that trusts the proxy's address believes these fields. So by default the proxy drops those of the client,
+//! and writes its own.
 
 use std::net::IpAddr;
 
 use super::fields::{self, FieldList};
 
-/// The name of this proxy in `Via`.
+/// Name of this proxy in the `Via` field, after the protocol version.
 const VIA: &[u8] = b" sidelane";
 
-/// What becomes of fields that say who the client is.
+/// Handling of the fields that tell servers who the client is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarded {
-    /// The client's are dropped, and the proxy's written.
+    /// The proxy drops the client's fields, and writes its own.
     #[default]
     Set,
-    /// The client is a trusted proxy: its own are kept, and the proxy's written behind them.
+    /// The client is a trusted proxy: its fields are kept, and the values of this proxy are appended.
     Add,
-    /// The client's are passed on, and none written.
+    /// The client's fields are forwarded, and the proxy writes none.
     Off,
 }
 
-/// A client, as servers are told of it.
+/// Client as it is described to servers.
 #[derive(Clone, Debug)]
 pub struct Peer {
     mode: Forwarded,
@@ -32,22 +31,22 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A client with this address. An IPv4 address that a socket of IPv6 wraps is told as IPv4.
+    /// Creates the description of a client with this address. An IPv4-mapped IPv6 address is shown as IPv4.
     pub fn new(mode: Forwarded, address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self { mode, address: address.to_string(), is_v6: address.is_ipv6() }
     }
 
-    /// Its address.
+    /// Returns the address of the client as text.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether the client's own field goes on to the server as it is.
+    /// Returns whether a field of the client is forwarded unchanged.
     pub(super) fn keeps(&self, name: &str) -> bool {
         match self.mode {
             Forwarded::Off => true,
-            // They are lists, which are written as one field each.
+            // Drop the two list fields: `write` writes each of them as a single field.
             Forwarded::Add => !["X-Forwarded-For", "Forwarded"].iter().any(|list| name.eq_ignore_ascii_case(list)),
             Forwarded::Set => !says_who_the_client_is(name),
         }
@@ -70,7 +69,7 @@ impl Peer {
         }
     }
 
-    /// Writes a field that is a list, with what came before.
+    /// Writes a list field: the client's values in mode `Add`, and then the proxy's value.
     fn write_list(&self, name: &str, fields: &FieldList<'_>, out: &mut Vec<u8>, own: impl FnOnce(&mut Vec<u8>)) {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
@@ -84,7 +83,7 @@ impl Peer {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes the element of `Forwarded`: a colon, as IPv6 and ports have, needs quotes.
+    /// Writes the element of `Forwarded`. An IPv6 address or a port contains a colon, which requires quotes.
     fn write_element(&self, host: Option<&[u8]>, out: &mut Vec<u8>) {
         let brackets = if self.is_v6 { ("\"[", "]\"") } else { ("", "") };
         for part in ["for=", brackets.0, &self.address, brackets.1] {
@@ -98,14 +97,14 @@ impl Peer {
     }
 }
 
-/// Writes the version in which a message came to this proxy.
+/// Writes the `Via` field with the HTTP version in which the message came.
 pub(super) fn write_via(is_old: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_old { b"Via: 1.0" } else { b"Via: 1.1" });
     out.extend_from_slice(VIA);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether servers take a field of this name for what a proxy says of the client. Some read `_` as `-`.
+/// Returns whether servers take a field of this name as a proxy's statement about the client. Some read `_` as `-`.
 fn says_who_the_client_is(name: &str) -> bool {
     let is = |byte: u8, wanted: u8| byte.eq_ignore_ascii_case(&wanted) || (byte == b'_' && wanted == b'-');
     let begins = |start: &str| {
@@ -115,7 +114,7 @@ fn says_who_the_client_is(name: &str) -> bool {
     whole("forwarded") || whole("x-real-ip") || begins("x-forwarded")
 }
 
-/// Writes a token as it is, and anything else as a quoted string.
+/// Writes a token unchanged, and other values as a quoted string.
 fn write_value(value: &[u8], out: &mut Vec<u8>) {
     let is_token = value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
     if is_token {

@@ -1,7 +1,7 @@
-//! HTTP/1.1 as bytes: heads and where bodies end. Pure; what is wrong is refused, never guessed.
+//! Parser and writer of HTTP/1.1 heads and bodies, without I/O. Ambiguous input is refused, never guessed.
 //!
-//! A proxy and a server that read the same bytes differently can be made to disagree about where a request ends. So
-//! heads are written anew from what was read, and anything that two readers could read in two ways is refused.
+//! A proxy and a server that parse the same bytes differently can be made to disagree about the end of a request. So
+//! heads are written anew from the parsed form, and everything that two parsers could read differently is refused.
 
 mod body;
 mod fields;
@@ -18,5 +18,5 @@ pub use request::{Refused, RequestHead, read_request};
 pub(crate) use response::client_goes_on;
 pub use response::{BadResponse, ResponseHead, Wanted, read_response, write_error};
 
-/// The most header fields of a head.
+/// Maximum number of header fields in a head.
 const FIELDS_MAX: usize = 100;

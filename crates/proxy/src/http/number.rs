@@ -1,18 +1,18 @@
-//! The number by which a client asks what became of its request.
+//! Number with which a client can later ask for details of its request.
 
-/// A request's number. A client could guess the count alone; only the client that made the request knows the mark.
+/// Number of a request. A client could guess the id, but the mark is known only to the client that made the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
-    /// Which request it is.
+    /// Sequence number of the request.
     pub id: u64,
-    /// A keyed hash of `id`, which cannot be guessed.
+    /// Keyed hash of `id`, which cannot be guessed.
     pub mark: u64,
 }
 
 const MARK_DIGITS: usize = 16;
 
 impl Number {
-    /// Writes it: `ID-MARK`.
+    /// Writes the number in the form `ID-MARK`.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = [0; 20];
         out.extend_from_slice(decimal(self.id, &mut digits));
@@ -21,7 +21,7 @@ impl Number {
         out.extend((0..MARK_DIGITS).rev().map(hex));
     }
 
-    /// The number as it was written.
+    /// Parses a number in the form `ID-MARK`. Returns `None` if it is malformed.
     pub fn read(text: &[u8]) -> Option<Self> {
         let (id, mark) = std::str::from_utf8(text).ok()?.split_once('-')?;
         let is_whole = mark.len() == MARK_DIGITS;

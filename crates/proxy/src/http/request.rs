@@ -1,4 +1,4 @@
-//! Heads of requests.
+//! Parser and writer of HTTP request heads.
 
 use std::mem::MaybeUninit;
 
@@ -8,45 +8,45 @@ use super::fields::{self, FieldList, Said, Wrong};
 use super::forwarded::Peer;
 use super::target::Target;
 
-/// A head that was read.
+/// Parsed head of an HTTP request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// How many bytes it has.
+    /// Length of the head in bytes.
     pub bytes: usize,
-    /// The bytes of the method, among them.
+    /// Start and end of the method within the head.
     pub method: (usize, usize),
-    /// The bytes of the target, among them, without scheme and host.
+    /// Start and end of the target's path and query within the head.
     pub target: (usize, usize),
-    /// Whether it is HTTP/1.0.
+    /// Whether the request is HTTP/1.0.
     pub is_old: bool,
-    /// Its body.
+    /// Body that follows the head.
     pub body: Body,
-    /// Whether the client waits for "100 Continue" before it sends its body.
+    /// Whether the client waits for "100 Continue" before it sends the body.
     pub expects_continue: bool,
-    /// Whether the client goes on with the connection afterwards.
+    /// Whether the client keeps the connection open afterwards.
     pub keeps_alive: bool,
-    /// Whether the client wants another protocol on this connection.
+    /// Whether the client asks for another protocol on this connection.
     pub upgrades: bool,
-    /// Whether only the head of an answer comes.
+    /// Whether the answer has only a head, without a body.
     pub is_head: bool,
 }
 
-/// Why a request is refused. The number is the status of the answer.
+/// Reason for which the proxy refuses a request. [`Refused::status`] is the status of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Not HTTP, or HTTP that two readers could read in two ways.
+    /// The request is not HTTP, or two parsers could read it differently.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
     /// The head is longer than allowed, or has too many fields.
     #[error("the head of the request is too long")]
     TooLarge,
-    /// It wants something that is not done here.
+    /// The request needs a function that this proxy does not have.
     #[error("{0} is not done by this proxy")]
     NotDone(&'static str),
 }
 
 impl Refused {
-    /// The status of the answer.
+    /// Returns the HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
@@ -67,8 +67,9 @@ impl From<Wrong> for Refused {
     }
 }
 
-/// Reads the head at the start of `bytes`, which `peer` sent, and writes to `out` what the server is to see. `None`: it
-/// has not come whole, and `limit` bytes is the most that it may have.
+/// Parses the head at the start of `bytes`, which the client `peer` sent. Writes the head for the server to `out`.
+///
+/// Returns `None` if the head is incomplete. A head of more than `limit` bytes is refused.
 pub fn read_request(
     bytes: &[u8],
     limit: usize,
@@ -91,14 +92,14 @@ pub fn read_request(
     let upgrades = said.upgrades && said.has_upgrade && !is_old;
     write(method, &target, is_old, out);
     let fields = FieldList::new(request.headers);
-    // A host in the target goes before that of the field: one reader could use this one, another one that (RFC 9112, 3.2.2).
+    // Replace the Host field by the host in the target: parsers differ in which one they use (RFC 9112, 3.2.2).
     let keeps = |name: &str| (target.host.is_none() || !name.eq_ignore_ascii_case("Host")) && peer.keeps(name);
     fields.write(upgrades, keeps, out);
     let host = target.host.map(str::as_bytes).or_else(|| fields.passed_on("Host").next());
     peer.write(&fields, host, is_old, out);
     match (upgrades, is_old) {
         (true, _) => fields::line(b"Connection", b"upgrade", out),
-        // The connection to the server is used again, whatever becomes of the client's.
+        // Ask to keep the connection to the server: it is reused even if the client's connection closes.
         (false, true) => fields::line(b"Connection", b"keep-alive", out),
         (false, false) => {}
     }
@@ -129,7 +130,7 @@ fn body(said: &Said) -> Body {
     if said.is_chunked { Body::CHUNKED } else { Body::Length(said.content_length.unwrap_or(0)) }
 }
 
-/// A server that is asked in HTTP/1.0 answers so, which is all that such a client reads.
+/// Writes the first lines of the head. The version stays HTTP/1.0 for a client that reads only that.
 fn write(method: &str, target: &Target<'_>, is_old: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
@@ -141,7 +142,7 @@ fn write(method: &str, target: &Target<'_>, is_old: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Where a part of the bytes lies in them.
+/// Returns start and end of a part within the bytes.
 fn place(bytes: &[u8], part: &str) -> (usize, usize) {
     let start = part.as_ptr().addr() - bytes.as_ptr().addr();
     (start, start + part.len())
@@ -261,7 +262,7 @@ mod tests {
         assert!(!keeps("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
     }
 
-    /// What the server gets behind its first line.
+    /// Returns the head that the server gets, without its first line.
     fn told(client: &str, mode: Forwarded, fields: &str) -> String {
         let (_, out) = read_from(client, mode, &format!("GET / HTTP/1.1\r\n{fields}\r\n")).unwrap().unwrap();
         out.strip_prefix("GET / HTTP/1.1\r\n").unwrap().to_owned()

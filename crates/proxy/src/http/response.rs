@@ -1,4 +1,4 @@
-//! Heads of responses, and the proxy's own errors.
+//! Parser and writer of HTTP response heads, and the proxy's own error answers.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -9,62 +9,63 @@ use super::fields::{self, FieldList, Said};
 use super::forwarded::write_via;
 use super::number::Number;
 
-/// The field in which a client finds its request's number, for `/.sidelane/trace/NUMBER`.
+/// Field that tells a client the number of its request, for `/.sidelane/trace/NUMBER`.
 const NUMBER: &[u8] = b"Sidelane-Request: ";
 
-/// A head that was read.
+/// Parsed head of an HTTP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// How many bytes it has.
+    /// Length of the head in bytes.
     pub bytes: usize,
-    /// Its status.
+    /// HTTP status of the response.
     pub status: u16,
-    /// Its body.
+    /// Body that follows the head.
     pub body: Body,
-    /// Whether the server goes on with the connection afterwards.
+    /// Whether the server keeps the connection open afterwards.
     pub keeps_alive: bool,
-    /// How long the server keeps the connection while it is idle, in seconds, if it says so.
+    /// Time for which the server keeps the idle connection, in seconds; `None` if the server does not tell.
     pub keep_alive_s: Option<u32>,
 }
 
 impl ResponseHead {
-    /// Whether another head follows.
+    /// Returns whether another head follows this one.
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && !self.is_switch()
     }
 
-    /// Whether the connection goes on in another protocol.
+    /// Returns whether the connection continues in another protocol.
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
 
-    /// Whether it names protocols in `Upgrade`: the one that follows, or those that the server asks for (426).
+    /// Returns whether `Upgrade` names protocols: the one that follows (101), or those that the server asks for (426).
     fn names_protocols(&self) -> bool {
         matches!(self.status, 101 | 426)
     }
 }
 
-/// What the client asked for, as far as its answer depends on that.
+/// Properties of a request that determine the form of its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The request's number.
+    /// Number of the request.
     pub number: Number,
-    /// Only the head of the answer comes.
+    /// Whether the answer has only a head, without a body.
     pub is_head: bool,
-    /// The client reads HTTP/1.0.
+    /// Whether the client speaks HTTP/1.0.
     pub is_old: bool,
-    /// The connection to the client is kept if the answer allows it.
+    /// Whether the connection to the client is kept, if the answer allows it.
     pub keeps_alive: bool,
-    /// The client is told that the answer came through a proxy.
+    /// Whether the answer gets a `Via` field.
     pub has_via: bool,
 }
 
-/// What the server sent is no answer.
+/// Error: the data from the server is not a valid HTTP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's answer is malformed or its head too long")]
 pub struct BadResponse;
 
-/// Reads the head at the start of `bytes` and writes to `out` what the client is to see. `None`: it has not come whole.
+/// Parses the head at the start of `bytes`, and writes the head for the client to `out`. Returns `None` if it is
+/// incomplete.
 pub fn read_response(
     bytes: &[u8],
     limit: usize,
@@ -96,7 +97,7 @@ pub fn read_response(
     Ok(Some(head))
 }
 
-/// Whether the client's connection goes on after this answer.
+/// Returns whether the client's connection stays open after this answer.
 pub(crate) fn client_goes_on(head: &ResponseHead, wanted: Wanted) -> bool {
     wanted.keeps_alive && head.body != Body::UntilClose
 }
@@ -119,7 +120,7 @@ fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The last fields, which are ours.
+/// Writes the last fields of the head, which the proxy adds, and the empty line.
 fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
     if !head.is_interim() {
         out.extend_from_slice(NUMBER);
@@ -143,7 +144,7 @@ fn write_connection(goes_on: bool, is_old: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes an answer of the proxy's own, after which the connection is closed.
+/// Writes a complete error answer of the proxy, after which the connection is closed.
 pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
     let reason = match status {
         400 => "Bad Request",
@@ -158,7 +159,7 @@ pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
     };
     let length = why.len() + 1;
     let head = "Content-Type: text/plain\r\nConnection: close\r\n";
-    // Writing to memory does not fail.
+    // Ignore the result: writing to memory cannot fail.
     let _ = write!(out, "HTTP/1.1 {status} {reason}\r\n{head}Content-Length: {length}\r\n\r\n{why}\n");
 }
 

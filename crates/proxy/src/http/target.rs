@@ -1,16 +1,16 @@
-//! Targets of requests: a path, `*`, or a whole URL, as clients of proxies send it.
+//! Targets of HTTP requests: a path, `*`, or a whole URL as clients of proxies send it.
 
-/// A target that was read.
+/// Parsed target of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
-    /// The host of a URL, with its port.
+    /// Host and port of a URL; `None` if the target is not a URL.
     pub(super) host: Option<&'a str>,
-    /// The rest: path and query.
+    /// Path and query of the target.
     pub(super) path: &'a str,
 }
 
 impl<'a> Target<'a> {
-    /// Reads it, or says what is wrong with it.
+    /// Parses a target. The error text tells what is wrong.
     pub(super) fn read(target: &'a str) -> Result<Self, &'static str> {
         if target.starts_with('/') || target == "*" {
             return Ok(Self { host: None, path: target });
@@ -25,7 +25,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Writes it as servers expect it, without a host.
+    /// Writes the target without its host, as servers expect it.
     pub(super) fn write(&self, method: &str, out: &mut Vec<u8>) {
         match self.path.as_bytes() {
             [] if method == "OPTIONS" => out.push(b'*'),
@@ -40,7 +40,8 @@ fn is_http(scheme: &str) -> bool {
     ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
-/// Bytes of a host with a port (RFC 3986, 3.2.2). A user's name, which `@` ends, is refused: it is there to mislead.
+/// Returns whether a byte may be part of a host with a port (RFC 3986, 3.2.2). A user name, which ends with `@`, is
+/// refused because it can mislead.
 fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }

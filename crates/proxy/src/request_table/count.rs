@@ -1,4 +1,4 @@
-//! What the request table counts.
+//! Counts that the request table keeps.
 
 use serde::Serialize;
 use sidelane_policy::hedge::Hazard;
@@ -6,55 +6,55 @@ use sidelane_policy::hedge::Hazard;
 use super::record::{End, Record};
 use super::servers::{Durations, add_each};
 
-/// Counted since the start.
+/// Counts of requests and servers since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Requests that came.
+    /// Number of requests that came.
     pub requests: u64,
-    /// Those whose answer was forwarded to the end.
+    /// Number of requests whose answer was completely forwarded.
     pub answered: u64,
-    /// Those of them whose answer was a failure of the server, such as 503.
+    /// Number of answered requests whose answer was a failure of the server, such as 503.
     pub failures: u64,
-    /// Those that got an error of the proxy's own.
+    /// Number of requests that were answered with an error of the proxy.
     pub failed: u64,
-    /// Those whose answer broke off in the middle.
+    /// Number of requests whose answer broke off.
     pub cut: u64,
-    /// Those whose client went away.
+    /// Number of requests whose client went away.
     pub left: u64,
-    /// Requests that are over and were sent to both servers although nothing was lost.
+    /// Number of finished requests that were sent to both servers although nothing was lost.
     pub hedges: u64,
-    /// Hedges whose answer was forwarded and is no failure.
+    /// Number of hedges whose answer was forwarded and is not a failure.
     pub wins: u64,
-    /// Hedges that the other server answered with a failure before the client had an answer.
+    /// Number of hedges that got a failure as answer before the client had an answer.
     pub failed_hedges: u64,
-    /// Hedges that the budget did not allow.
+    /// Number of hedges that the budget did not allow.
     pub refused: u64,
-    /// Copies that were sent because another one was lost.
+    /// Number of copies that were sent because another copy was lost.
     pub sent_again: u64,
-    /// Later answers that were dropped.
+    /// Number of second answers that were dropped.
     pub dropped: u64,
-    /// How long servers had those copies whose answers were dropped.
+    /// Total time for which servers had the copies whose answers were dropped.
     pub wasted_ns: u64,
-    /// Swaps, by the number of the hazard.
+    /// Number of swaps for each hazard.
     pub swaps: [u64; Hazard::ALL.len()],
-    /// Servers that were warmed up.
+    /// Number of warm-ups of servers.
     pub warm_ups: u64,
-    /// Requests that were sent to warm a server up.
+    /// Number of requests that were sent to warm up servers.
     pub warm_up_requests: u64,
-    /// Connections that are one server's from some moment on, as those of WebSockets, or of Redis after AUTH. What is
-    /// asked on them is not counted.
+    /// Number of connections that became tunnels to one server, such as WebSockets, or Redis connections after AUTH.
+    /// Requests inside of tunnels are not counted.
     pub tied: u64,
-    /// Time of all answered requests together but those in `failures`, from their arrival to the end of their answer.
+    /// Total time of all answered requests without failures, from their arrival to the end of their answer.
     pub answered_ns: u64,
-    /// The same, as a histogram.
+    /// Histogram of the times of all answered requests without failures.
     #[serde(skip)]
     pub durations: Durations,
 }
 
 impl Counts {
-    /// Adds what another table counted.
+    /// Adds the counts of another table.
     pub fn add(&mut self, other: &Self) {
-        // Without `..`: a new field is not forgotten.
+        // Name all fields without `..`, so that a new field cannot be forgotten.
         let Self {
             requests,
             answered,
@@ -104,7 +104,7 @@ impl Counts {
             End::Answered => {
                 self.answered += 1;
                 self.failures += u64::from(record.is_failure);
-                // A server that refuses at once must not look fast.
+                // Leave failures out: a server that fails at once must not look fast.
                 if let Some(duration) = record.duration_ns().filter(|_| !record.is_failure) {
                     self.answered_ns += duration;
                     self.durations.record(duration);

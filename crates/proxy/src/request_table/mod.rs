@@ -1,21 +1,21 @@
-//! The table of requests: what is known of each request, and which server gets it. Pure: events with a time go in, answers
-//! come out.
+//! Table of all requests: it records the state of each request, and decides which server gets it. It does no I/O: its
+//! input is events with their times, and its output is orders.
 //!
-//! Each request in flight has at most one *copy* at each server. A copy is out from when it is sent until it is
-//! answered or lost. The table guarantees, whatever the servers do:
+//! Each request in flight has at most one *copy* at each server. A copy is out from its sending until it is answered or
+//! lost. The table guarantees for any behaviour of the servers:
 //!
-//! - a request that is not safe to repeat is sent once; to a second server only if no byte of it went to the first;
+//! - a request that is not safe to repeat is sent once; a second server gets it only if no byte went to the first;
 //! - one answer is forwarded, and a later one is dropped and counted;
-//! - an answer that is a failure is kept while the other copy is out, and forwarded only if that brings nothing better;
+//! - an answer that is a failure is kept while the other copy is out, and forwarded if that copy gets no better one;
 //! - a request is given up only when no copy of it is out and none may be sent.
 //!
 //! # Order of calls
 //!
 //! [`RequestTable::admit`] comes first, and [`RequestTable::finished`] once at the end. Between them the owner of the
-//! request reports what happens to its copies: `connected`, then `answered`, `lost` or `not_sent`; their results say what
-//! the owner does next. `pin` and `stop_hedging` restrict what may still be done for a request. `tried`, `not_connected`
+//! request reports what happens to its copies: `connected`, then `answered`, `lost` or `not_sent`. Their results tell
+//! the owner what to do next. `pin` and `stop_hedging` restrict later orders for a request. `tried`, `not_connected`
 //! and `observe` report about a server instead of a request. After `tried` and `observe` the caller carries out
-//! [`RequestTable::take_effects`]. It calls `observe` again at [`RequestTable::next_wakeup`], also if nothing has happened.
+//! [`RequestTable::take_effects`]. It calls `observe` again at [`RequestTable::next_wakeup`], even if nothing happened.
 
 mod count;
 mod record;
@@ -33,50 +33,50 @@ pub use servers::{BOUNDS_NS, Durations, Outcome, Reply, ServerCounts, ServerErro
 pub use slots::RequestId;
 use slots::Slots;
 
-/// How many copies of a request that is safe to repeat may be sent to one server, if the earlier ones were lost.
+/// Maximum number of copies of a repeatable request that may be sent to one server if earlier ones were lost.
 const TRIES_MAX: u8 = 2;
 
-/// An order of the table that answers no call.
+/// Order of the table that is not the result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<O> {
-    /// The owner of the request sends a copy of it to this server.
+    /// Order to the owner of a request: send a copy of it to a server.
     Send {
-        /// Whose request it is.
+        /// Owner of the request.
         owner: O,
-        /// Which one.
+        /// Id of the request.
         request_id: RequestId,
-        /// Where to.
+        /// Server that gets the copy.
         to: Server,
     },
-    /// The server gets requests that warm it up; their answers are dropped.
+    /// Order to send warm-up requests to the server, and to drop their answers.
     WarmUp(Server),
-    /// A connection to this server is tried.
+    /// Order to try a connection to the server.
     Probe(Server),
 }
 
-/// What is to be done when a copy was lost.
+/// Next step of a request's owner after the loss of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A copy is sent to this server; it counts as sent already.
+    /// Send a copy to this server. The table counts it as sent already.
     Send(Server),
-    /// Another copy is out, or the request is over.
+    /// Wait for the other copy, or do nothing because the request is over.
     Wait,
-    /// The failure that this server answered, which the owner kept, is forwarded.
+    /// Forward the failure answer of this server, which the owner has kept.
     Forward(Server),
-    /// The client gets an error.
+    /// Answer the client with an error.
     GiveUp,
 }
 
-/// The tunables.
+/// Configuration of the request table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
-    /// Of the roles.
+    /// Configuration of the roles: active server and backup.
     pub roles: RolesConfig,
-    /// Of hedges.
+    /// Configuration of the hedge budget.
     pub budget: BudgetConfig,
-    /// How many finished requests are remembered.
+    /// Number of finished requests that are remembered.
     pub last: usize,
-    /// Requests that are not safe to repeat stay at the first server, also while the second one is active.
+    /// Whether requests that are not safe to repeat stay at the first server, even while the second one is active.
     pub unsafe_stay: bool,
 }
 
@@ -86,7 +86,7 @@ impl Default for TableConfig {
     }
 }
 
-/// All requests. `O` is the task that sends a request's copies.
+/// Table of all requests. `O` is the owner of a request: the task that sends its copies.
 pub struct RequestTable<O> {
     config: TableConfig,
     roles: Roles,
@@ -98,7 +98,7 @@ pub struct RequestTable<O> {
 }
 
 impl<O: Clone> RequestTable<O> {
-    /// No request yet.
+    /// Creates an empty table.
     pub fn new(config: TableConfig) -> Self {
         Self {
             config,
@@ -111,7 +111,7 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// A request came: it counts as sent to the server that is told.
+    /// Adds a new request. Returns its id, and the server to which it counts as sent.
     pub fn admit(&mut self, now: Nanos, class: Class, owner: O) -> (RequestId, Server) {
         let stays = self.config.unsafe_stay && !class.is_repeatable;
         let to = match class.follows {
@@ -126,7 +126,7 @@ impl<O: Clone> RequestTable<O> {
         (request_id, to)
     }
 
-    /// When the request is hedged if it has not been answered.
+    /// Returns the time at which the request is hedged if it is still unanswered; `None` without a hedge timer.
     fn timer(&self, now: Nanos, is_repeatable: bool) -> Option<Nanos> {
         match self.config.roles.mode {
             Mode::Timer { after_ns } if is_repeatable && self.config.roles.has_backup => Some(now + after_ns),
@@ -134,14 +134,14 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// The copy at this server has a connection, of which this is our port.
+    /// Records the connection of a copy to a server, by its local port.
     pub fn connected(&mut self, request_id: RequestId, to: Server, port: u16) {
         if let Some(record) = self.slots.get_mut(request_id) {
             record.copies[to.index()].port = Some(port);
         }
     }
 
-    /// An answer of this server has begun.
+    /// Records the begin of a server's answer, and decides what the owner does with it.
     pub fn answered(&mut self, now: Nanos, request_id: RequestId, by: Server, quality: Quality) -> Verdict {
         let Some(record) = self.slots.get_mut(request_id) else { return Verdict::Drop };
         let verdict = record.answer(now, by, quality);
@@ -150,12 +150,13 @@ impl<O: Clone> RequestTable<O> {
         verdict
     }
 
-    /// No copy is waited for any longer. The server whose failure was kept, which is forwarded now.
+    /// Ends the wait for further copies. Returns the server whose kept failure answer is forwarded now, if there is
+    /// one.
     pub fn late(&mut self, now: Nanos, request_id: RequestId) -> Option<Server> {
         self.slots.get_mut(request_id)?.forward_kept(now)
     }
 
-    /// The copy at this server was lost before it was answered.
+    /// Records the loss of an unanswered copy, and decides what the owner does next.
     pub fn lost(&mut self, now: Nanos, request_id: RequestId, at: Server, loss: Loss) -> Next {
         self.lose(request_id, at, loss);
         let Some(record) = self.slots.get_mut(request_id) else { return Next::Wait };
@@ -163,7 +164,7 @@ impl<O: Clone> RequestTable<O> {
             return Next::Wait;
         }
         let can_ask = |server| self.roles.can_ask(server);
-        // A failing server is asked last.
+        // Ask a failing server last.
         let is_other_failing = can_ask(at.other()) && !self.roles.may_help(at.other());
         let candidates = if is_other_failing { [at, at.other()] } else { [at.other(), at] };
         let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_be_sent(*server, TRIES_MAX));
@@ -177,7 +178,7 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// The request is over: the answer has been forwarded, or could not be.
+    /// Ends a request after its answer was forwarded, or could not be.
     pub fn finished(&mut self, now: Nanos, request_id: RequestId, end: End) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
         record.finish(now, end);
@@ -188,7 +189,7 @@ impl<O: Clone> RequestTable<O> {
         self.slots.retire(request_id);
     }
 
-    /// A later answer was dropped, or is no longer waited for.
+    /// Counts a second answer that was dropped, or that is no longer awaited.
     pub fn dropped(&mut self, now: Nanos, request_id: RequestId, of: Server) {
         self.counts.dropped += 1;
         if let Some(record) = self.slots.find_mut(request_id) {
@@ -196,7 +197,7 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// A server answered a request that was sent to it then, or failed to. Whether something follows from that.
+    /// Records the outcome of a request sent to a server at `sent_ns`. Returns whether there may be new orders.
     pub fn tried(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: Outcome) -> bool {
         let counts = &mut self.servers[server.index()];
         counts.note(outcome);
@@ -208,23 +209,23 @@ impl<O: Clone> RequestTable<O> {
         has_acted || attempt.has_failed
     }
 
-    /// A connect failed.
+    /// Counts a failed connect to a server.
     pub fn not_connected(&mut self, server: Server) {
         self.servers[server.index()].note(Outcome::Error(ServerError::Connect));
     }
 
-    /// When the copy at this server was sent last; the request may be over.
+    /// Returns the time at which the last copy was sent to this server; 0 if the request is forgotten.
     pub fn sent_ns(&mut self, request_id: RequestId, server: Server) -> Nanos {
         self.slots.find_mut(request_id).map_or(0, |record| record.copies[server.index()].at_ns)
     }
 
-    /// Something was seen of a server, or time went by.
+    /// Takes in an observation of a server, or the passage of time.
     pub fn observe(&mut self, now: Nanos, seen: Seen) {
         self.decide(now, seen);
         self.timers(now);
     }
 
-    /// Has the policy decide. Whether there was something to do.
+    /// Lets the policy decide on an observation. Returns whether it took an action.
     fn decide(&mut self, now: Nanos, seen: Seen) -> bool {
         let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
         let mut actions = Actions::default();
@@ -254,7 +255,7 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// Hedges requests that have been in flight for too long.
+    /// Hedges requests that have been in flight for longer than the hedge timer.
     fn timers(&mut self, now: Nanos) {
         while let Some(request_id) = self.slots.due(now) {
             let Some(record) = self.slots.get_mut(request_id) else { continue };
@@ -278,26 +279,26 @@ impl<O: Clone> RequestTable<O> {
         self.effects.push(Effect::Send { owner, request_id, to });
     }
 
-    /// The request must not be sent twice any more: something that depends on its order follows it.
+    /// Forbids further copies of a request, because a later command depends on its order.
     pub fn pin(&mut self, request_id: RequestId) {
         if let Some(record) = self.slots.get_mut(request_id) {
             record.is_repeatable = false;
         }
     }
 
-    /// The client of the request may be gone: no server is asked for its sake alone.
+    /// Forbids hedges of a request, because its client may be gone.
     pub fn stop_hedging(&mut self, request_id: RequestId) {
         if let Some(record) = self.slots.get_mut(request_id) {
             record.is_worth_hedging = false;
         }
     }
 
-    /// The owner has sent nothing of the copy to this server, and will not.
+    /// Records that no byte of a copy was sent to this server, and none will be.
     pub fn not_sent(&mut self, request_id: RequestId, to: Server) {
         self.lose(request_id, to, Loss::NotSent);
     }
 
-    /// A hedge is given back if it turns out that only one server got the request.
+    /// Records the loss of a copy. Returns a hedge to the budget if only one server got the request.
     fn lose(&mut self, request_id: RequestId, at: Server, loss: Loss) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
         record.lose(at, loss);
@@ -307,77 +308,77 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// A connection is one server's from now on.
+    /// Counts a connection that became a tunnel to one server.
     pub fn tied(&mut self) {
         self.counts.tied += 1;
     }
 
-    /// A server that is warmed up answered a request.
+    /// Counts a request that was answered during a warm-up.
     pub fn warmed_with_one(&mut self) {
         self.counts.warm_up_requests += 1;
     }
 
-    /// Whether a server may be asked: it is there, and can be reached as far as is known.
+    /// Returns whether a server may be asked: it is configured, and not known as unreachable.
     pub fn can_ask(&self, server: Server) -> bool {
         self.roles.can_ask(server)
     }
 
-    /// Whether requests are sent to a server that warm it up.
+    /// Returns whether the server gets warm-up requests now.
     pub fn is_warming_up(&self, server: Server) -> bool {
         self.roles.is_warming_up(server)
     }
 
-    /// Its time out of service, while the server is ejected.
+    /// Returns the ejection of a server; `None` while it is in service.
     pub fn ejection(&self, server: Server) -> Option<Ejection> {
         self.roles.ejection(server)
     }
 
-    /// What was counted of a server.
+    /// Returns the counts of a server.
     pub fn server_counts(&self, server: Server) -> &ServerCounts {
         &self.servers[server.index()]
     }
 
-    /// What has to be done now, in order.
+    /// Returns and removes the pending orders, oldest first.
     pub fn take_effects(&mut self) -> Vec<Effect<O>> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When [`RequestTable::observe`] wants to be called even if nothing has happened.
+    /// Returns the time at which [`RequestTable::observe`] must be called even if nothing happens.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         [self.roles.next_wakeup(), self.slots.next_due()].into_iter().flatten().min()
     }
 
-    /// The server that new requests go to.
+    /// Returns the server to which new requests go.
     pub fn active(&self) -> Server {
         self.roles.active()
     }
 
-    /// Why it does.
+    /// Returns the reason for which the active server is active.
     pub fn why(&self) -> sidelane_policy::hedge::Reason {
         self.roles.why()
     }
 
-    /// What was counted so far.
+    /// Returns the counts since the start.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Hedges that the budget allows now.
+    /// Returns the number of hedges that the budget allows now.
     pub fn hedges_left(&self) -> u64 {
         self.budget.left()
     }
 
-    /// How many requests are in flight.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
     }
 
-    /// What is known of a request in flight.
+    /// Returns the record of a request in flight; `None` if it is over.
     pub fn record(&self, request_id: RequestId) -> Option<&Record> {
         self.slots.get(request_id)
     }
 
-    /// What is known of a request: one in flight, or of the last that finished.
+    /// Returns the record of a request in flight, or of a recently finished one.
     pub fn find(&self, id: u64) -> Option<&Record> {
         self.slots.find(id)
     }

@@ -1,4 +1,4 @@
-//! What is known of one request.
+//! Record of one request: its copies, its answer and its end.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 
 use super::servers::ServerError;
 
-/// The first line of a request, for people, cut off at a maximum length.
+/// Beginning of the first line of a request, shown to people.
 #[derive(Clone, Copy)]
 pub struct Label {
     bytes: [u8; Self::MAX],
@@ -16,10 +16,10 @@ pub struct Label {
 }
 
 impl Label {
-    /// The most bytes of it.
+    /// Maximum length of a label in bytes.
     pub const MAX: usize = 63;
 
-    /// The start of a text.
+    /// Creates a label from the beginning of a text.
     pub fn of(text: &[u8]) -> Self {
         let len = text.len().min(Self::MAX);
         let mut bytes = [0; Self::MAX];
@@ -27,12 +27,12 @@ impl Label {
         Self { bytes, len: len as u8 }
     }
 
-    /// As bytes.
+    /// Returns the label as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// As text; what is not text is replaced.
+    /// Returns the label as text. Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
@@ -44,52 +44,52 @@ impl fmt::Debug for Label {
     }
 }
 
-/// What a request is.
+/// Properties of a new request that determine where it may be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
-    /// Whether it may be sent twice.
+    /// Whether the request may be sent twice.
     pub is_repeatable: bool,
-    /// It goes to this server, because an earlier request of the same client that it has to follow is there.
+    /// Server that must get the request, because it has an earlier request of the client that this one follows.
     pub follows: Option<Server>,
-    /// Its name in an answer of `/.sidelane/trace`.
+    /// Name of the request in an answer of `/.sidelane/trace`.
     pub label: Label,
 }
 
-/// Whether an answer is one that the other server might better.
+/// Quality of an answer: whether the other server might give a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quality {
-    /// The server carried the request out, or the fault is the request's own.
+    /// The server executed the request, or the request itself is at fault.
     Success,
-    /// The server could not carry it out: overload, start-up, an error of its own.
+    /// The server could not execute the request: it is overloaded, starting, or has an internal error.
     Failure,
 }
 
-/// What is done with an answer.
+/// Decision of the request table about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The client gets the answer of this server; an answer of the other server is dropped.
+    /// The client gets the answer of this server. A later answer of the other server is dropped.
     Forward(Server),
-    /// It is a failure and the other copy is still out: the owner keeps it until the request table decides.
+    /// The answer is a failure while the other copy is unanswered. The owner keeps the answer until the table decides.
     Keep,
-    /// The client has another answer.
+    /// The answer is dropped, because the client has another one.
     Drop,
 }
 
-/// How a copy was lost.
+/// Kind of loss of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// No byte of it was sent.
+    /// No byte of the copy was sent.
     NotSent,
-    /// The server ended the connection before it got a byte of it.
+    /// The server closed the connection before it got a byte of the copy.
     Unread,
-    /// It may have been carried out.
+    /// The connection was lost after the server may have executed the request.
     Sent,
-    /// As `Sent`; what came is no answer.
+    /// The server's answer cannot be parsed. The server may have executed the request.
     Malformed,
 }
 
 impl Loss {
-    /// What the server did, if it got the request.
+    /// Returns the error that counts against the server; `None` if the server never got the request.
     pub(crate) fn error(self) -> Option<ServerError> {
         match self {
             Self::NotSent => None,
@@ -99,14 +99,14 @@ impl Loss {
     }
 }
 
-/// Why a copy was sent.
+/// Reason for which a copy was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The request came.
+    /// The request arrived.
     Came,
-    /// The server that had it got a hazard.
+    /// The server with the first copy got a hazard.
     Hazard(Hazard),
-    /// It had been in flight for too long.
+    /// The request was in flight for longer than the hedge timer.
     Timer,
     /// The other copy was lost.
     Lost,
@@ -123,76 +123,76 @@ impl fmt::Display for Why {
     }
 }
 
-/// What became of a copy.
+/// State of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CopyState {
-    /// There was none.
+    /// No copy was sent to this server.
     #[default]
     None,
-    /// It waits for its answer.
+    /// The copy waits for its answer.
     Out,
-    /// Its answer is a failure, kept while the other copy is out.
+    /// The copy was answered with a failure, which is kept while the other copy is unanswered.
     Kept,
-    /// Its answer was forwarded.
+    /// The answer to the copy was forwarded.
     Answered,
-    /// Its answer came second, and was dropped.
+    /// The answer to the copy came second, and was dropped.
     Dropped,
-    /// Its connection was lost.
+    /// The connection of the copy was lost.
     Lost,
-    /// It could not be sent.
+    /// The copy could not be sent.
     NotSent,
-    /// Its server ended the connection before it got a byte of it.
+    /// The server closed the connection before it got a byte of the copy.
     Unread,
 }
 
-/// How a request ended.
+/// Kind of end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// An answer was forwarded whole.
+    /// An answer was forwarded completely.
     Answered,
-    /// The client got this error of the proxy's own.
+    /// The client got an error of the proxy with this status.
     Failed(u16),
-    /// The answer broke off in the middle.
+    /// The answer broke off.
     Cut,
     /// The client went away.
     ClientLeft,
 }
 
-/// One copy of a request.
+/// State of the copy of a request at one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
-    /// What became of it.
+    /// Present state of the copy.
     pub state: CopyState,
-    /// When it was sent last.
+    /// Time at which the copy was last sent.
     pub at_ns: Nanos,
-    /// Why.
+    /// Reason for which the copy was sent; `None` if none was.
     pub why: Option<Why>,
-    /// Our port of the connection on which it was sent, once there is one.
+    /// Local port of the connection on which the copy was sent; `None` before there is one.
     pub port: Option<u16>,
     tries: u8,
 }
 
-/// What is known of one request.
+/// Record of one request.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When its head had come.
+    /// Time at which the head of the request was complete.
     pub arrived_ns: Nanos,
-    /// Its first line.
+    /// Beginning of the first line of the request.
     pub label: Label,
-    /// Whether it may be sent twice.
+    /// Whether the request may be sent twice.
     pub is_repeatable: bool,
-    /// Its copies, by server.
+    /// Copies of the request, by server.
     pub copies: [Sent; 2],
-    /// Who answered first, and when that began.
+    /// Server that answered first, and the begin of its answer; `None` before that.
     pub answered: Option<(Server, Nanos)>,
-    /// Quality of the answer that was forwarded.
+    /// Whether the forwarded answer is a failure.
     pub is_failure: bool,
-    /// How it ended, and when.
+    /// Kind and time of the end; `None` while the request is in flight.
     pub ended: Option<(End, Nanos)>,
-    /// The client is there to get the answer, as far as is known.
+    /// Whether hedges are allowed, because the client is assumed to wait for the answer.
     pub(super) is_worth_hedging: bool,
-    /// It must not leave the server that it was sent to at first.
+    /// Whether the request must stay at the server that got it first.
     pub(super) stays: bool,
     first: Server,
     hedge: Option<Server>,
@@ -219,17 +219,17 @@ impl Record {
         record
     }
 
-    /// The server that it was sent to at first.
+    /// Returns the server that got the first copy.
     pub fn first(&self) -> Server {
         self.first
     }
 
-    /// The server that it was hedged to.
+    /// Returns the server that got a hedge; `None` if there was no hedge.
     pub fn hedged_to(&self) -> Option<Server> {
         self.hedge
     }
 
-    /// From its arrival to its end.
+    /// Returns the time from the arrival to the end; `None` while the request is in flight.
     pub fn duration_ns(&self) -> Option<Nanos> {
         Some(self.ended?.1.saturating_sub(self.arrived_ns))
     }
@@ -242,17 +242,18 @@ impl Record {
         self.copies[server.index()].state == CopyState::Out
     }
 
-    /// Whether a copy may be sent there, none being out.
+    /// Returns whether another copy may be sent to this server after a loss. The caller ensures that no copy is in
+    /// flight.
     pub(super) fn may_be_sent(&self, server: Server, tries_max: u8) -> bool {
         let was_sent = self.copies.iter().any(|copy| matches!(copy.state, CopyState::Lost | CopyState::Kept));
         let copy = &self.copies[server.index()];
-        // After a failed connection the same server is not tried again, or a client would wait for nothing.
+        // Do not repeat a failed connect to the same server, since the client would wait in vain.
         let is_worth_it = !matches!(copy.state, CopyState::NotSent | CopyState::Kept) && copy.tries < tries_max;
         let is_allowed = !self.stays || server == self.first;
         is_worth_it && is_allowed && (self.is_repeatable || !was_sent)
     }
 
-    /// Whether a hedge may be sent there.
+    /// Returns whether a hedge may be sent to this server.
     pub(super) fn may_be_hedged(&self, to: Server) -> bool {
         let is_waiting = self.is_out(to.other()) && !self.is_answered() && self.ended.is_none();
         self.is_repeatable && self.is_worth_hedging && is_waiting && self.copies[to.index()].state == CopyState::None
@@ -267,7 +268,8 @@ impl Record {
     }
 
     /// Decides between an answer and the other copy. A failure never wins against a success that may still come: it is
-    /// kept while the other copy is out. Of two failures the first counts. Guarded by `tests/histories.rs`.
+    /// kept while the other copy is unanswered. The first of two failures is forwarded. Guarded by
+    /// `tests/histories.rs`.
     pub(super) fn answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
         if self.is_answered() || !self.is_out(by) {
             return Verdict::Drop;
@@ -290,7 +292,7 @@ impl Record {
         self.copies[by.index()].state = CopyState::Answered;
     }
 
-    /// Chooses the failure that was kept, if there is one.
+    /// Chooses the kept failure as the answer. Returns its server; `None` if there is none.
     pub(super) fn forward_kept(&mut self, now: Nanos) -> Option<Server> {
         let kept = Server::BOTH.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
         let kept = kept.filter(|_| !self.is_answered())?;
@@ -309,7 +311,7 @@ impl Record {
         }
     }
 
-    /// Whether it counted as a hedge until now, though only one server got anything of it.
+    /// Ends the hedge if only one server got any byte of the request. Returns whether there was such a hedge.
     pub(super) fn take_unsent_hedge(&mut self) -> bool {
         let was_never_sent =
             |copy: &Sent| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
@@ -320,7 +322,7 @@ impl Record {
         is_none
     }
 
-    /// Whether the hedge gave the answer, and not a failure.
+    /// Returns whether the hedge gave the forwarded answer, and that is not a failure.
     pub(super) fn is_win(&self) -> bool {
         !self.is_failure && self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
     }
@@ -329,7 +331,7 @@ impl Record {
         self.ended = Some((end, now));
     }
 
-    /// How long the server had the copy.
+    /// Marks a copy as dropped, and returns the time for which the server had it.
     pub(super) fn drop_copy(&mut self, now: Nanos, of: Server) -> Nanos {
         let copy = &mut self.copies[of.index()];
         if matches!(copy.state, CopyState::Out | CopyState::Kept) {

@@ -1,52 +1,52 @@
-//! What one server did with the requests that it was sent.
+//! Counts of the outcomes of requests at one server.
 
 use serde::Serialize;
 use sidelane_policy::Nanos;
 
 use super::record::Quality;
 
-/// How a server answered a request, or failed to.
+/// Outcome of a request at a server: an answer, or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A response of HTTP with this status.
+    /// HTTP response with this status.
     Status(u16),
-    /// A reply of Redis.
+    /// Redis reply.
     Reply(Reply),
-    /// No answer.
+    /// No usable answer, for this reason.
     Error(ServerError),
 }
 
-/// A reply of Redis.
+/// Kind of a Redis reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// No error.
+    /// Reply without an error.
     Value,
-    /// An error that is the command's own.
+    /// Error that the command itself causes.
     Error,
-    /// An error that another server might not give. The server does its work.
+    /// Error that another server might not return, although this server works.
     Refusal,
-    /// An error of a server that cannot do its work.
+    /// Error of a server that cannot work.
     Failing,
 }
 
-/// Why a server gave no answer.
+/// Reason for which a server gave no usable answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerError {
-    /// No connection could be made.
+    /// The connect to the server failed.
     Connect,
-    /// None came in time.
+    /// The server did not answer in time.
     Timeout,
-    /// The connection was closed or reset before.
+    /// The connection was closed or reset before the answer.
     Reset,
-    /// What came is no answer.
+    /// The answer cannot be parsed.
     Malformed,
 }
 
 impl ServerError {
-    /// All of them, in the order of [`ServerCounts::errors`].
+    /// All errors, in the order of [`ServerCounts::errors`].
     pub const ALL: [Self; 4] = [Self::Connect, Self::Timeout, Self::Reset, Self::Malformed];
 
-    /// As it is written in metrics.
+    /// Returns the name of the error in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -58,7 +58,8 @@ impl ServerError {
 }
 
 impl Outcome {
-    /// Quality of the answer: another server might do better than 5xx and 429.
+    /// Returns the quality of the answer. Another server might do better for HTTP statuses of 500 and above, and for
+    /// 429.
     pub fn quality(self) -> Quality {
         match self {
             Self::Status(status) if status >= 500 || status == 429 => Quality::Failure,
@@ -67,8 +68,8 @@ impl Outcome {
         }
     }
 
-    /// Whether it is a failure of the server, and not of the request. A server that does not know a method (501) or
-    /// limits a client (429) does its work.
+    /// Returns whether the server is at fault, and not the request. A server that does not know a method (501) or
+    /// limits a client (429) works as it should.
     pub fn is_fault(self) -> bool {
         match self {
             Self::Status(status) => status >= 500 && status != 501,
@@ -78,7 +79,7 @@ impl Outcome {
     }
 }
 
-/// Upper bounds of the buckets of [`Durations`], from 0.5 ms to 30 s.
+/// Upper bounds of the buckets of [`Durations`] in nanoseconds, from 0.5 ms to 30 s.
 pub const BOUNDS_NS: [Nanos; 14] = {
     const MS: Nanos = 1_000_000;
     let half_ms = MS / 2;
@@ -100,12 +101,13 @@ pub const BOUNDS_NS: [Nanos; 14] = {
     ]
 };
 
-/// A histogram of durations.
+/// Histogram of durations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Durations {
-    /// How many lie up to each of [`BOUNDS_NS`] and above the one before; the last are above all.
+    /// Number of durations in each bucket. Bucket n ends with bound n of [`BOUNDS_NS`]; the last bucket has no upper
+    /// bound.
     pub buckets: [u64; BOUNDS_NS.len() + 1],
-    /// All together.
+    /// Sum of all durations.
     pub sum_ns: Nanos,
 }
 
@@ -125,26 +127,26 @@ pub(super) fn add_each(sums: &mut [u64], more: &[u64]) {
     sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
 }
 
-/// Counted of one server since the start. Requests that warm it up are left out.
+/// Counts of one server since the start, without warm-up requests.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerCounts {
-    /// Responses of HTTP by the first digit of their status, 1 to 5.
+    /// Number of HTTP responses by the first digit of their status, 1 to 5.
     pub responses: [u64; 5],
-    /// Replies of Redis: values, and errors.
+    /// Number of Redis replies: values, and errors.
     pub replies: [u64; 2],
-    /// Requests without an answer, in the order of [`ServerError::ALL`]; connects.
+    /// Number of requests without an answer and of failed connects, in the order of [`ServerError::ALL`].
     pub errors: [u64; ServerError::ALL.len()],
-    /// How often it was taken out of service because it failed its requests.
+    /// Number of ejections of the server after failed requests.
     pub ejections: u64,
-    /// The last failure of the server.
+    /// Last outcome for which the server was at fault.
     #[serde(skip)]
     pub last_fault: Option<Outcome>,
-    /// From the moment when a request was sent to the begin of its answer, if that is no failure.
+    /// Histogram of the times from the sending of a request to the begin of its answer, without failures.
     pub response_time: Durations,
 }
 
 impl ServerCounts {
-    /// Adds what another table counted of the same server.
+    /// Adds the counts of another table for the same server. Keeps `last_fault`.
     pub fn add(&mut self, other: &Self) {
         let Self { responses, replies, errors, ejections, last_fault: _, response_time } = other;
         add_each(&mut self.responses, responses);

@@ -1,5 +1,5 @@
-//! The request slots: those in flight, and the last that finished (Figure 4.5 b of the thesis). Its memory is bounded
-//! by how many are in flight at once.
+//! Slots of the requests in flight, and a list of the last finished ones (Figure 4.5 b of the thesis). The memory is
+//! bounded by the maximum number of requests in flight at once.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use sidelane_policy::hedge::Server;
 
 use super::record::Record;
 
-/// A request in flight.
+/// Id of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId {
-    /// Requests are numbered as they come.
+    /// Sequence number of the request, in the order of arrival.
     pub number: u64,
     slot: u32,
 }
@@ -26,14 +26,15 @@ pub(super) struct Slots<O> {
     slots: Vec<Option<Entry<O>>>,
     free: Vec<u32>,
     next_id: u64,
-    /// The last that finished, in the order in which they did.
+    /// Last finished requests with their ids, in the order of their ends.
     finished: VecDeque<(u64, Record)>,
     last: usize,
-    /// When requests are to be hedged, in order, since all of them wait equally long.
+    /// Hedge times of requests, in ascending order because all requests wait for the same time.
     timers: VecDeque<(Nanos, RequestId)>,
 }
 
-/// Timers of finished requests are removed once there are twice as many timers as requests in flight, and this many more.
+/// Slack of the timer queue. Timers of finished requests are removed when the queue is longer than twice the number of
+/// requests in flight plus this slack.
 const TIMERS_SPARE: usize = 64;
 
 impl<O: Clone> Slots<O> {
@@ -90,7 +91,7 @@ impl<O: Clone> Slots<O> {
         self.entry(request_id).map(|entry| (&mut entry.record, entry.owner.clone()))
     }
 
-    /// Moves a finished request to the last that finished.
+    /// Moves a request from its slot to the list of finished requests.
     pub(super) fn retire(&mut self, request_id: RequestId) {
         if self.entry(request_id).is_none() {
             return;
@@ -105,7 +106,7 @@ impl<O: Clone> Slots<O> {
         }
     }
 
-    /// Requests in flight that wait for this server, oldest first.
+    /// Returns the requests in flight that wait for this server, oldest first.
     pub(super) fn requests_at(&self, server: Server) -> Vec<RequestId> {
         let entries = self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.as_ref()?)));
         let waiting = entries.filter(|(_, entry)| entry.record.is_out(server) && !entry.record.is_answered());
@@ -115,13 +116,13 @@ impl<O: Clone> Slots<O> {
         request_ids
     }
 
-    /// The next request whose time is up, which may be over.
+    /// Removes and returns the next request whose hedge time has come. It may be finished already.
     pub(super) fn due(&mut self, now: Nanos) -> Option<RequestId> {
         let is_due = self.timers.front().is_some_and(|(at, _)| *at <= now);
         is_due.then(|| self.timers.pop_front().expect("just seen").1)
     }
 
-    /// When [`Slots::due`] has something.
+    /// Returns the next time at which [`Slots::due`] returns a request.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.timers.front().map(|(at, _)| *at)
     }
@@ -135,7 +136,7 @@ impl<O: Clone> Slots<O> {
         in_flight.or_else(|| self.finished.iter().rev().find(|(finished, _)| *finished == id).map(|(_, record)| record))
     }
 
-    /// As [`Slots::get_mut`], of a request that may be over.
+    /// Returns the record of a request that may be finished. Requests in flight are found as with [`Slots::get_mut`].
     pub(super) fn find_mut(&mut self, request_id: RequestId) -> Option<&mut Record> {
         if self.entry(request_id).is_some() {
             return self.get_mut(request_id);

@@ -1,15 +1,15 @@
-//! What a command does to its connection and to data.
+//! Effects of Redis commands on their connection and on data.
 //!
-//! A connection to a server serves several clients, one after the other. It goes back to the pool only if each command
-//! on it is listed here as one that leaves nothing behind. All other commands, those of modules and of later versions of
-//! Redis too, get a connection of their own, which is closed at the end.
+//! A connection to a server is used by several clients, one after the other. It returns to the pool only if each
+//! command on it is listed here as one that leaves no state on the connection. All other commands, also of modules and
+//! of later versions of Redis, get a separate connection, which is closed at the end.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::reader::Command;
 
-/// Commands that only read, and leave nothing behind on their connection. They are repeatable unless the user names others.
+/// Commands that only read data, and leave no state on their connection. They are the default of repeatable commands.
 const READING: &str = "\
     BITCOUNT BITFIELD_RO BITPOS DBSIZE ECHO EXISTS EXPIRETIME GEODIST GEOHASH GEOPOS GEORADIUSBYMEMBER_RO \
     GEORADIUS_RO GEOSEARCH GET GETBIT GETRANGE HEXISTS HEXPIRETIME HGET HGETALL HKEYS HLEN HMGET HPEXPIRETIME HPTTL \
@@ -18,12 +18,12 @@ const READING: &str = "\
     XPENDING XRANGE XREAD XREVRANGE ZCARD ZCOUNT ZDIFF ZINTER ZINTERCARD ZLEXCOUNT ZMSCORE ZRANDMEMBER ZRANGE \
     ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZREVRANK ZSCORE ZUNION";
 
-/// Commands that change no data and leave nothing behind on their connection, but are not repeated: their answers are
-/// about the server, or they take its time.
+/// Commands that change no data and leave no state on their connection, but are not repeated. Their answers are about
+/// the server, or they use much of its time.
 const OTHER: &str = "\
     COMMAND EVALSHA_RO EVAL_RO FCALL_RO INFO KEYS LASTSAVE LOLWUT MEMORY OBJECT PFCOUNT PUBLISH PUBSUB SPUBLISH TIME";
 
-/// Commands that may change data, and leave nothing behind on their connection.
+/// Commands that may change data, and leave no state on their connection.
 const WRITING: &str = "\
     APPEND BITFIELD BITOP COPY DECR DECRBY DEL EVAL EVALSHA EXPIRE EXPIREAT FCALL FLUSHALL FLUSHDB GEOADD GEORADIUS \
     GEORADIUSBYMEMBER GEOSEARCHSTORE GETDEL GETEX GETSET HDEL HEXPIRE HEXPIREAT HGETDEL HGETEX HINCRBY HINCRBYFLOAT \
@@ -34,21 +34,21 @@ const WRITING: &str = "\
     XTRIM ZADD ZDIFFSTORE ZINCRBY ZINTERSTORE ZMPOP ZPOPMAX ZPOPMIN ZRANGESTORE ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK \
     ZREMRANGEBYSCORE ZUNIONSTORE";
 
-/// Commands that no `--repeat` makes repeatable: their connection has a state of its own after them, or their answer means
-/// something at one server alone, such as a cursor.
+/// Commands that the option `--repeat` cannot make repeatable. They leave state on their connection, or their answer is
+/// only valid at one server, such as a cursor.
 const TYING: &str = "\
     ASKING AUTH CLIENT DEBUG DISCARD EXEC FAILOVER HELLO HSCAN MONITOR MULTI PSUBSCRIBE PSYNC PUNSUBSCRIBE QUIT \
     READONLY READWRITE REPLCONF RESET SCAN SELECT SHUTDOWN SSCAN SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SYNC UNSUBSCRIBE \
     UNWATCH WAIT WAITAOF WATCH ZSCAN";
 
-/// Commands that wait at the server for something to come.
+/// Commands that block at the server until data comes.
 const BLOCKING: &str = "\
     BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX BZPOPMIN";
 
-/// The longest name of the lists.
+/// Length of the longest name in the lists.
 const NAME_MAX: usize = 20;
 
-/// What a listed command does.
+/// Effect of a listed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Reads,
@@ -70,22 +70,22 @@ static EFFECTS: LazyLock<HashMap<&[u8], Effect>> = LazyLock::new(|| {
     lists.into_iter().flat_map(|(list, effect)| names(list).map(move |name| (name, effect))).collect()
 });
 
-/// Looks a name up. `None`: it is not listed.
+/// Returns the effect of a command name; `None` if it is not listed.
 fn effect_of(name: &[u8]) -> Option<Effect> {
     look_up(&EFFECTS, name)
 }
 
-/// The name of a command for people: in capitals if it is listed, else as the client wrote it.
+/// Returns the name of a command for output: in capitals if it is listed, else as the client wrote it.
 pub fn name_of(command: &Command) -> &[u8] {
     find(&EFFECTS, command.name()).map_or(command.name(), |(name, _)| name)
 }
 
-/// Looks a name up, however it is spelt.
+/// Looks up a name in any mix of capital and small letters.
 pub(super) fn look_up<T: Copy>(names: &HashMap<&[u8], T>, name: &[u8]) -> Option<T> {
     find(names, name).map(|(_, value)| value)
 }
 
-/// The name as it is listed, and what it stands for.
+/// Looks up a name, and returns it as it is listed, with its value.
 fn find<'a, T: Copy>(names: &HashMap<&'a [u8], T>, name: &[u8]) -> Option<(&'a [u8], T)> {
     let mut upper = [0; NAME_MAX];
     let upper = upper.get_mut(..name.len())?;
@@ -94,46 +94,46 @@ fn find<'a, T: Copy>(names: &HashMap<&'a [u8], T>, name: &[u8]) -> Option<(&'a [
     names.get_key_value(&*upper).map(|(name, value)| (*name, *value))
 }
 
-/// Whether the command is in one of the lists.
+/// Returns whether the command is in one of the lists.
 pub(super) fn is_listed(name: &[u8]) -> bool {
     effect_of(name).is_some()
 }
 
-/// Which commands are safe to repeat.
+/// Names of the commands or methods that are safe to repeat.
 #[derive(Clone, Debug)]
 pub struct Repeatable(Vec<Vec<u8>>);
 
 impl Default for Repeatable {
-    /// Those that only read.
+    /// Returns the commands that only read data.
     fn default() -> Self {
         Self::of(READING.split_ascii_whitespace())
     }
 }
 
 impl Repeatable {
-    /// Commands, or methods, by name.
+    /// Creates the set from names of commands or methods.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(|name| name.to_ascii_uppercase().into_bytes()).collect())
     }
 
-    /// Whether it is listed.
+    /// Returns whether the set contains the name, in any mix of capital and small letters.
     pub fn contains(&self, name: &[u8]) -> bool {
         self.0.iter().any(|listed| listed.eq_ignore_ascii_case(name))
     }
 }
 
-/// How a command is sent.
+/// Way of sending a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may be sent twice.
+    /// The command may be sent twice.
     Repeatable,
-    /// It is sent once.
+    /// The command is sent once.
     Once,
-    /// It is sent once, and the client's connection belongs to that server after it.
+    /// The command is sent once, and the client's connection then belongs to that server.
     Tied,
 }
 
-/// Returns how a command is sent.
+/// Returns the way of sending a command.
 pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
     let name = command.name();
     match effect_of(name) {
@@ -146,59 +146,59 @@ pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
     }
 }
 
-/// Whether the command may wait at the server, so that no time is too long for its answer, and a client that is gone
-/// must not get what comes.
+/// Returns whether the command may block at the server. Its answer then has no time limit, and a client that is gone
+/// must not consume data.
 pub fn blocks(command: &Command) -> bool {
     let name = command.name();
     let is_stream = is_one_of(name, &["XREAD", "XREADGROUP"]);
-    // A key or group of that name ties its connection, too: that is slower, but not wrong.
+    // A key or group named BLOCK also ties the connection, which is slower but not wrong.
     let waits = || command.arguments().skip(1).any(|argument| argument.eq_ignore_ascii_case(b"BLOCK"));
     effect_of(name) == Some(Effect::Blocks) || is_one_of(name, &["WAIT", "WAITAOF"]) || (is_stream && waits())
 }
 
-/// Whether the command may change what a later one reads, on any connection to the same server.
+/// Returns whether the command may change data that a later command reads, on any connection to the same server.
 pub fn may_write(command: &Command) -> bool {
     effect_of(command.name()) == Some(Effect::Writes) && !loads_script(command)
 }
 
-/// Whether the command gives a server a script, and changes no data. Both servers get it, so that EVALSHA finds the script
-/// at either.
+/// Returns whether the command loads a script into a server, without changing data. Both servers get it, so that
+/// EVALSHA finds the script at either.
 pub fn loads_script(command: &Command) -> bool {
     let mut words = command.arguments();
     words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"))
         && words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"LOAD"))
 }
 
-/// Whether the command leaves nothing behind on its connection that replies to commands depend on: a name (CLIENT SETINFO),
-/// or a wish for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later commands may go to
-/// either server, but no other client gets the connection.
+/// Returns whether the command leaves state on its connection that no reply depends on. This is a name (CLIENT
+/// SETINFO), or a request for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later
+/// commands may go to either server, but no other client gets the connection.
 pub fn marks_connection(command: &Command) -> bool {
     let mut words = command.arguments();
     words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"CLIENT"))
         && words.next().is_some_and(|word| is_one_of(word, &["SETINFO", "MAINT_NOTIFICATIONS"]))
 }
 
-/// Whether the command is HELLO for RESP2: it changes nothing, unless its client has asked for RESP3 before.
+/// Returns whether the command is HELLO for RESP2. It changes nothing, unless its client has asked for RESP3 before.
 pub fn asks_for_resp2(command: &Command) -> bool {
     is_hello(command) && command.arguments().nth(1).is_none_or(|version| version == b"2")
 }
 
-/// Whether the command changes its connection to RESP3, and does nothing else.
+/// Returns whether the command switches its connection to RESP3, and does nothing else.
 pub fn asks_for_resp3(command: &Command) -> bool {
     is_hello(command) && command.arguments().nth(1).is_some_and(|version| version == b"3")
 }
 
-/// HELLO without a password and a name.
+/// Returns whether the command is HELLO without a password and a name.
 fn is_hello(command: &Command) -> bool {
     command.name().eq_ignore_ascii_case(b"HELLO") && command.arguments().nth(2).is_none()
 }
 
-/// Whether the answer is about what was written on the same connection before.
+/// Returns whether the answer depends on earlier writes on the same connection.
 pub fn asks_of_writes(command: &Command) -> bool {
     is_one_of(command.name(), &["WAIT", "WAITAOF"])
 }
 
-/// SCRIPT DEBUG gives its connection a state.
+/// Returns whether the command is SCRIPT DEBUG or another SCRIPT command that may leave state on its connection.
 fn is_debugging(command: &Command) -> bool {
     let mut words = command.arguments();
     let is_script = words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"));

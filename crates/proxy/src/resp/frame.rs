@@ -1,31 +1,32 @@
-//! Where a server's reply ends.
+//! Scanner for the end of a server's reply.
 
-/// The longest line: a type, a length, or a text without a length.
+/// Maximum length of a line: a type, a length, or a text without a length.
 const LINE_MAX: usize = 64 << 10;
-/// The most parts of one frame.
+/// Maximum number of parts of one frame.
 const PARTS_MAX: u64 = 1 << 24;
-/// Bytes of a line end.
+/// Number of bytes of a line end.
 const LINE_END: usize = 2;
 
-/// Why a frame cannot be read.
+/// Error: a frame cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// It could be read in two ways, or not at all.
+    /// The frame is not RESP, or is ambiguous.
     #[error("not RESP")]
     Malformed,
-    /// It has more bytes or parts than are kept.
+    /// The frame has more bytes or parts than allowed.
     #[error("too long")]
     TooLong,
 }
 
-/// Finds the end of the reply at the start of a buffer, and goes on where it stopped when more has come.
+/// Scanner that finds the end of the reply at the start of a buffer. It continues where it stopped when more data
+/// comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner {
-    /// All bytes before this one have been looked at.
+    /// Number of bytes at the start that have been scanned.
     at: usize,
-    /// Parts that are still to come.
+    /// Number of parts that are still to come.
     parts: u64,
-    /// Bytes that are left of a text whose length was said.
+    /// Number of missing bytes of the present bulk string; `None` outside of one.
     text: Option<u64>,
 }
 
@@ -36,8 +37,8 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Returns how many bytes at the start belong to the reply, and whether it is whole. `bytes` are those of the last
-    /// call, unless they were [taken](Self::take), and more.
+    /// Returns the number of bytes at the start that belong to the reply, and whether the reply is complete. `bytes`
+    /// must begin with the bytes of the last call, unless they were [taken](Self::take).
     pub fn next(&mut self, bytes: &[u8]) -> Result<(usize, bool), BadFrame> {
         while self.parts > 0 {
             let is_over = match self.text {
@@ -54,7 +55,7 @@ impl Scanner {
         Ok((self.at, true))
     }
 
-    /// The bytes that [`Self::next`] told of are used: the next call is about what follows them.
+    /// Removes the bytes that [`Self::next`] returned. The next call must begin after them.
     pub fn take(&mut self) {
         self.at = 0;
         if self.parts == 0 {
@@ -62,7 +63,7 @@ impl Scanner {
         }
     }
 
-    /// Reads on in a text. Whether it is over.
+    /// Scans a bulk string. Returns whether it is complete.
     fn text(&mut self, left: u64, bytes: &[u8]) -> Result<bool, BadFrame> {
         let came = bytes.len() - self.at;
         let count = usize::try_from(left).map_or(came, |left| left.min(came));
@@ -82,7 +83,7 @@ impl Scanner {
         }
     }
 
-    /// Reads a line, if it has come whole.
+    /// Scans a line. Returns whether it is complete.
     fn line(&mut self, bytes: &[u8]) -> Result<bool, BadFrame> {
         let Some(line) = line(&bytes[self.at..])? else { return Ok(false) };
         self.at += line.len() + LINE_END;
@@ -90,12 +91,12 @@ impl Scanner {
         let more = match kind {
             b'$' | b'=' | b'!' => {
                 self.text = signed(argument)?;
-                // The text is the same part; without one the part is over.
+                // A bulk string and its length are one part. After a length of -1, the part is complete.
                 u64::from(self.text.is_some())
             }
             b'*' | b'~' | b'>' => count(argument)?,
             b'%' => 2 * count(argument)?,
-            // An attribute comes before the part that it is about.
+            // An attribute comes before the part that it belongs to.
             b'|' => 2 * count(argument)? + 1,
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
             _ => return Err(BadFrame::Malformed),
@@ -105,7 +106,7 @@ impl Scanner {
     }
 }
 
-/// The line at the start, without its end.
+/// Returns the line at the start, without its line end; `None` if it is incomplete.
 fn line(bytes: &[u8]) -> Result<Option<&[u8]>, BadFrame> {
     let seen = &bytes[..bytes.len().min(LINE_MAX)];
     match seen.iter().position(|byte| *byte == b'\n') {
@@ -120,7 +121,7 @@ fn count(digits: &[u8]) -> Result<u64, BadFrame> {
     signed(digits)?.map_or(Ok(0), |count| if count > PARTS_MAX { Err(BadFrame::TooLong) } else { Ok(count) })
 }
 
-/// A number of digits alone; `-1` stands for nothing.
+/// Parses a number that consists of digits only. `-1` stands for no value.
 fn signed(digits: &[u8]) -> Result<Option<u64>, BadFrame> {
     if digits == b"-1" {
         return Ok(None);
@@ -136,7 +137,7 @@ fn signed(digits: &[u8]) -> Result<Option<u64>, BadFrame> {
 mod tests {
     use super::*;
 
-    /// The frames' lengths: all at once, as more and more comes, and with each byte used as it comes.
+    /// Returns the lengths of all frames. Checks that scanning all at once, growing input, and byte by byte agree.
     fn frames(bytes: &[u8]) -> Result<Vec<usize>, BadFrame> {
         let (mut whole, mut lengths, mut start) = (Scanner::default(), Vec::new(), 0);
         while start < bytes.len() {

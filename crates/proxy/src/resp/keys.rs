@@ -1,4 +1,4 @@
-//! How many keys a command has, for the access log, which tells no argument.
+//! Number of keys in a Redis command, for the access log, which contains no arguments.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,18 +6,18 @@ use std::sync::LazyLock;
 use super::command::{is_listed, look_up};
 use super::reader::Command;
 
-/// Where a command has its keys.
+/// Rule for the number of keys in a command.
 #[derive(Clone, Copy)]
 enum Keys {
-    /// A fixed number.
+    /// The number of keys is fixed.
     Fixed(u32),
-    /// All arguments, less this number.
+    /// All arguments are keys, except this number of them.
     AllBut(usize),
-    /// Every second argument.
+    /// Every second argument is a key.
     Pairs,
-    /// The number in the argument at this place, plus the second number.
+    /// The number is in the argument at this index; the second value is added to it.
     Said(usize, u32),
-    /// Half of what follows STREAMS.
+    /// Half of the arguments after STREAMS are keys.
     Streams,
 }
 
@@ -47,7 +47,7 @@ static KEYS: LazyLock<HashMap<&[u8], Keys>> = LazyLock::new(|| {
     TABLE.into_iter().flat_map(|(list, keys)| names(list).map(move |name| (name, keys))).collect()
 });
 
-/// How many keys the command has; nothing where that is not known.
+/// Returns the number of keys in the command; `None` if it is unknown.
 pub fn count_keys(command: &Command) -> Option<u32> {
     let name = command.name();
     let arguments = command.arguments().count().saturating_sub(1);
@@ -63,7 +63,7 @@ pub fn count_keys(command: &Command) -> Option<u32> {
             (arguments - before) / 2
         }
     };
-    // A command has no more keys than arguments, whatever it says.
+    // Limit the number to the arguments, because a client may claim any number of keys.
     u32::try_from(count.min(arguments)).ok()
 }
 

@@ -1,4 +1,4 @@
-//! RESP, as Redis speaks it: commands, where replies end, and whose reply is whose. Pure.
+//! RESP, the protocol of Redis: commands, ends of replies, and the assignment of replies to commands. No I/O.
 
 mod command;
 mod frame;

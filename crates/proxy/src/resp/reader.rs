@@ -1,22 +1,22 @@
-//! Commands, read as Redis reads them and written anew as arrays of bulk strings.
+//! Reader of Redis commands. It parses them as Redis does, and writes them anew as arrays of bulk strings.
 //!
-//! A server gets only what [`CommandReader`] wrote: it cannot find another number of commands in it, or other arguments.
+//! A server gets only what [`CommandReader`] wrote. So proxy and server cannot disagree about commands and arguments.
 
 use super::frame::BadFrame;
 
-/// The longest line: a count, a length, or an inline command (`PROTO_INLINE_MAX_SIZE` of Redis).
+/// Maximum length of a line: a count, a length, or an inline command (`PROTO_INLINE_MAX_SIZE` of Redis).
 const LINE_MAX: usize = 64 << 10;
-/// The fewest bytes of an argument of an array: `$0\r\n\r\n`.
+/// Minimum size in bytes of an argument in an array: `$0\r\n\r\n`.
 const ARGUMENT_MIN: u64 = 6;
-/// Bytes after a text. Redis does not look at them.
+/// Number of bytes after a bulk string. Redis skips them without checking them.
 const TEXT_END: usize = 2;
 
-/// A whole command: an array of bulk strings, in its shortest form.
+/// Complete command: an array of bulk strings in its shortest form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command(Vec<u8>);
 
 impl Command {
-    /// Writes a command of these arguments.
+    /// Creates a command from its name and arguments.
     pub fn of<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Self {
         let mut bytes = Vec::new();
         write_count(&mut bytes, b'*', arguments.len() as u64);
@@ -28,17 +28,17 @@ impl Command {
         Self(bytes)
     }
 
-    /// Returns what a server gets.
+    /// Returns the command in the form that a server gets.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns what a server gets.
+    /// Converts the command into the form that a server gets.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Returns the name and the arguments, in order.
+    /// Returns the name and the arguments of the command, in order.
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = count_line(&self.0).map_or(&[][..], |(_, rest)| rest);
         std::iter::from_fn(move || {
@@ -48,7 +48,7 @@ impl Command {
         })
     }
 
-    /// Returns the first argument: it may be empty.
+    /// Returns the first argument, which may be empty.
     pub fn name(&self) -> &[u8] {
         self.arguments().next().unwrap_or_default()
     }
@@ -71,7 +71,7 @@ fn write_count(bytes: &mut Vec<u8>, kind: u8, count: u64) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// Reads a line that [`write_count`] wrote: its number, and what follows it.
+/// Parses a line that [`write_count`] wrote. Returns its number, and the bytes after it.
 fn count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (digits, mut at) = (bytes.get(1..)?, 0);
     let mut count = 0;
@@ -82,41 +82,41 @@ fn count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((count, &digits[at + TEXT_END..]))
 }
 
-/// What comes next in a client's bytes.
+/// Kind of the next bytes from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A command.
+    /// Begin of a command.
     Command,
-    /// The length of an argument.
+    /// Length of an argument.
     Length,
-    /// Bytes of an argument.
+    /// Bytes of an argument, with the number of missing ones.
     Text(usize),
-    /// Bytes that Redis skips after an argument.
+    /// Bytes that Redis skips after an argument, with the number of missing ones.
     TextEnd(usize),
 }
 
-/// Reads one client's commands. At the top level it takes an array (`*`) or an inline command, below it bulk strings
-/// (`$`) alone, as Redis does.
+/// Reader of one client's commands. At the top level it accepts an array (`*`) or an inline command, and inside of
+/// arrays only bulk strings (`$`), as Redis does.
 #[derive(Debug)]
 pub struct CommandReader {
     limit: usize,
     stage: Stage,
-    /// Arguments of the array that are not written yet.
+    /// Number of arguments of the present array that are not written yet.
     arguments: u64,
-    /// Bytes of an incomplete line that have been searched for its end.
+    /// Number of bytes of an incomplete line that were searched for its end.
     searched: usize,
-    /// The command as far as it has come.
+    /// Part of the command that has been read up to now.
     written: Vec<u8>,
 }
 
 impl CommandReader {
-    /// Reads commands of up to `limit` bytes.
+    /// Creates a reader of commands with up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, stage: Stage::Command, arguments: 0, searched: 0, written: Vec::new() }
     }
 
-    /// Returns how many of `bytes` are used, and the command that ends there. Without a command, the bytes that are not
-    /// used are the start of the next call's.
+    /// Returns the number of used bytes, and the command that ends there. If there is no command, the next call must
+    /// begin with the unused bytes.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(usize, Option<Command>), BadFrame> {
         let mut used = 0;
         loop {
@@ -131,17 +131,17 @@ impl CommandReader {
         }
     }
 
-    /// Returns the bytes of a command that has come in part.
+    /// Returns the number of bytes held of an incomplete command.
     pub fn held_bytes(&self) -> usize {
         self.written.len()
     }
 
-    /// Returns whether no command has begun, as far as its bytes were used.
+    /// Returns whether the used bytes end between two commands.
     pub fn is_between_commands(&self) -> bool {
         self.stage == Stage::Command
     }
 
-    /// Reads one part: how many bytes it has. `None`: more have to come.
+    /// Reads one part of a command. Returns its length, or `None` if more bytes must come first.
     fn read_part(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
         match self.stage {
             _ if bytes.is_empty() => Ok(None),
@@ -171,7 +171,7 @@ impl CommandReader {
     fn read_array(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
         let Some(line) = self.line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
         let count = number(&line[1..]).filter(|count| *count <= i64::from(i32::MAX)).ok_or(BadFrame::Malformed)?;
-        // An array of no arguments, or fewer, is no command and has no reply.
+        // An array with a count of zero or less is not a command, and gets no reply.
         if let Ok(count @ 1..) = u64::try_from(count) {
             if count.saturating_mul(ARGUMENT_MIN) > self.limit as u64 {
                 return Err(BadFrame::TooLong);
@@ -207,8 +207,8 @@ impl CommandReader {
         Ok(Some(used))
     }
 
-    /// Returns the line at the start, without its end of `end_bytes`, of which `end` is the first. Versions of Redis
-    /// differ about a line with a zero byte, which ends a string of C.
+    /// Returns the line at the start, without its end: `end_bytes` bytes, of which `end` is the first. Refuses a line
+    /// with a zero byte, which ends strings in C: versions of Redis differ about it.
     fn line<'a>(&mut self, bytes: &'a [u8], end: u8, end_bytes: usize) -> Result<Option<&'a [u8]>, BadFrame> {
         let new = bytes.get(self.searched..).unwrap_or_default();
         match new.iter().position(|byte| *byte == end || *byte == 0) {
@@ -232,7 +232,7 @@ impl CommandReader {
     }
 }
 
-/// Reads a number in the only form that Redis takes (`string2ll`): no sign but `-`, no blank, no zero before it.
+/// Parses a number in the only form that Redis accepts (`string2ll`): no plus sign, no blank, no leading zero.
 fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_shortest = text == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
@@ -242,8 +242,8 @@ fn number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Splits an inline command into its arguments (`sdssplitargs` of Redis); `None` if a quote is not closed, or is
-/// followed by something else than a blank.
+/// Splits an inline command into its arguments (`sdssplitargs` of Redis). Returns `None` if a quote is not closed, or
+/// is followed by anything but a blank.
 fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut arguments, mut rest) = (Vec::new(), line);
     loop {
@@ -257,16 +257,17 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// What C's `isspace` takes for a blank.
+/// Returns whether C's `isspace` takes the byte as a blank.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Reads one argument, and returns what follows it.
+/// Reads one argument, and returns the bytes after it.
 fn take_argument<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         match rest {
-            // Of the blanks between arguments these two do not end one.
+            // Only these four blanks end an argument. Vertical tab and form feed do not, although they may separate
+            // arguments.
             [b' ' | b'\t' | b'\n' | b'\r', ..] | [] => return Some(rest),
             [b'"', quoted @ ..] => return take_double_quoted(quoted, argument),
             [b'\'', quoted @ ..] => return take_single_quoted(quoted, argument),
@@ -331,7 +332,7 @@ fn hex_digit(digit: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// The arguments of all commands, read a byte at a time and at once.
+    /// Returns the arguments of all commands. Checks that reading byte by byte and all at once agree.
     fn commands(bytes: &[u8]) -> Result<Vec<Vec<String>>, BadFrame> {
         let read = |step: usize| {
             let (mut reader, mut start, mut end, mut all) = (CommandReader::new(1000), 0, 0, Vec::new());

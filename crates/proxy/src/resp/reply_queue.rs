@@ -1,5 +1,5 @@
-//! Whose reply is whose: a server answers in the order in which it was asked, and the client is answered in the order
-//! in which it asked.
+//! Assignment of replies to commands. Each server answers in the order in which it got commands, and the client gets
+//! replies in the order in which it sent commands.
 
 use std::collections::VecDeque;
 
@@ -7,71 +7,71 @@ use sidelane_policy::hedge::Server;
 
 use crate::request_table::RequestId;
 
-/// A command of one client.
+/// Command of a client that has no reply yet.
 #[derive(Debug)]
 struct Asked {
     request_id: RequestId,
     is_repeatable: bool,
-    /// The whole command, kept as long as it may have to be sent once more.
+    /// Bytes of the whole command, kept for another copy.
     command: Vec<u8>,
     reply: Option<Reply>,
-    /// What one server failed with while the other may still answer.
+    /// Failure reply of one server, kept while the other server may still answer.
     failure: Vec<u8>,
 }
 
-/// What the client gets.
+/// Reply for the client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The command's.
+    /// Id of the command that the reply belongs to.
     pub request_id: RequestId,
-    /// As bytes.
+    /// Bytes of the reply.
     pub bytes: Vec<u8>,
-    /// Whether it is the server's, and no error of our own.
+    /// Whether the reply comes from a server. Otherwise it is an error of the proxy.
     pub is_servers: bool,
-    /// The command's.
+    /// Whether the command may be sent twice.
     pub is_repeatable: bool,
 }
 
-/// The commands of one client that are not answered yet, in order.
+/// Queue of one client's commands that are not answered yet, in order.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
     asked: VecDeque<Asked>,
-    /// By server: what it was sent and has not answered, in order.
+    /// Commands that each server got and has not answered, in order, by server.
     sent: [VecDeque<RequestId>; 2],
-    /// How many of `asked` have been looked through for those to be pinned.
+    /// Number of commands at the front of `asked` that [`ReplyQueue::pin`] has returned already.
     pinned: usize,
-    /// Bytes of the replies that have come before their turn, and of failures that are kept.
+    /// Number of bytes of early replies that wait for their turn, and of kept failures.
     kept_bytes: usize,
-    /// Bytes of the commands.
+    /// Number of bytes of the commands in the queue.
     command_bytes: usize,
 }
 
 impl ReplyQueue {
-    /// The client asked. The command counts as sent to this server.
+    /// Adds a command of the client. It counts as sent to the server `to`.
     pub fn ask(&mut self, request_id: RequestId, to: Server, command: Vec<u8>, is_repeatable: bool) {
         self.command_bytes += command.len();
         self.asked.push_back(Asked { request_id, is_repeatable, command, reply: None, failure: Vec::new() });
         self.sent[to.index()].push_back(request_id);
     }
 
-    /// A copy goes to this server, too: its bytes, if the command is not answered.
+    /// Records another copy of a command at a server. Returns the bytes to send; `None` if the command is answered.
     pub fn copy(&mut self, request_id: RequestId, to: Server) -> Option<&[u8]> {
         let asked = self.asked.iter().find(|asked| asked.request_id == request_id && asked.reply.is_none())?;
         self.sent[to.index()].push_back(request_id);
         Some(&asked.command)
     }
 
-    /// The command that this server answers next.
+    /// Returns the command that this server answers next.
     pub fn next_of(&self, server: Server) -> Option<RequestId> {
         self.sent[server.index()].front().copied()
     }
 
-    /// Assigns a reply of this server to a command; `None` if the server owes none.
+    /// Removes and returns the command that this server's reply belongs to; `None` if the server has no open command.
     pub fn replied(&mut self, by: Server) -> Option<RequestId> {
         self.sent[by.index()].pop_front()
     }
 
-    /// The command is answered with these bytes. Nothing changes if it has been.
+    /// Sets the reply to a command. Does nothing if the command has a reply.
     pub fn answer(&mut self, request_id: RequestId, bytes: Vec<u8>, is_servers: bool) {
         let waiting = self.asked.iter_mut().find(|asked| asked.request_id == request_id);
         if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
@@ -80,7 +80,7 @@ impl ReplyQueue {
         }
     }
 
-    /// A server failed with these bytes, which the client gets if the other server does no better.
+    /// Keeps a failure reply, which the client gets if the other server does no better.
     pub fn keep_failure(&mut self, request_id: RequestId, bytes: Vec<u8>) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.request_id == request_id) {
             self.kept_bytes += bytes.len();
@@ -88,7 +88,7 @@ impl ReplyQueue {
         }
     }
 
-    /// The command is answered with the failure that was kept.
+    /// Answers a command with the failure that was kept.
     pub fn answer_failure(&mut self, request_id: RequestId) {
         let Some(asked) = self.asked.iter_mut().find(|asked| asked.request_id == request_id) else { return };
         let failure = std::mem::take(&mut asked.failure);
@@ -96,7 +96,7 @@ impl ReplyQueue {
         self.answer(request_id, failure, true);
     }
 
-    /// The next reply that the client may get.
+    /// Removes and returns the client's next reply; `None` if it has not come.
     pub fn next_reply(&mut self) -> Option<Reply> {
         let reply = self.asked.front_mut()?.reply.take()?;
         self.kept_bytes -= reply.bytes.len();
@@ -104,22 +104,22 @@ impl ReplyQueue {
         Some(reply)
     }
 
-    /// Whether the client waits for the reply to this command before all others.
+    /// Returns whether the client gets the reply to this command next.
     pub fn is_next(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id)
     }
 
-    /// Whether the command whose reply comes next may be sent twice.
+    /// Returns whether the first command in the queue may be sent twice.
     pub fn is_next_repeatable(&self) -> bool {
         self.asked.front().is_some_and(|asked| asked.is_repeatable)
     }
 
-    /// Whether the reply to this command, the client's next one, is kept.
+    /// Returns whether this command is the first one, and has a reply that is kept.
     pub fn is_kept(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id && asked.reply.is_some())
     }
 
-    /// The client has been given the reply to this command, which was its next one.
+    /// Removes the first command, after its reply was forwarded to the client in parts.
     pub fn passed_on(&mut self, request_id: RequestId) {
         if self.is_next(request_id) {
             self.pop();
@@ -134,55 +134,55 @@ impl ReplyQueue {
         }
     }
 
-    /// Whether a command that is sent once waits for its reply.
+    /// Returns whether a command without a reply must not be sent twice.
     pub fn has_once(&self) -> bool {
         self.asked.iter().any(|asked| !asked.is_repeatable && asked.reply.is_none())
     }
 
-    /// Bytes of the commands that are not answered to the client.
+    /// Returns the number of bytes of the commands in the queue.
     pub fn command_bytes(&self) -> usize {
         self.command_bytes
     }
 
-    /// The connection to this server was lost: whose replies will not come.
+    /// Handles the loss of a server's connection. Returns the commands whose replies will not come.
     pub fn lose(&mut self, server: Server) -> Vec<RequestId> {
         std::mem::take(&mut self.sent[server.index()]).into()
     }
 
-    /// What is still to come for this client.
+    /// Returns the ids of all commands in the queue.
     pub fn request_ids(&self) -> impl Iterator<Item = RequestId> {
         self.asked.iter().map(|asked| asked.request_id)
     }
 
-    /// The server that has the latest command that is sent once and is not answered: what follows goes there, too, and
-    /// waits its turn there.
+    /// Returns the server of the latest unanswered command that must not be sent twice. Later commands go to this
+    /// server too, and wait there for their turn.
     pub fn tied_to(&self) -> Option<Server> {
         let once = self.asked.iter().rev().find(|asked| !asked.is_repeatable && asked.reply.is_none())?;
         Server::BOTH.into_iter().find(|server| self.sent[server.index()].contains(&once.request_id))
     }
 
-    /// Commands that might be sent twice, to be kept from it, since one that changes something follows them.
+    /// Returns repeatable commands that must not be sent twice any more, since a later command changes data.
     pub fn pin(&mut self) -> Vec<RequestId> {
         let from = std::mem::replace(&mut self.pinned, self.asked.len());
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.request_id).collect()
     }
 
-    /// Bytes of the replies that wait for the reply to an earlier command, or of the other server.
+    /// Returns the number of bytes of replies that wait for an earlier command or for the other server.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Whether this server has the command whose reply comes next.
+    /// Returns whether this server has the first command of the queue.
     pub fn owes_next(&self, server: Server) -> bool {
         self.asked.front().is_some_and(|asked| self.sent[server.index()].contains(&asked.request_id))
     }
 
-    /// How many commands have not been answered to the client.
+    /// Returns the number of commands in the queue.
     pub fn waiting(&self) -> usize {
         self.asked.len()
     }
 
-    /// What this server owes, in order.
+    /// Returns the commands that this server has not answered, in order.
     pub fn owed_by(&self, server: Server) -> impl Iterator<Item = RequestId> {
         self.sent[server.index()].iter().copied()
     }
@@ -207,7 +207,7 @@ mod tests {
         };
         ask(&mut reply_queue);
         for _ in 0..1000 {
-            // There is always one that waits.
+            // Keep one command waiting in the queue at all times.
             ask(&mut reply_queue);
             let request_id = reply_queue.replied(Server::First).unwrap();
             reply_queue.answer(request_id, Vec::new(), true);

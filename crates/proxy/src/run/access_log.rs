@@ -1,6 +1,6 @@
-//! The access log's file, and the thread that writes it.
+//! File of the access log, and the thread that writes it.
 //!
-//! The thread that serves never waits for the file: what the disk does not take is lost, counted and said.
+//! The serving thread never waits for the file. Lines that the disk does not accept are lost, counted and reported.
 
 use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
@@ -23,24 +23,24 @@ use sidelane_rollback::own_threads::Patient;
 
 use crate::access::{Context, Format, Receiver, Sender, Waker, channel};
 
-/// The name of standard output.
+/// Path that means standard output.
 pub const STDOUT: &str = "-";
-/// Room for entries on their way: at 250 bytes each, for 400 000 requests a second between two looks.
+/// Size of the ring of entries. At 250 bytes each, it holds the entries of 20 ms at 400 000 requests per second.
 const RING_BYTES: usize = 2 << 20;
-/// How often entries are looked for while they come.
+/// Interval at which the writing thread collects entries while requests come.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Bytes that are written at once.
+/// Maximum size of one write to the file.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How often it is looked whether lines are still lost.
+/// Interval at which the writing thread checks whether lines are still being lost.
 const LOSS_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time without a lost line after which the log counts as whole again.
+/// Time without a lost line after which the loss counts as over.
 const CALM: Duration = Duration::from_secs(10);
-/// At the end the disk has this time for what is left.
+/// Maximum time to wait for the disk when the proxy ends.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// Clients' addresses and targets are for the operator's group.
+/// Permissions of the log file. It contains clients' addresses and targets, so only the operator's group may read it.
 const MODE: u32 = 0o640;
 
-/// An access log that is open, and not written yet.
+/// Access log that is open, but has no writing thread yet.
 pub struct OpenLog {
     path: PathBuf,
     format: Format,
@@ -48,10 +48,10 @@ pub struct OpenLog {
 }
 
 impl OpenLog {
-    /// Opens the file at `path`, or standard output, to write behind what is in it.
+    /// Opens the file at `path`, or standard output, to append lines.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// Fails if the file cannot be opened.
     pub fn open(path: &Path, format: Format) -> Result<Self> {
         let opened = if is_stdout(path) { duplicate_stdout() } else { open(path) };
         let file = opened.with_context(|| {
@@ -65,8 +65,8 @@ impl OpenLog {
         Ok(Self { path, format, lines })
     }
 
-    /// Writes what comes from the sender, on a thread of its own. `servers` are the first and the second one.
-    /// `eventfd` rings when there is something to tell.
+    /// Starts a thread that writes the entries of the returned sender. `servers` are the addresses of the first and the
+    /// second server. `eventfd` is notified when there is a message for the user.
     pub fn start(self, servers: [SocketAddr; 2], eventfd: Arc<EventFd>) -> io::Result<(Sender, LogHandle, LogEnd)> {
         let (sender, receiver) = channel(RING_BYTES);
         let shared = Arc::new(Shared { opens_again: false.into(), lost: 0.into(), news: Mutex::default(), eventfd });
@@ -91,7 +91,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
-/// Opening a pipe that nothing reads fails instead of waiting.
+/// Opens the file for appending. Opening a pipe without a reader fails instead of waiting.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK);
@@ -104,7 +104,7 @@ fn duplicate_stdout() -> io::Result<File> {
     Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
-/// What the writing thread and its owners share.
+/// State that the writing thread shares with its owners.
 struct Shared {
     opens_again: AtomicBool,
     lost: AtomicU64,
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// Reaches the thread that writes.
+/// Handle to control the writing thread.
 pub struct LogHandle {
     is_file: bool,
     shared: Arc<Shared>,
@@ -127,30 +127,30 @@ pub struct LogHandle {
 }
 
 impl LogHandle {
-    /// Has the file opened again, since another one may have its name. Whether there is a file.
+    /// Asks the writing thread to reopen its file, which may have been renamed. Returns false for standard output.
     pub fn open_again(&self) -> bool {
         self.shared.opens_again.store(self.is_file, Ordering::Release);
         self.waker.wake();
         self.is_file
     }
 
-    /// What is to be told since the last call.
+    /// Returns and removes the messages for the user.
     pub fn take_news(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The end of the thread that writes.
+/// Handle to wait for the end of the writing thread.
 pub struct LogEnd {
-    /// Closed when the thread has ended.
+    /// Channel that closes when the thread has ended.
     end: EndReceiver<()>,
     shared: Arc<Shared>,
     path: PathBuf,
 }
 
 impl LogEnd {
-    /// Waits until all is written, once the sender is gone, but not for a disk that takes nothing. Returns how many lines
-    /// are lost.
+    /// Waits until all lines are written after the sender is gone, or until the disk was too slow. Returns the number
+    /// of lost lines.
     pub fn wait(self) -> u64 {
         if self.end.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let path = self.path.display();
@@ -162,35 +162,36 @@ impl LogEnd {
     }
 }
 
-/// The thread that writes.
+/// State of the writing thread.
 struct Writer {
     log: OpenLog,
     servers: [SocketAddr; 2],
     receiver: Receiver,
     shared: Arc<Shared>,
     text: Vec<u8>,
-    /// Why the last lines were not written.
+    /// Error of the last write; `None` if it succeeded.
     trouble: Option<String>,
     loss: Loss,
 }
 
-/// Lines that are lost, as far as it was told.
+/// Loss of lines, as far as it was reported.
 #[derive(Default)]
 struct Loss {
-    /// Lines.
+    /// Number of lost lines.
     lost: u64,
-    /// Lines of `lost` that the file did not take.
+    /// Number of lost lines that the file did not accept.
     unwritten: u64,
-    /// Lines before the loss that goes on, if one does, and when a line was lost last.
+    /// Present loss: the number of lines lost before it, and the time of its last lost line; `None` if no loss is going
+    /// on.
     goes_on: Option<(u64, Instant)>,
 }
 
 impl Writer {
-    /// Works until the sender is gone. `_ended` closes with this thread.
+    /// Writes entries until the sender is gone. `_ended` closes with this thread.
     fn run(mut self, _ended: SyncSender<()>) {
         let _patient = Patient::reader();
         loop {
-            // Read before the entries, so that all that were sent before the end are among them.
+            // Read this flag before the entries, so that entries sent before the end are among them.
             let is_last = self.receiver.has_ended();
             let count = self.write();
             if self.shared.opens_again.swap(false, Ordering::AcqRel) {
@@ -202,13 +203,13 @@ impl Writer {
             }
             match count {
                 0 => self.receiver.sleep(self.loss.goes_on.map(|_| LOSS_LOOK_EVERY)),
-                // What comes by then is written together.
+                // Let more entries arrive, so that they are written together.
                 _ => thread::sleep(LOOK_EVERY),
             }
         }
     }
 
-    /// Writes all entries that have come. Returns how many.
+    /// Writes all entries that have arrived, and returns their number.
     fn write(&mut self) -> u64 {
         let epoch = SystemTime::now() - Duration::from_nanos(now_ns());
         let epoch_ns = epoch.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -231,7 +232,7 @@ impl Writer {
 
     fn put(&mut self, count: u64) {
         let lines = &mut self.log.lines;
-        // The log has a line for each request, and no other ones.
+        // Write no line about lost lines: the log has one line for each request, and no others.
         let written = match lines.catch_up(|_| Vec::new()) {
             Ok(()) => lines.put(&self.text),
             Err(error) => {
@@ -257,7 +258,7 @@ impl Writer {
         }
     }
 
-    /// Says when lines begin to be lost, and when that is over.
+    /// Reports when lines begin to be lost, and when the loss is over.
     fn tell(&mut self) {
         let lost = self.receiver.lost();
         self.shared.lost.store(lost, Ordering::Release);

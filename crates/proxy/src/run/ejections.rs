@@ -1,8 +1,8 @@
-//! Servers that go out of service because they fail their requests, and that come back, in words.
+//! Messages about servers that go out of service because they fail requests, and that come back.
 
 use crate::edge::{Ejected, ServerState, State};
 
-/// What has changed since the last look.
+/// Returns messages about the servers that have changed between two states of the proxy.
 pub(super) fn changes(before: Option<&State>, now: &State) -> Vec<String> {
     let known = |server: &ServerState| {
         before.and_then(|before| before.by_server.iter().find(|known| known.address == server.address))
@@ -25,7 +25,7 @@ fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
     }
 }
 
-/// A server that is out of service.
+/// Describes a server that is out of service; `None` if the server is in service.
 pub fn out_of_service(server: &ServerState) -> Option<String> {
     let Ejected { why, seconds, seconds_left } = server.ejected.as_ref()?;
     Some(format!("{} is out of service for {seconds_left} s more of {seconds} s: {why}", server.address))

@@ -1,4 +1,4 @@
-//! What Prometheus reads of proxies.
+//! Prometheus metrics of proxies.
 
 use std::net::SocketAddr;
 
@@ -17,15 +17,15 @@ const REPLY_CLASSES: [&str; 2] = ["value", "error"];
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A proxy whose numbers are told.
+/// Proxy whose metrics are published.
 pub struct Counted<'a> {
-    /// What tells it from others: its address, where there may be several.
+    /// Address as a label; `None` if there is only one proxy.
     pub listen: Option<SocketAddr>,
-    /// What it was asked to be.
+    /// Options of the proxy.
     pub options: &'a ProxyOptions,
-    /// What it does, and has done.
+    /// State of the proxy, with its counts.
     pub state: &'a State,
-    /// Proxies at this address that take no more clients.
+    /// Number of earlier proxies at this address that are draining.
     pub draining: usize,
 }
 
@@ -58,7 +58,7 @@ impl Counted<'_> {
     }
 }
 
-/// All numbers of these proxies.
+/// Returns all metrics of the given proxies.
 pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
     let mut all = of_requests(proxies);
     all.extend(of_servers(proxies));
@@ -66,7 +66,7 @@ pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
     all
 }
 
-/// A number of each proxy.
+/// Returns a metric with one value for each proxy.
 fn one(
     proxies: &[Counted<'_>],
     about: (&'static str, Option<Unit>, Kind, &'static str),

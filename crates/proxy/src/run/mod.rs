@@ -1,8 +1,7 @@
-//! `sidelane proxy`: a proxy in front of two servers, and what watches them for hazards.
+//! `sidelane proxy`: the command that runs a proxy in front of two servers, and watches the servers for hazards.
 //!
-//! The proxy itself is `crates/proxy`. Here is what it cannot know: where a hazard can be seen on this machine
-//! (`watch/`), what a user asks for and is told, and the threads on which it runs (`running.rs`), which the agent starts,
-//! too.
+//! The rest of the crate is the proxy itself. This module contains the options and messages for the user, the search
+//! for hazards on this machine (`watch/`), and the threads of a proxy (`running.rs`). The agent uses it too.
 
 mod access_log;
 mod ejections;
@@ -32,21 +31,21 @@ use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
 
-/// The longest sleep, if nothing comes.
+/// Maximum time between two checks if nothing happens.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// What `sidelane proxy` was asked to do.
+/// Options of `sidelane proxy`.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The proxy.
+    /// Options of the proxy.
     pub proxy: ProxyOptions,
-    /// Where Prometheus reads.
+    /// Address at which Prometheus reads metrics; `None` for no metrics.
     pub metrics: Option<SocketAddr>,
-    /// For how long; nothing: until it is ended.
+    /// Time after which the proxy ends; `None` for no limit.
     pub length: Option<Duration>,
 }
 
-/// Runs the proxy until it is asked to end.
+/// Runs the proxy until a POSIX signal, the time limit, or an error ends it.
 pub fn run(wanted: Wanted) -> Result<Summary> {
     wanted.proxy.twice().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
     ensure!(!wanted.proxy.traces_in_vain(), OptionError::UntoldTrace);
@@ -83,7 +82,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     Ok(Summary::new(&wanted.proxy, proxy.end()?))
 }
 
-/// Waits for a signal, a reader of metrics, or something that the proxy has to tell.
+/// Waits for a signal, a reader of metrics, or a message of the proxy.
 fn wait(
     signals: &PosixSignals,
     metrics: Option<&Listener>,
@@ -97,7 +96,7 @@ fn wait(
     signals.wait(Duration::ZERO)
 }
 
-/// A user who does not wait has to know how to end it.
+/// Tells the user what the drain waits for, and how to end it at once.
 fn say_what_goes_on(proxy: &RunningProxy) {
     let Some(state) = proxy.state() else { return };
     let limit = proxy.options().limits.drain;
@@ -122,14 +121,13 @@ fn has_reader(listener: &Listener) -> bool {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// How often it is looked whether a proxy has drained.
+/// Interval at which the drain checks whether a proxy has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A signal so soon after the first one is the same: `timeout` and service managers send it to the process and to its
-/// group.
+/// Time after a first signal in which another one is ignored. `timeout` and service managers send a signal to the
+/// process and to its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Waits until these proxies have drained, or until a second signal asks for their end. `observe` is called at each
-/// look.
+/// Waits until the proxies have drained, or until a second signal asks them to end. Calls `observe` at each check.
 pub fn drain(
     proxies: &mut [RunningProxy],
     signals: &PosixSignals,
@@ -147,15 +145,15 @@ pub fn drain(
     Ok(())
 }
 
-/// Whether a signal asks for the end of these proxies. SIGHUP does only if none of them has a file of an access log: those
-/// files are opened again.
+/// Returns whether a signal asks the proxies to end. SIGHUP does so only if no proxy has an access log file; otherwise
+/// the files are reopened.
 pub fn asks_to_end(caught: Caught, proxies: &[RunningProxy]) -> bool {
     let is_for_logs =
         caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.open_log_again()).count() > 0;
     !is_for_logs && caught.asks_to_end()
 }
 
-/// What is in flight at a proxy, in words, if anything is.
+/// Describes the unfinished requests and tunnels of a proxy; `None` if there are none.
 pub fn in_flight_in_words(state: &State) -> Option<String> {
     let counted = |count: usize, what: &str| match count {
         0 => None,

@@ -1,4 +1,4 @@
-//! What a user asks a proxy for.
+//! Options of a proxy, parsed from text.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -16,45 +16,45 @@ use crate::http::Forwarded;
 use crate::request_table::TableConfig;
 use crate::resp::Repeatable;
 
-/// Text on the command line that cannot be understood.
+/// Error in an option of the proxy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
-    /// Not an address to listen at.
+    /// The text is not an address to listen at.
     #[error(
         "`{0}` is no address: write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
     )]
     Listen(String),
-    /// Not an address of a server.
+    /// The text is not an address of a server.
     #[error("`{0}` is no address of a server: write ADDRESS:PORT, as in 127.0.0.1:9001")]
     Server(String),
-    /// Not a hazard.
+    /// The text is not a list of hazards.
     #[error(
         "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
     )]
     Hazard(String),
-    /// One address for two.
+    /// Two options have the same address.
     #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
     Twice(Twice),
-    /// An option without effect.
+    /// The option `--trace` has no effect with this protocol.
     #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
     UntoldTrace,
-    /// Not a way to hedge.
+    /// The text is not a way to hedge.
     #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
 }
 
-/// One address for two.
+/// Address that two options have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twice {
-    /// The address.
+    /// Common address.
     pub address: SocketAddr,
-    /// One option.
+    /// Name of the first option with this address.
     pub first: &'static str,
-    /// The second option.
+    /// Name of the second option with this address.
     pub second: &'static str,
 }
 
-/// Where the proxy listens: `:8080` is every address of this machine, of IPv6 and IPv4.
+/// Parses an address to listen at. `:8080` stands for all IPv6 and IPv4 addresses of this machine.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, OptionError> {
     let parsed = match text.strip_prefix(':') {
         Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
@@ -63,27 +63,27 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, OptionError> {
     parsed.ok_or_else(|| OptionError::Listen(text.to_owned()))
 }
 
-/// Where a server is.
+/// Parses the address of a server.
 pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
     text.parse().map_err(|_| OptionError::Server(text.to_owned()))
 }
 
-/// Which hazards are watched for.
+/// Selection of the hazards to watch for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// All that can be seen; those that a server may have although they cannot be seen are said.
+    /// All hazards that can be seen. A note names those that the server may have although they cannot be seen.
     All,
-    /// These; it is an error if one cannot be seen.
+    /// A given set of hazards. If one of them cannot be seen, the proxy does not start.
     These(Hazards),
 }
 
 impl Watched {
-    /// Whether it is none.
+    /// Returns whether no hazard is watched for.
     pub fn is_none(&self) -> bool {
         *self == Self::These(Hazards::NONE)
     }
 
-    /// Whether this one is watched for, if it can be seen.
+    /// Returns whether this hazard is watched for, if it can be seen.
     pub fn contains(&self, hazard: Hazard) -> bool {
         match self {
             Self::All => true,
@@ -110,7 +110,7 @@ impl FromStr for Watched {
     }
 }
 
-/// When requests are sent to both servers.
+/// Condition for sending a request to both servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedge(pub Mode);
 
@@ -154,61 +154,61 @@ impl fmt::Display for Hedge {
     }
 }
 
-/// What servers may speak, by name.
+/// Names of the protocols in options.
 pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis", Protocol::Redis)];
-/// Where requests go that are not safe to repeat, by name, and whether they stay at the first server.
+/// Names of the places for requests that are not safe to repeat. The value tells whether they stay at the first server.
 pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
 
-/// What servers are told of clients, by name.
+/// Names of the modes for fields that tell servers who the client is.
 pub const FORWARDED: [(&str, Forwarded); 3] =
     [("set", Forwarded::Set), ("add", Forwarded::Add), ("off", Forwarded::Off)];
 
-/// Forms of lines of the access log, by name.
+/// Names of the formats of the access log.
 pub const LOG_FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
 
-/// What a proxy is to be: options of `sidelane proxy`, or a `[[proxy]]` of the agent's file.
+/// Options of a proxy, from `sidelane proxy` or from a `[[proxy]]` table of the agent's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
-    /// Where clients come.
+    /// Address at which the proxy listens for clients.
     pub listen: SocketAddr,
-    /// The server that is active at first.
+    /// Address of the server that is active at first.
     pub active: SocketAddr,
-    /// The second server.
+    /// Address of the second server; `None` for a proxy with one server.
     pub backup: Option<SocketAddr>,
-    /// What they speak.
+    /// Protocol that clients and servers use.
     pub protocol: Protocol,
-    /// What is watched for.
+    /// Hazards to watch for.
     pub hazards: Watched,
-    /// When requests are sent to both.
+    /// Condition for sending a request to both servers.
     pub hedge: Hedge,
-    /// Methods or commands that are safe to repeat; none: the usual ones.
+    /// HTTP methods or Redis commands that are safe to repeat. An empty list stands for the default.
     pub repeat: Vec<String>,
-    /// Requests that are not safe to repeat stay at the server that was named as active.
+    /// Whether requests that are not safe to repeat stay at the server that was named as active.
     pub unsafe_stay: bool,
-    /// What servers are told of clients.
+    /// Mode for the fields that tell servers who the client is.
     pub forwarded: Forwarded,
-    /// Of the requests, in percent.
+    /// Maximum number of hedges in percent of the requests.
     pub budget_percent: f64,
-    /// Hedges at once.
+    /// Maximum number of hedges in a burst.
     pub burst: u64,
-    /// Requests to warm a server up with.
+    /// Number of requests to warm up a server; 0 for no warm-up.
     pub warm_up: u32,
-    /// Whether a server that fails its requests is taken out of service.
+    /// Whether a server that fails requests is taken out of service.
     pub outlier_detection: bool,
-    /// How often hazards are looked for.
+    /// Interval at which hazards are checked.
     pub poll: Duration,
     /// Whether the servers are traced.
     pub trace: bool,
-    /// Where the access log goes, if there is one.
+    /// Path of the access log; `None` for no log.
     pub access_log: Option<PathBuf>,
-    /// The form of its lines.
+    /// Format of the access log.
     pub log_format: Format,
-    /// What clients and servers may take.
+    /// Limits of size, time and number for clients and servers.
     pub limits: Limits,
 }
 
 impl ProxyOptions {
-    /// A proxy of which nothing else is said.
+    /// Returns the default options with the given addresses.
     pub fn new(listen: SocketAddr, active: SocketAddr) -> Self {
         Self {
             listen,
@@ -232,7 +232,7 @@ impl ProxyOptions {
         }
     }
 
-    /// The first address that is given for two, if there is one.
+    /// Returns the first address that two options have in common; `None` if all differ.
     pub fn twice(&self) -> Option<Twice> {
         let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
         let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
@@ -247,7 +247,7 @@ impl ProxyOptions {
         self.trace && self.protocol == Protocol::Redis
     }
 
-    /// For the proxy itself.
+    /// Converts the options into the configuration of the proxy.
     pub(super) fn config(&self) -> Config {
         let usual = RolesConfig::default();
         let roles = RolesConfig {

@@ -1,7 +1,7 @@
-//! A proxy on a thread of its own, beside the threads that watch its servers.
+//! Proxy that runs on a separate thread, together with the threads that watch its servers.
 //!
-//! The thread that started the proxy never waits for it: the proxy publishes its state, and a reader skips a state that is
-//! being written.
+//! The thread that started the proxy never waits for it. The proxy publishes its state, and a reader skips a state that
+//! is just being written.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,12 +28,12 @@ use crate::edge::{Proxy, State, View};
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 
-/// How often a proxy is asked to write down what it does.
+/// Minimum interval at which a proxy is asked to publish its state.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// A proxy that does not write down what it does in this time is too busy to be waited for.
+/// Maximum time to wait for a proxy to publish its state. A proxy that needs longer is too busy.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A proxy that is ready to start.
+/// Proxy that is ready to start.
 pub struct ReadyProxy {
     options: ProxyOptions,
     listener: TcpListener,
@@ -43,10 +43,10 @@ pub struct ReadyProxy {
 }
 
 impl ReadyProxy {
-    /// Listens, and finds out what can be watched.
+    /// Opens the listening socket, and finds out which hazards can be watched.
     ///
     /// # Errors
-    /// If the address is taken, a hazard that was named cannot be seen, or the access log cannot be opened.
+    /// Fails if the address is in use, a named hazard cannot be seen, or the access log cannot be opened.
     pub fn new(options: ProxyOptions) -> Result<Self> {
         let listen = options.listen;
         let listener = sidelane_host::listen::listen(listen).with_context(|| {
@@ -74,12 +74,12 @@ impl ReadyProxy {
         Ok(())
     }
 
-    /// What is degraded.
+    /// Returns notes about degraded functions.
     pub fn notes(&self) -> &[ProxyNote] {
         &self.notes
     }
 
-    /// Serves clients from now on, on threads of its own.
+    /// Starts the proxy, and the threads that watch its servers.
     pub fn start(self) -> Result<RunningProxy> {
         let board = Arc::new(HazardBoard::new().context("cannot create the hazard board")?);
         let shared = Arc::new(Shared::new().context("cannot create an eventfd for the proxy")?);
@@ -97,7 +97,7 @@ impl ReadyProxy {
             log.map_or((None, None, None), |(sender, log, end)| (Some(sender), Some(log), Some(end)));
         let serve = move || {
             let _ending = Ending(&for_proxy);
-            // Requests pass through it: where it runs is for the user to say, as for any service.
+            // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
             let _fixed = Fixed::this_thread();
             let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
             let lost = log_end.map_or(0, LogEnd::wait);
@@ -122,17 +122,17 @@ impl ReadyProxy {
     }
 }
 
-/// What the proxy's threads and their owner share.
+/// State that the proxy's threads share with their owner.
 struct Shared {
     drains: Notify,
     ends: Notify,
     watches_end: Arc<AtomicBool>,
-    /// Asks for what the proxy does.
+    /// Request to the proxy to publish its state.
     asks: Notify,
     state: Mutex<Option<State>>,
-    /// What the proxy does was written down.
+    /// Notification that the proxy has published its state.
     told: Condvar,
-    /// Rings when there is something to tell, and when the proxy has ended.
+    /// Eventfd that is notified when there is a message for the user, and when the proxy has ended.
     eventfd: Arc<EventFd>,
     has_ended: AtomicBool,
 }
@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-/// Tells of the end of the proxy's thread, however it ends.
+/// Guard that reports the end of the proxy's thread, even after a panic.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -162,15 +162,15 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A proxy that runs. Dropping this ends it, and does not wait for its end.
+/// Handle of a running proxy. Dropping it asks the proxy to end, and does not wait.
 pub struct RunningProxy {
     options: ProxyOptions,
     address: SocketAddr,
-    /// `None`: it drains.
+    /// Listening socket, for a successor; `None` once the proxy drains.
     listener: Option<TcpListener>,
-    /// What it had done at the last look.
+    /// State of the proxy at the last look.
     state: Option<State>,
-    /// When it was last asked for that.
+    /// Time of the last request to publish the state.
     asked: Instant,
     thread: Option<JoinHandle<Result<State>>>,
     shared: Arc<Shared>,
@@ -179,27 +179,27 @@ pub struct RunningProxy {
 }
 
 impl RunningProxy {
-    /// What it was asked to be.
+    /// Returns the options of the proxy.
     pub fn options(&self) -> &ProxyOptions {
         &self.options
     }
 
-    /// Where clients come.
+    /// Returns the address at which the proxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Prepares a successor at the same address; no client is refused while it takes over.
+    /// Prepares a successor at the same address. No client is refused during the change.
     ///
     /// # Errors
-    /// As those of [`ReadyProxy::new`].
+    /// Fails for the same reasons as [`ReadyProxy::new`].
     pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
         let listener = self.listener.as_ref().context("it takes no more clients")?;
         ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
     }
 
-    /// Reads what it did up to the look before, unless it is being written now, and asks for what it does now. Returns what
-    /// is to be told of its servers and its access log.
+    /// Reads the last published state, unless it is just being written, and asks for a new one. Returns messages about
+    /// the servers and the access log.
     pub fn look(&mut self) -> Vec<String> {
         self.shared.eventfd.clear();
         let news = self.read();
@@ -218,46 +218,48 @@ impl RunningProxy {
         [news, of_log].into_iter().flatten().flatten().collect()
     }
 
-    /// Waits until it has written down what it does now, and reads that as [`Self::look`] does.
+    /// Waits until the proxy has published its present state, and reads it as [`Self::look`] does.
     pub fn look_now(&mut self) -> Vec<String> {
         let shared = Arc::clone(&self.shared);
         let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // It cannot be written before this waits for it.
+        // Ask while the lock is held, so that the state cannot be published before this thread waits.
         shared.asks.notify_one();
         drop(shared.told.wait_timeout(state, ANSWER_TIME));
         self.look()
     }
 
-    /// Readable when there is something to tell, or it has ended; a look silences it.
+    /// Returns a file descriptor that is readable if there is a message or the proxy has ended. [`Self::look`] resets
+    /// it.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.shared.eventfd.as_fd()
     }
 
-    /// What it did up to the last look; nothing before it has written anything down.
+    /// Returns the state at the last look; `None` if the proxy has not published any.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// Has its access log's file opened again. Whether there is one.
+    /// Asks for the access log's file to be reopened. Returns whether the proxy logs to a file.
     pub fn open_log_again(&self) -> bool {
         self.log.as_ref().is_some_and(LogHandle::open_again)
     }
 
-    /// Begins its orderly end: it takes no more clients, and ends when all requests are answered, or their time is up.
+    /// Starts the drain: the proxy accepts no more clients, and ends after the last answer, or when its time limit is
+    /// over.
     pub fn drain(&mut self) {
         self.listener = None;
         self.shared.drains.notify_one();
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the proxy has ended.
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended.load(Ordering::Acquire)
     }
 
-    /// Ends it at once, and waits until its last client is gone. The watchers of hazards end soon after.
+    /// Ends the proxy at once, and waits for its thread. The watchers of hazards end soon after.
     ///
     /// # Errors
-    /// If it could not go on before.
+    /// Fails if an error had ended the proxy before.
     pub fn end(mut self) -> Result<State> {
         self.ask_to_end();
         let thread = self.thread.take().expect("it is taken here alone");
@@ -276,7 +278,7 @@ impl Drop for RunningProxy {
     }
 }
 
-/// The thread of a proxy.
+/// Runs the thread of a proxy.
 fn run(
     listener: TcpListener,
     config: Config,
@@ -296,7 +298,7 @@ fn run(
     })
 }
 
-/// Writes down what the proxy does: at first, when it is asked, and when there is something to tell. For ever.
+/// Publishes the proxy's state at the start, on request, and after a change that the user is told of. Never returns.
 async fn tell(view: &View, shared: &Shared) {
     let mut is_news = false;
     loop {

@@ -1,4 +1,4 @@
-//! What a proxy did, at its end: for people and for programs.
+//! Final result of a proxy, as text and as JSON.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,16 +10,16 @@ use super::in_flight_in_words;
 use super::options::ProxyOptions;
 use crate::edge::State;
 
-/// What a proxy did.
+/// Final result of a proxy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     version: &'static str,
     listen: SocketAddr,
     servers: Vec<SocketAddr>,
     hedge: String,
-    /// Swaps by hazard, those that there were.
+    /// Number of swaps by hazard, without zeros.
     swaps: serde_json::Map<String, serde_json::Value>,
-    /// In flight when the time to drain was over, or a second signal came.
+    /// Requests and tunnels that were unfinished when the drain's time limit was over, or a second signal came.
     cut_at_end: CutAtEnd,
     #[serde(flatten)]
     state: State,

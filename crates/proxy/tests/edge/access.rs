@@ -1,4 +1,4 @@
-//! The access log: one entry for each request, however it ends.
+//! Tests of the access log: one entry for each request, however it ends.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use crate::scripted::{nowhere, read_to_end, read_until, say, say_status, server,
 
 const GET: &str = "GET /a?b HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\n\r\n";
 
-/// What the log of a proxy was told.
+/// Receiver of a proxy's access log, with the data to format its lines.
 struct Log {
     receiver: access::Receiver,
     context: Context,
@@ -33,7 +33,7 @@ fn logged(config: Config) -> (Proxy, Log) {
 }
 
 impl Log {
-    /// The next line, which has come already or comes soon.
+    /// Returns the next line of the log. Waits for it if it has not come.
     fn next(&mut self) -> Value {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -46,7 +46,7 @@ impl Log {
         }
     }
 
-    /// The only line of a proxy, which ends.
+    /// Returns the only line of a proxy's log, and ends the proxy.
     fn only(&mut self, proxy: Proxy) -> Value {
         let line = self.next();
         proxy.finish();
@@ -70,7 +70,7 @@ fn reset(client: TcpStream) {
     set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
 }
 
-/// Which server, how it ended, how it was sent, and its status.
+/// Returns the server, the end, the way of sending, and the status of a line.
 fn fate(line: &Value) -> [&Value; 4] {
     ["server", "end", "sent", "status"].map(|name| &line[name])
 }
@@ -157,11 +157,11 @@ fn a_client_that_goes_away_has_abandoned_its_request() {
     let line = log.next();
     assert_eq!((&line["end"], &line["request"]), (&json!("abandoned"), &json!("GET /a?b HTTP/1.1")));
     assert_eq!((line.get("status"), line.get("won"), &line["sent_bytes"]), (None, None, &json!(0)));
-    // In the middle of its head.
+    // The client leaves in the middle of a head.
     let mut client = proxy.connect();
     say_in(&mut client, "GET /a");
     proxy.wait_until("the client", |state| state.clients == 1);
-    // The proxy has read what it has when it has answered another one that came later.
+    // An answer to a later client shows that the proxy has read the first client's bytes.
     assert!(proxy.get("/.sidelane/trace/0").starts_with("HTTP/1.1 404"));
     assert_eq!(log.next()["end"], "own");
     reset(client);
@@ -236,7 +236,7 @@ fn own_answers_of_the_proxy_have_a_line() {
         drop(client);
         let line = log.only(proxy);
         assert_eq!((&line["end"], &line["status"], &line["request"]), (&json!(end), &json!(status), &json!(request)));
-        // No more is read than a head may have.
+        // The proxy reads at most the maximum size of a head, so it counts only these bytes as omitted.
         let omitted = (status == 431).then(|| Limits::default().head_bytes - access::REQUEST_MAX);
         assert_eq!(line["request_omitted_bytes"], json!(omitted));
         assert!(line["sent_bytes"].as_u64() > line["body_bytes"].as_u64(), "{line}");
@@ -264,7 +264,7 @@ fn a_connection_that_changes_its_protocol_has_one_line() {
     assert_eq!(fate(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(101)]);
 }
 
-/// A server that answers each line of a command with `+OK`, but `GET silent` not at all.
+/// Starts a server that answers each command with `+OK`, except `GET silent`.
 fn redis_server() -> SocketAddr {
     server(|mut stream| {
         loop {
@@ -356,10 +356,10 @@ fn a_full_log_loses_lines_and_no_request() {
     assert!(lines > 0 && state.log_lost > 0, "{state:?}");
 }
 
-/// Sends these bytes and nothing more, and waits for the end.
+/// Sends the bytes, closes the sending direction, and waits for the end of the connection.
 fn send_all(mut client: TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
-    // The proxy may have ended the connection.
+    // Ignore an error: the proxy may have closed the connection.
     let _ = client.shutdown(Shutdown::Write);
     read_to_end(&mut client);
 }
@@ -370,7 +370,7 @@ fn any_bytes_of_a_request_are_one_line() {
     let (proxy, log) = logged(http(address, None));
     let (redis_proxy, redis_log) = logged(redis(redis_server(), None));
     let logs = Mutex::new([log, redis_log]);
-    // A line feed could end a request, and begin another one.
+    // Leave out line feeds: one could end a request and begin another one.
     let bytes = || prop::collection::vec(any::<u8>().prop_filter("no line feed", |byte| *byte != b'\n'), 1..60);
     let cases = ProptestConfig { cases: 100, ..ProptestConfig::default() };
     proptest!(cases, |(target in bytes(), agent in bytes(), is_bare in any::<bool>())| {

@@ -1,4 +1,4 @@
-//! Clients that leave before they are answered.
+//! Tests with clients that leave before they get their answer.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::scripted::{read_to_end, read_until, say, server, telling_server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A server that answers nothing: it tells of each request, and of each connection that ends after that.
+/// Starts a server that never answers. Its channels report each request, and each connection that ends after one.
 fn silent_server() -> (SocketAddr, Receiver<()>, Receiver<()>) {
     let ((asked, requests), (closed, ends)) = (channel(), channel());
     let address = server(move |mut stream| {
@@ -85,7 +85,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     half_closed.write_all(b"GET /half HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");
-    // The proxy reads this client's request after the end of the first client.
+    // The proxy reads this client's request after it has seen the half-close of the first client.
     let mut open = proxy.connect();
     open.write_all(b"GET /open HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");

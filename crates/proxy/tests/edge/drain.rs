@@ -1,4 +1,4 @@
-//! The orderly end.
+//! Tests of the drain at the end of a proxy.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::scripted::{answering_server, read_to_end, read_until, say, server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A server that answers a request of `/slow` when it is told to.
+/// Starts a server that answers a request for `/slow` only after a message on the returned channel.
 fn held_server() -> (std::net::SocketAddr, Sender<()>) {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
@@ -43,7 +43,7 @@ fn requests_in_flight_are_answered_and_idle_connections_closed() {
     let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| proxy.connect()).collect();
     slow.iter_mut().for_each(|client| ask(client, "/slow"));
     proxy.wait_until("the requests", |state| state.in_flight == SLOW);
-    // Connected before the drain, and asks after it has begun.
+    // This client connects before the drain, and sends its request after the begin of the drain.
     let mut fresh = proxy.connect();
     proxy.drain();
     assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");

@@ -1,4 +1,4 @@
-//! HTTP.
+//! Tests of the proxy with HTTP.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,14 +15,14 @@ use crate::scripted::{read_until, say, say_status, server, telling_server};
 
 #[test]
 fn early_answer_leaves_no_half_sent_request_behind() {
-    /// More than the buffers of two sockets hold.
+    /// Size of a body that exceeds the buffers of two sockets.
     const LONG: usize = 64 << 20;
     let (told, heads) = channel();
     let address = server(move |mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         told.send(head).unwrap();
         say(&mut stream, "well");
-        // It goes on, and reads nothing.
+        // Keep the connection open without reading from it.
         thread::park();
     });
     let mut config = http(address, None);
@@ -49,7 +49,7 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
         read_until(&mut stream, "\r\n\r\n");
         tell_first.lock().unwrap().recv().unwrap();
         stream.write_all(b"nonsense\r\n\r\n").unwrap();
-        // The proxy has read that when it closes.
+        // The proxy has read the wrong answer when it closes the connection.
         let _ = stream.read(&mut [0]);
         first_is_gone.send(()).unwrap();
     });
@@ -90,7 +90,7 @@ fn early_return_is_warmed_up_with_the_next_request() {
     let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
-    // Longer than the test: nothing else makes the server warm.
+    // Use a time longer than the test, so that only requests can end the warm-up.
     config.table.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
@@ -154,7 +154,7 @@ fn trace_identifies_each_copy_by_the_port_its_server_sees() {
     }
 }
 
-/// An active server that answers `last` once the backup has answered `first`.
+/// Starts a proxy whose active server answers with status `last` after the backup has answered with status `first`.
 fn in_turns(first: u16, last: u16) -> Proxy {
     let (backup_answered, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
@@ -166,7 +166,7 @@ fn in_turns(first: u16, last: u16) -> Proxy {
     let backup = server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         say_status(&mut stream, first, "backup");
-        // The proxy acknowledges at once, and reads soon after.
+        // Give the proxy time to read the answer, which its kernel has acknowledged already.
         thread::sleep(Duration::from_millis(50));
         backup_answered.send(()).unwrap();
     });
@@ -181,7 +181,7 @@ fn a_failure_does_not_win_against_a_success_that_comes() {
         let counts = proxy.finish().counts;
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
     }
-    // An answer about the request itself would be the same anywhere.
+    // These answers are about the request itself, and would be the same at any server.
     for answer in [200, 301, 404, 413] {
         assert!(in_turns(answer, 200).get("/").ends_with("backup"), "{answer}");
     }
@@ -198,7 +198,7 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     });
     let (backup, _seen) = telling_server(move |stream, _| {
         let goes_on = say_status(stream, 503, "backup");
-        // One for each time that the other server is asked.
+        // Send one message for each time that the other server is asked.
         (0..2).for_each(|_| backup_answered.send(()).unwrap());
         goes_on
     });
@@ -225,7 +225,7 @@ fn failures_do_not_count_as_warm_up() {
     let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
-    // Shorter than the failures last: the time starts again at each of them.
+    // Use a time shorter than the failures last, since it starts again at each of them.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
@@ -239,7 +239,7 @@ fn failures_do_not_count_as_warm_up() {
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
 }
 
-/// A server that answers one request a connection, tells of it, and resets the connection at the next byte.
+/// Starts a server that answers one request per connection, reports it, and resets the connection at the next byte.
 fn server_that_closes_idle_connections() -> (SocketAddr, Receiver<()>) {
     let (told, answered) = channel();
     let address = server(move |mut stream| {
@@ -249,7 +249,7 @@ fn server_that_closes_idle_connections() -> (SocketAddr, Receiver<()>) {
         }
         told.send(()).unwrap();
         say(&mut stream, "well");
-        // Unread bytes make the end a reset.
+        // Unread bytes turn the close of the connection into a reset.
         let _ = stream.peek(&mut [0]);
     });
     (address, answered)
@@ -264,7 +264,7 @@ fn a_post_is_not_sent_on_a_connection_that_was_idle() {
         client.write_all(format!("POST / HTTP/1.1\r\nHost: h\r\n{body}").as_bytes()).unwrap();
         let answer = read_until(&mut client, "well");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        // The age at which a connection is no longer "just used".
+        // Wait until the connection no longer counts as just used.
         thread::sleep(Duration::from_millis(150));
     }
     assert_eq!(answered.try_iter().count(), 3);
@@ -292,7 +292,8 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n");
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
-        // The rest of the head is unread: the end is a reset, once the proxy has passed on what came.
+        // The rest of the head stays unread, so the close is a reset. Wait until the proxy has forwarded the first
+        // part.
         thread::sleep(Duration::from_millis(50));
     });
     let proxy = Proxy::start(http(address, None));
@@ -325,7 +326,7 @@ fn an_orderly_end_cuts_an_answer_that_has_a_length() {
 
 #[test]
 fn an_early_answer_to_an_upload_reaches_the_client() {
-    /// More than the buffers of all sockets on the way hold.
+    /// Size of a body that exceeds the buffers of all sockets on the way.
     const LONG: usize = 32 << 20;
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
@@ -404,7 +405,7 @@ fn too_slow_upload_gets_408_and_frees_its_server() {
     let mut client = proxy.connect();
     client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").unwrap();
     let mut writer = client.try_clone().unwrap();
-    // Each pause is short, and all of them together would take an hour.
+    // Each pause is short, but all of them together would take more than an hour.
     thread::spawn(move || {
         while writer.write_all(b"x").is_ok() {
             thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! The proxy at sockets, in front of servers that do as a test says.
+//! Tests of the proxy with real sockets, in front of scripted servers.
 
 #[allow(dead_code, reason = "not every test needs all of it")]
 #[path = "../../../sidelane/tests/common/scripted.rs"]

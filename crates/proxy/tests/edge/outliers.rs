@@ -1,4 +1,4 @@
-//! Servers that fail their requests.
+//! Tests with servers that fail their requests.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use sidelane_proxy::request_table::ServerError;
 use crate::scene::{Proxy, hedged_after, http, redis};
 use crate::scripted::{answering_server, read_until, say, say_status, server, telling_server};
 
-/// Failures in a row that eject a server.
+/// Number of consecutive failures that eject a server.
 const IN_A_ROW: usize = 5;
-/// More requests than are needed to eject a server by their share.
+/// Number of requests that is large enough for the share of failures to eject a server.
 const MANY: usize = 30;
 
-/// A server that answers `name` with the status that is set.
+/// Starts a server that answers the text `name` with a status that the returned value sets.
 fn settable(name: &'static str) -> (SocketAddr, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(200));
     let its_status = Arc::clone(&status);
@@ -55,7 +55,7 @@ fn failing_server_is_ejected_and_returns_when_it_is_well() {
     (0..IN_A_ROW).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
     let answer = proxy.get("/");
     assert!(answer.ends_with("two"), "{answer}");
-    // It is warmed up after its time, fails that, and is out again without a client's request.
+    // After its time out of service, the server fails its warm-up, and is ejected again without a client's request.
     proxy.wait_until("more ejections", |state| of_first(state).counts.ejections > 2);
     proxy.wait_until("the answers", |state| of_first(state).counts.responses[4] == IN_A_ROW as u64);
     proxy.wait_until("an ejection", |state| {
@@ -172,11 +172,11 @@ fn last_good_server_and_ejection_time_zero_change_nothing() {
     assert_eq!((state.active, of_first(&state).counts.ejections), (first, 0), "{state:?}");
 }
 
-/// A Redis that says this to each command of two words.
+/// Starts a Redis server that sends this reply to each command of two words.
 fn says(reply: &'static str) -> SocketAddr {
     server(move |mut stream| {
         loop {
-            // *2, two lengths, two words.
+            // A command consists of `*2`, and a length and a text for each of its two words.
             read_until(&mut stream, "key\r\n");
             if stream.write_all(reply.as_bytes()).is_err() {
                 return;

@@ -1,4 +1,5 @@
-//! RESP. A server that is a script reads arrays, which is all that the proxy writes, and tells of them as lines.
+//! Tests of the proxy with Redis commands. The scripted servers read arrays, which are all that the proxy writes, and
+//! report them as lines.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,7 +14,7 @@ use sidelane_proxy::request_table::Counts;
 use crate::scene::{Proxy, hedged_after, redis};
 use crate::scripted::{nowhere, read_until, server};
 
-/// A server that tells of each command, and then does `answer`.
+/// Starts a server that reports each command on the returned channel, and then calls `answer`.
 fn commands(answer: impl Fn(&mut TcpStream, &str) + Send + Sync + Clone + 'static) -> (SocketAddr, Receiver<String>) {
     let (told, commands) = channel();
     let address = server(move |mut stream| {
@@ -29,7 +30,7 @@ fn commands(answer: impl Fn(&mut TcpStream, &str) + Send + Sync + Clone + 'stati
 
 fn read_command(stream: &mut TcpStream) -> Option<String> {
     let line = read_line(stream)?;
-    // After a command that ties its connection all comes as the client wrote it.
+    // After a command that ties its connection, all bytes arrive as the client wrote them.
     let Some(count) = line.strip_prefix('*') else { return Some(format!("as it is: {line}")) };
     let count: usize = count.parse().unwrap();
     let words = (0..count).map(|_| {
@@ -57,7 +58,7 @@ fn ok(stream: &mut TcpStream, _: &str) {
     let _ = stream.write_all(b"+OK\r\n");
 }
 
-/// The first line of the reply to a command of a client of its own.
+/// Sends a command as a new client, and returns the first line of the reply.
 fn ask(proxy: &Proxy, command: &str) -> String {
     let mut client = proxy.connect();
     client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -109,7 +110,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
     proxy.wait_until("the command", |state| state.counts.requests == 1);
     let mut other = proxy.connect();
     other.write_all(b"GET b\r\n").unwrap();
-    // It is hedged, so the time of the first one is over, too.
+    // This command is hedged, so the hedge timer of the earlier, long command has expired too.
     assert_eq!(read_until(&mut other, "\r\n"), "+OK\r\n");
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     assert_eq!(at_second.try_iter().collect::<Vec<_>>(), ["GET b"]);
@@ -140,7 +141,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     half_closed.write_all(b"GET half\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
     at_active.recv().unwrap();
-    // The proxy reads this client's command after the end of the first client.
+    // The proxy reads this client's command after it has seen the half-close of the first client.
     let mut open = proxy.connect();
     open.write_all(b"GET open\r\n").unwrap();
     at_active.recv().unwrap();
@@ -268,7 +269,7 @@ fn unrepeatable_commands_have_no_answer_time_limit() {
 #[test]
 fn client_reads_its_own_writes_despite_the_other_server() {
     let (first, at_first) = commands(|stream, command| {
-        // Slower than the time after which reads are hedged.
+        // Take longer than the hedge timer of a read.
         thread::sleep(Duration::from_millis(if command.starts_with("GET") { 200 } else { 0 }));
         let _ = stream.write_all(b"+new\r\n");
     });
@@ -292,7 +293,7 @@ fn client_reads_its_own_writes_despite_the_other_server() {
         assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n", "{command}");
     }
     assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (6, 0));
-    // A client that wrote nothing is answered by the new server.
+    // A client that has written nothing is answered by the new active server.
     assert_eq!(ask(&proxy, "GET a"), "+old\r\n");
 }
 
@@ -309,7 +310,7 @@ fn a_client_waits_while_its_server_does_not_read() {
     let mut client = proxy.connect();
     client.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let command = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n${VALUE}\r\n{}\r\n", "x".repeat(VALUE));
-    // 500 MB; sockets keep some of it.
+    // Try to write 500 MB. Socket buffers accept a part of it.
     let written = (0..5000).take_while(|_| client.write_all(command.as_bytes()).is_ok()).count();
     assert!(written * VALUE < 50 << 20, "{written} commands");
 }
@@ -334,7 +335,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
     client.write_all(b"GET a\r\nPING\r\n").unwrap();
     let mut begin = vec![0; LONG / 2];
     assert_eq!(read_until(&mut client, "\r\n"), format!("${LONG}\r\n"));
-    // The slow client reads no more, and other clients are served.
+    // The slow client reads no more for now, and other clients are still served.
     assert_eq!(ask(&proxy, "PING"), "+PONG\r\n");
     client.read_exact(&mut begin).unwrap();
     tell.send(()).unwrap();
@@ -375,7 +376,7 @@ fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     let (address, _commands) = commands(ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
-    // What go-redis and lettuce begin with.
+    // These are the first commands of the client libraries go-redis and lettuce.
     let greeting = "HELLO 2\r\nCLIENT SETINFO lib-name x\r\nCLIENT MAINT_NOTIFICATIONS on\r\nGET a\r\n";
     client.write_all(greeting.as_bytes()).unwrap();
     (0..4).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n"));
@@ -385,7 +386,8 @@ fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     assert_eq!((counts.requests, counts.answered, counts.tied), (4, 4, 1), "{counts:?}");
 }
 
-/// What a client gets of an active server that answers `last` once the backup has answered `first`.
+/// Returns the client's reply and the counts, when the active server replies `last` after the backup has replied
+/// `first`.
 fn in_turns(first: &'static str, last: &'static str) -> (String, Counts) {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
@@ -395,7 +397,7 @@ fn in_turns(first: &'static str, last: &'static str) -> (String, Counts) {
     });
     let (backup, _at_backup) = commands(move |stream, _| {
         let _ = stream.write_all(first.as_bytes());
-        // The proxy acknowledges at once, and reads soon after.
+        // Give the proxy time to read the reply, which its kernel has acknowledged already.
         thread::sleep(Duration::from_millis(50));
         tell.send(()).unwrap();
     });
@@ -411,7 +413,7 @@ fn failing_redis_does_not_win_against_an_answer() {
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
         assert_eq!(counts.failed_hedges, 1);
     }
-    // An error about the command itself would be the same anywhere.
+    // An error about the command itself would be the same at any server.
     assert_eq!(in_turns("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
     assert_eq!(
         in_turns("-LOADING first\r\n", "-BUSY last\r\n").0,
@@ -442,14 +444,14 @@ fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
     });
     let (backup, _at_backup) = commands(move |stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
-        // One for each time that the other server is asked.
+        // Send one message for each time that the other server is asked.
         (0..2).for_each(|_| tell.send(()).unwrap());
     });
     let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
     assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
 }
 
-/// A server that knows no script until it gets one.
+/// Starts a server that knows no script until it gets one.
 fn server_of_scripts() -> (SocketAddr, Receiver<String>) {
     let is_loaded = Arc::new(Mutex::new(false));
     commands(move |stream, command| {
@@ -473,7 +475,7 @@ fn script_load_is_copied_to_the_other_server() {
     assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
     proxy.tell(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
-    // Loading is no write: the client may leave its server.
+    // Loading a script is not a write, so the client may leave its server.
     client.write_all(b"EVALSHA y 0\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("EVALSHA y 0"));
@@ -492,7 +494,7 @@ fn redis_that_loads_its_data_is_not_warm() {
     });
     let mut config = redis(first, Some(second));
     config.warm_up_requests = WARM_UP;
-    // Shorter than the failures last: the time starts again at each of them.
+    // Use a time shorter than the failures last, since it starts again at each of them.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.tell(Server::First, [Hazard::Restart]);
@@ -521,12 +523,12 @@ fn failure_is_forwarded_in_time_before_an_unlimited_command() {
     client.write_all(b"INCR b\r\n").unwrap();
     assert!(at_silent.iter().take(2).eq(["GET a", "INCR b"]));
     assert_eq!(read_until(&mut client, "\r\n"), "-LOADING wait\r\n");
-    // The other command is still waited for.
+    // The second command is still in flight.
     proxy.wait_until("the first answer", |state| state.counts.answered == 1);
     assert_eq!((proxy.finish().in_flight), 1);
 }
 
-/// A server that greets, and says with each other reply which command its connection began with.
+/// Starts a server that accepts HELLO 3. Its other replies name the first command of the connection.
 fn server_that_greets(name: &'static str) -> SocketAddr {
     server(move |mut stream| {
         let Some(first) = read_command(&mut stream) else { return };
@@ -571,7 +573,7 @@ fn a_client_of_resp3_is_tied_to_a_connection_that_speaks_it() {
         proxy.tell(Server::First, [Hazard::Stopped]);
         proxy.wait_until("the swap", |state| state.active == second);
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
-        // All that the server says comes to a client that is tied, but the answer to the greeting.
+        // A tied client gets everything that the server sends, except the reply to the greeting.
         let lines: Vec<String> = (0..4).map(|_| read_until(&mut client, "\r\n")).collect();
         assert_eq!(lines.concat(), ">2\r\n+MOVING\r\n:1\r\n+backup after HELLO 3\r\n", "{command}");
     }

@@ -1,4 +1,4 @@
-//! A proxy in this process, on a thread of its own.
+//! Proxy for tests: it runs in this process, on a separate thread.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -19,10 +19,10 @@ use tokio::task::LocalSet;
 
 use crate::scripted::read_to_end;
 
-/// What is waited for comes long before.
+/// Maximum time to wait for an expected event. It usually comes much earlier.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A proxy of HTTP that hedges only if a test says so.
+/// Returns the configuration of an HTTP proxy without a hedge timer.
 pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
     let roles = RolesConfig { has_backup: backup.is_some(), ..RolesConfig::default() };
     Config {
@@ -37,18 +37,18 @@ pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
     }
 }
 
-/// The same for Redis.
+/// Returns the configuration of a Redis proxy without a hedge timer.
 pub fn redis(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
     Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http(active, backup) }
 }
 
-/// Hedges requests that wait for so long.
+/// Adds a hedge timer to a configuration.
 pub fn hedged_after(mut config: Config, time: Duration) -> Config {
     config.table.roles.mode = Mode::Timer { after_ns: time.as_nanos() as u64 };
     config
 }
 
-/// A proxy under way.
+/// Handle of a running proxy.
 pub struct Proxy {
     address: SocketAddr,
     board: Arc<HazardBoard>,
@@ -63,7 +63,7 @@ impl Proxy {
         Self::start_with(config, None)
     }
 
-    /// With an access log.
+    /// Starts a proxy that sends access log entries to `log`.
     pub fn start_with(config: Config, log: Option<Sender>) -> Self {
         let listener = sidelane_host::listen::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,29 +95,29 @@ impl Proxy {
         client
     }
 
-    /// Whether its address refuses connections.
+    /// Returns whether the address of the proxy refuses connections.
     pub fn refuses(&self) -> bool {
         TcpStream::connect(self.address).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
 
-    /// Sends bytes, and nothing more: all that comes back until the end.
+    /// Sends bytes on a new connection, and returns all that comes back until its end.
     pub fn send(&self, bytes: &str) -> String {
         let mut client = self.connect();
         client.write_all(bytes.as_bytes()).unwrap();
         read_to_end(&mut client)
     }
 
-    /// A GET of this path on a connection of its own.
+    /// Sends a GET request on a new connection, and returns the whole answer.
     pub fn get(&self, path: &str) -> String {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
     }
 
-    /// A watcher tells of a server.
+    /// Publishes hazards of a server on the hazard board, as a watcher does.
     pub fn tell(&self, server: Server, hazards: impl IntoIterator<Item = Hazard>) {
         self.board.publish(server, hazards.into_iter().collect::<Hazards>(), 1);
     }
 
-    /// Waits until the proxy's state is so.
+    /// Waits until a condition on the proxy's state holds. `what` names it in the failure message.
     pub fn wait_until(&self, what: &str, holds: impl Fn(&State) -> bool) {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -130,17 +130,17 @@ impl Proxy {
         }
     }
 
-    /// Begins its orderly end.
+    /// Starts the drain of the proxy.
     pub fn drain(&self) {
         self.drains.notify_one();
     }
 
-    /// Waits for its orderly end.
+    /// Waits for the end of a drain, and returns the final state.
     pub fn drained(mut self) -> State {
         self.thread.take().unwrap().join().unwrap()
     }
 
-    /// Ends it.
+    /// Ends the proxy at once, and returns the final state.
     pub fn finish(mut self) -> State {
         self.ends.notify_one();
         self.thread.take().unwrap().join().unwrap()

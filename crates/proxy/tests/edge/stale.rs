@@ -1,4 +1,4 @@
-//! Servers that end a connection just before a request comes on it.
+//! Tests with servers that close a connection just before a request comes on it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,24 +10,24 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use crate::scene::{Proxy, TIMEOUT, http};
 use crate::scripted::{read_until, say};
 
-/// More than the receive buffer of a connection to [`FullServer`] holds.
+/// Size of a body that exceeds the receive buffer of a connection to [`FullServer`].
 const BODY: usize = 8192;
-/// Attempts at a request that has to come within 100 ms of the one before.
+/// Maximum number of attempts to send a request within 100 ms after another one.
 const ATTEMPTS: usize = 20;
 
-/// A server whose first connection takes nothing but one head: what is sent there later stays in the proxy's kernel.
+/// Server whose first connection accepts only one head. Bytes sent there later stay in the proxy's kernel.
 struct FullServer {
     address: SocketAddr,
-    /// Has the server end its direction of that connection.
+    /// Channel that makes the server close its sending direction of the first connection.
     end: Sender<()>,
-    /// How the proxy ended that connection.
+    /// Channel that reports how the proxy ended the first connection.
     ends: Receiver<Result<usize, ErrorKind>>,
 }
 
 impl FullServer {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Connections have it from the listener.
+        // Accepted connections inherit the buffer size from the listener.
         set_socket_recv_buffer_size(&listener, 1).unwrap();
         let address = listener.local_addr().unwrap();
         let ((end, asked), (told, ends)) = (channel::<()>(), channel());
@@ -50,7 +50,8 @@ impl FullServer {
     }
 }
 
-/// What the client gets for a second request, `second`, and how the proxy ended the connection on which the first one was.
+/// Sends the request `second` after a first one. Returns its answer, and how the proxy ended the connection of the
+/// first.
 fn ask(second: &str) -> (String, Result<usize, ErrorKind>) {
     let server = FullServer::start();
     let proxy = Proxy::start(http(server.address, None));
@@ -85,7 +86,7 @@ fn a_request_that_its_server_cannot_have_read_is_sent_again() {
 
 #[test]
 fn a_body_that_its_server_cannot_have_read_is_sent_again() {
-    // On a connection that was idle for longer it would not be sent at all.
+    // Repeat the attempt: on a connection that was idle for longer, the body would not be sent at all.
     let was_sent_there = (0..ATTEMPTS).any(|_| {
         let (answer, end) = ask("POST /second HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nend");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -1,4 +1,4 @@
-//! A swap to a server that accepts slowly.
+//! Tests of a swap to a server that accepts connections slowly.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 use crate::scene::{Proxy, TIMEOUT, http};
 use crate::scripted::{nowhere, read_until, say, telling_server};
 
-/// A server whose accept queue holds three connections, of which it takes one every 50 ms.
+/// Starts a server whose accept queue holds three connections, and that accepts one of them every 50 ms.
 fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 2).unwrap();
@@ -31,7 +31,7 @@ fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
     address
 }
 
-/// All clients wait at the active server when it gets a hazard: the backup answers them.
+/// Checks that the backup answers all clients that wait at the active server when the active server gets a hazard.
 fn must_be_answered(clients: usize, backup: SocketAddr) {
     let (active, requests) = telling_server(|_, _| {
         thread::park();

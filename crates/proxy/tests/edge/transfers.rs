@@ -1,4 +1,4 @@
-//! Answers that are long, cut, or read slowly.
+//! Tests with answers that are long, cut off, or read slowly.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,11 @@ use sidelane_proxy::config::Config;
 use crate::scene::{Proxy, TIMEOUT, http};
 use crate::scripted::{read_until, server};
 
-/// More than the buffers on the way hold.
+/// Size of a body that exceeds the buffers on the way.
 const LONG: usize = 16 << 20;
 
-/// A server whose answer has no length: it sends `bytes` of it and then nothing, and tells when its connection has ended.
+/// Starts a server whose answer has no length. It sends `bytes` bytes and then nothing, and reports the end of the
+/// connection.
 fn endless_server(bytes: usize) -> (SocketAddr, Receiver<()>) {
     let (told, ends) = channel();
     let address = server(move |mut stream| {
@@ -35,7 +36,7 @@ fn ask(proxy: &Proxy) -> TcpStream {
     client
 }
 
-/// How the rest of an answer ends.
+/// Reads the rest of an answer, and returns how it ends.
 fn end(mut client: TcpStream) -> Result<usize, ErrorKind> {
     client.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
 }
@@ -79,7 +80,7 @@ fn client_that_does_not_read_is_reset() {
 
 #[test]
 fn slow_but_steady_client_gets_its_whole_answer() {
-    /// Of reading slowly, in idle times: the buffers on the way have no room for more in them.
+    /// Duration of slow reading in idle times. The buffers on the way have no space for more during it.
     const TIMES: u32 = 3;
     let address = server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");

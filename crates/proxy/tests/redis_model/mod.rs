@@ -1,9 +1,9 @@
-//! How Redis reads what a client sends: `processInputBuffer`, `processInlineBuffer`, `processMultibulkBuffer` and
-//! `sdssplitargs`, written anew after their behaviour as the judge of the proxy's reader.
+//! Model of how Redis parses commands, to check the proxy's reader against. It follows the behaviour of
+//! `processInputBuffer`, `processInlineBuffer`, `processMultibulkBuffer` and `sdssplitargs`.
 
 use sidelane_proxy::resp::CommandReader;
 
-/// What Redis has read, and whether it then ends the connection.
+/// Commands that Redis parses, and whether it then closes the connection with an error.
 pub struct Reading {
     pub commands: Vec<Vec<Vec<u8>>>,
     pub is_error: bool,
@@ -11,7 +11,7 @@ pub struct Reading {
 
 const LINE_MAX: usize = 64 << 10;
 
-/// Reads as Redis does, with all bytes there at once.
+/// Parses bytes as Redis does, all at once.
 pub fn read(bytes: &[u8]) -> Reading {
     let (mut commands, mut at) = (Vec::new(), 0);
     let is_error = loop {
@@ -41,7 +41,7 @@ enum Read {
     Error,
 }
 
-/// Where C's `strchr` finds the byte.
+/// Finds a byte before the first zero byte, as C's `strchr` does.
 fn strchr(text: &[u8], byte: u8) -> Option<usize> {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     text[..end].iter().position(|other| *other == byte)
@@ -70,7 +70,7 @@ fn multibulk(bytes: &[u8]) -> Read {
     let mut arguments = Vec::new();
     for _ in 0..count {
         if bytes.get(at).is_some_and(|byte| *byte != b'$') {
-            // Redis looks at it when the line has come; until then it waits, and so may end in either way.
+            // Redis checks this byte when the line is complete. Until then it waits, so both results are possible.
             return Read::Error;
         }
         let (length, text) = match number_line(bytes, at) {
@@ -91,7 +91,7 @@ fn multibulk(bytes: &[u8]) -> Read {
     Read::Command(arguments, at)
 }
 
-/// The number after the type at this place, and where the next line begins.
+/// Parses the number after the type at index `at`. Returns it with the index of the next line.
 fn number_line(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     let line = &bytes[at..];
     let Some(end) = strchr(line, b'\r') else { return if line.len() > LINE_MAX { Err(()) } else { Ok(None) } };
@@ -101,7 +101,7 @@ fn number_line(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     string_to_number(&line[1..end]).map(|number| Some((number, at + end + 2))).ok_or(())
 }
 
-/// `string2ll`.
+/// Parses a number as `string2ll` of Redis does.
 fn string_to_number(text: &[u8]) -> Option<i64> {
     if text == b"0" {
         return Some(0);
@@ -116,7 +116,7 @@ fn string_to_number(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// `sdssplitargs`, a state a character, on a string that ends with a zero byte.
+/// Splits a line as `sdssplitargs` of Redis does, as a state machine over a zero-terminated string.
 fn split_args(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let text = [line, b"\0\0\0\0"].concat();
     let is_space = |byte: u8| b" \t\n\x0b\x0c\r".contains(&byte);
@@ -185,8 +185,8 @@ fn split_args(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// The proxy's reader finds the commands that Redis finds, or fewer and then refuses; what it writes is read by Redis
-/// as the same command. Returns how many there were.
+/// Checks that the proxy's reader finds the same commands as Redis, or fewer and then refuses. Also checks that Redis
+/// parses the proxy's output as the same commands. Returns their number.
 pub fn judge(bytes: &[u8], reader: impl Fn() -> CommandReader) -> usize {
     let wanted = read(bytes);
     let mut counts = [1, bytes.len().max(1)].map(|step| {

@@ -1,33 +1,33 @@
-//! What each request lane works on, as a service that emits its requests lets know.
+//! Current request of each request lane, for a service that emits its requests.
 //!
-//! A thread's head says what it took up last; the events say when that was received, and whether
-//! another thread has finished it. On which lane a thread runs the kernel program's lane words say.
-//! Nothing is taken on trust: whatever the service writes, only its own requests are judged by it,
-//! and a lane on which none of its threads runs works on none.
+//! The head of a thread's ring names the request that it started last. Its events tell when that request was received,
+//! and whether another thread has finished it. The kernel program's lane words tell on which lane a thread runs. The
+//! ledger trusts no value. A faulty service can falsify only its own requests, and a lane without a thread of the
+//! service shows no request.
 //!
-//! A lane holder keeps it: nothing here allocates, except when a process is added.
+//! A lane holder updates the ledger: nothing here allocates, except when a process is added.
 
 use sidelane_formats::{EMIT_THREADS, EmitKind, Emitted, RunningRequest};
 
 use super::emit_file::Head;
 use super::recent::Recent;
 
-/// A request that has been under way for longer does not make others wait: its thread may have ended.
+/// Maximum age of a request that delays others. The thread of an older one may have ended.
 const UNDER_WAY_MAX_NS: u64 = 10_000_000_000;
 
-/// One thread that emits.
+/// State of a thread that emits requests, with its current request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worker {
     head: Head,
-    /// Of the request that it took up last, counted here.
+    /// Number of the request that the thread started last, assigned by the ledger.
     number: u64,
-    /// As the head says, but not in the future.
+    /// Start time of the request from the head, but never in the future.
     started_ns: u64,
     arrived_ns: u64,
     waited: bool,
-    /// Whether it waited has been found out.
+    /// Whether `waited` is final.
     judged: bool,
-    /// Where the thread was seen last.
+    /// Lane on which the thread was last observed.
     lane: Option<usize>,
 }
 
@@ -38,24 +38,24 @@ impl Worker {
     }
 }
 
-/// One request lane.
+/// State of a request lane.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// Whose request it shows.
+    /// Ring of the thread whose request the lane shows.
     shows: Option<Place>,
-    /// When a request last finished here, and how many have.
+    /// Time of the last finished request on this lane, and the count of finished requests below.
     finished_ns: u64,
     finished: u32,
 }
 
-/// What a lane word says: the service needs the lane, and this thread of it runs there.
+/// Content of a lane word: whether the service needs the lane, and the thread of the service that runs there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OnLane {
     pub(super) busy: bool,
     pub(super) tid: Option<u32>,
 }
 
-/// What there is to be shown of a lane.
+/// Content to be written into the request word of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) running: RunningRequest,
@@ -63,17 +63,17 @@ pub(super) struct Shown {
     pub(super) finished: u32,
 }
 
-/// A ring: the process's place in the list, and the ring's in its file.
+/// Address of a ring: index of the process, and index of the ring in its file.
 pub(super) type Place = (usize, usize);
 
 #[derive(Debug)]
 struct Process {
     pid: u32,
-    /// By ring; there is room for all.
+    /// Threads of the process, indexed by ring. The capacity is allocated for all rings in advance.
     workers: Vec<Worker>,
 }
 
-/// The service's threads and lanes.
+/// Ledger of the requests of all threads and lanes of a service.
 #[derive(Debug)]
 pub(super) struct Ledger {
     processes: Vec<Process>,
@@ -89,18 +89,18 @@ impl Ledger {
         Self { processes: Vec::new(), lanes: vec![Lane::default(); lanes], received, finished, last_number: 0 }
     }
 
-    /// A process more, at the end of the list.
+    /// Appends a process to the list.
     pub(super) fn add(&mut self, pid: u32) {
         self.processes.push(Process { pid, workers: Vec::with_capacity(EMIT_THREADS) });
     }
 
-    /// A process that has ended; the places of those after it change.
+    /// Removes a process that has ended. The indices of later processes decrease by one.
     pub(super) fn remove(&mut self, process: usize) {
         self.processes.remove(process);
         self.lanes.iter_mut().for_each(|lane| lane.shows = None);
     }
 
-    /// What was written in a ring.
+    /// Takes in an event from a ring.
     pub(super) fn event(&mut self, place: Place, event: Emitted, now_ns: u64) {
         let (pid, at_ns) = (self.processes[place.0].pid, event.at_ns.min(now_ns));
         match event.kind {
@@ -114,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// Where its thread was not seen yet, the request may have been on any lane.
+    /// Counts a finished request on the lane of its thread, or on all lanes if its thread was not observed yet.
     fn finishes(&mut self, seen_on: Option<usize>, at_ns: u64) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             if seen_on.is_none_or(|seen_on| seen_on == number) {
@@ -124,7 +124,7 @@ impl Ledger {
         }
     }
 
-    /// What a thread says of itself now; to be called for the rings in their order.
+    /// Takes in the current request of a thread. The caller passes the rings in ascending order.
     pub(super) fn head(&mut self, place: Place, head: Head, now_ns: u64) {
         let workers = &mut self.processes[place.0].workers;
         if workers.len() == place.1 {
@@ -140,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// What a lane shows: the request of the thread that runs there, or ran there last while the
-    /// service needs the lane.
+    /// Returns the content of a lane's request word: the request of the thread that runs there. If the service was
+    /// preempted, the lane keeps the request of the thread that ran there last.
     pub(super) fn lane(&mut self, number: usize, seen: OnLane, now_ns: u64) -> Shown {
         if let Some(tid) = seen.tid {
             self.lanes[number].shows = self.find(number, tid);
@@ -156,13 +156,13 @@ impl Ledger {
         &self.processes[place.0].workers[place.1]
     }
 
-    /// Every thread's place.
+    /// Returns the addresses of all rings.
     fn places(&self) -> impl Iterator<Item = Place> {
         let rings = |(process, one): (usize, &Process)| (0..one.workers.len()).map(move |ring| (process, ring));
         self.processes.iter().enumerate().flat_map(rings)
     }
 
-    /// Where the thread emits; it is on the lane `number` now.
+    /// Finds the ring of a thread that runs on lane `number`, and records that lane for it.
     fn find(&mut self, number: usize, tid: u32) -> Option<Place> {
         let is_its = |place: &Place| self.worker(*place).head.owner == tid;
         let place = self.lanes[number].shows.filter(is_its).or_else(|| self.places().find(is_its))?;
@@ -181,14 +181,14 @@ impl Ledger {
         Some(RunningRequest { number, arrived_ns, started_ns, waited })
     }
 
-    /// Its request was started, and finished neither by this thread nor by another.
+    /// Returns whether the current request of a ring is unfinished. Another thread may have finished it.
     fn is_under_way(&self, place: Place) -> bool {
         let worker = self.worker(place);
         let finished_ns = self.finished.get(self.processes[place.0].pid, worker.head.id);
         worker.head.since_ns != 0 && finished_ns.is_none_or(|finished_ns| finished_ns < worker.started_ns)
     }
 
-    /// Finds out whether it had to wait: it arrived before another one on its lane had finished.
+    /// Determines whether a request had to wait: it did if it arrived before an earlier request on its lane finished.
     fn judge(&mut self, lane: usize, place: Place, now_ns: u64) {
         let worker = *self.worker(place);
         let received_ns = self.received.get(self.processes[place.0].pid, worker.head.id);
@@ -196,12 +196,12 @@ impl Ledger {
         let behind_one = received_ns.is_some_and(|at_ns| self.lanes[lane].finished_ns > at_ns);
         let waited = behind_one || self.is_beside_another(lane, place, now_ns);
         let arrived_ns = received_ns.unwrap_or(worker.started_ns);
-        // That it was received may be known a moment later than that it was taken up.
+        // The event of receipt may be read slightly later than the start, so judge again until it is known.
         let judged = waited || received_ns.is_some();
         self.processes[place.0].workers[place.1] = Worker { arrived_ns, waited, judged, ..worker };
     }
 
-    /// Another thread of the lane has a request under way that it took up before.
+    /// Returns whether another thread of the lane has an unfinished request that it started earlier.
     fn is_beside_another(&self, lane: usize, place: Place, now_ns: u64) -> bool {
         let started_ns = self.worker(place).started_ns;
         let earlier = |other: &Worker| {

@@ -2,7 +2,7 @@ use super::*;
 
 const PID: u32 = 100;
 
-/// One process, its threads 1 and 2 in rings 0 and 1.
+/// Ledger with one process, whose threads 1 and 2 own rings 0 and 1.
 struct Play(Ledger);
 
 impl Play {
@@ -26,7 +26,7 @@ impl Play {
         self.0.lane(lane, OnLane { busy, tid }, 1000)
     }
 
-    /// Whether a request runs on lane 0, on which this thread does, and whether it waited.
+    /// Returns whether the request of thread `tid` on lane 0 waited; `None` if it works on no request.
     fn waited(&mut self, tid: u32) -> Option<bool> {
         let running = self.lane(0, true, Some(tid)).running;
         (running.number > 0).then_some(running.waited)
@@ -90,11 +90,11 @@ fn a_lane_shows_the_thread_on_it_and_none_when_it_is_idle() {
     let first = play.lane(0, true, Some(1)).running.number;
     let second = play.lane(1, true, Some(2)).running.number;
     assert!(first != second && first > 0 && second > 0);
-    // Preempted, by whom does not matter; asleep; another thread of the service.
+    // Three states: the service was preempted, it sleeps, or another of its threads runs.
     assert_eq!(play.lane(0, true, None).running.number, first);
     assert_eq!(play.lane(0, false, None).running.number, 0);
     assert_eq!(play.lane(0, true, Some(9)).running.number, 0);
-    // Requests of other lanes delay none.
+    // Requests of other lanes do not make a request wait.
     assert!(!play.lane(1, true, Some(2)).running.waited);
 }
 

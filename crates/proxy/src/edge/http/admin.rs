@@ -1,4 +1,4 @@
-//! What the proxy answers itself: `/.sidelane/trace/NUMBER`.
+//! Answer of the proxy itself to requests for `/.sidelane/trace/NUMBER`.
 
 use std::io::Write;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::request_table::{CopyState, End, Record};
 
 const PATH: &[u8] = b"/.sidelane/trace/";
 
-/// The answer to a request for this target.
+/// Returns the complete answer to a request for this target.
 pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let Some(number) = target.strip_prefix(PATH).and_then(Number::read) else {
@@ -21,7 +21,7 @@ pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
         return out;
     };
     let table = shared.table.borrow();
-    // A number that was guessed is no number that was told.
+    // Check the secret mark of the number, so that a guessed number is not accepted.
     match table.find(number.id).filter(|_| number == shared.number(number.id)) {
         Some(record) => write_json(&history(shared, number.id, record), &mut out),
         None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
@@ -29,7 +29,7 @@ pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the proxy knows of a request. Times are counted from its arrival.
+/// Returns what the proxy knows of a request, as JSON. Times are relative to its arrival.
 fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(record.arrived_ns);
     let copies = Server::BOTH.into_iter().filter_map(|server| {
@@ -58,7 +58,7 @@ fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
     })
 }
 
-/// The copy at this server, if it had a connection.
+/// Returns the copy of a request at this server; `None` if it had no connection.
 fn asked(record: &Record, server: Server) -> Option<SentCopy> {
     let copy = &record.copies[server.index()];
     let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
@@ -83,6 +83,6 @@ fn words(end: End) -> String {
 fn write_json(value: &Value, out: &mut Vec<u8>) {
     let body = value.to_string();
     let head = "Content-Type: application/json\r\nConnection: close\r\n";
-    // Writing to memory does not fail.
+    // Ignore the result: writing to memory cannot fail.
     let _ = write!(out, "HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}\n", body.len() + 1);
 }

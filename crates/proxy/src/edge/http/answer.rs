@@ -1,4 +1,4 @@
-//! The rest of an answer: forwarded to the client, or read and dropped.
+//! Transfer of an answer after its head: forwarded to the client, or read and dropped.
 
 use std::io;
 use std::rc::Rc;
@@ -18,33 +18,33 @@ use crate::config::Limits;
 use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
 use crate::request_table::{End, Outcome, RequestId};
 
-/// Bytes of a dropped answer that are read so that its connection can be used again; a longer one is closed.
+/// Maximum size of a dropped answer that is read for the reuse of its connection. A longer one closes the connection.
 const DROPPED_MAX: u64 = 64 << 10;
-/// The time by which an idle connection is closed before its server would.
+/// Safety margin: the proxy closes an idle connection this much earlier than its server would.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The answer that counts, of which the head has come.
+/// Answer that is forwarded to the client, after its head was read.
 pub(super) struct Answered {
     pub(super) by: Server,
     pub(super) connection: ServerConnection,
     pub(super) head: ResponseHead,
-    /// The whole request has been written to the server, which would take what is written next for the rest of it.
+    /// Whether the whole request was written to the server. Otherwise the server would take later bytes for its rest.
     pub(super) is_asked: bool,
 }
 
-/// Between whom an answer is passed on, and what they agreed on.
+/// Client, request and options for the forwarding of an answer.
 pub(super) struct Forwarding<'a> {
     pub(super) shared: &'a Shared,
     pub(super) client: &'a mut Client,
     pub(super) request_id: RequestId,
     pub(super) wanted: Wanted,
-    /// The client asked for another protocol.
+    /// Whether the client asked for another protocol.
     pub(super) may_switch: bool,
-    /// The whole request has been read from the client.
+    /// Whether the whole request was read from the client.
     pub(super) is_read: bool,
 }
 
-/// Forwards the answer, whose head is in `out`.
+/// Forwards an answer whose head is in `out`.
 pub(super) async fn relay(forwarding: Forwarding<'_>, answered: Answered) -> Result<(End, After), Failure> {
     let Answered { by, mut connection, head, is_asked } = answered;
     forwarding.client.journal.is_answered(head.status, forwarding.client.out.len());
@@ -54,7 +54,7 @@ pub(super) async fn relay(forwarding: Forwarding<'_>, answered: Answered) -> Res
     let Forwarding { shared, client, wanted, is_read, .. } = forwarding;
     let has_no_length = head.body == Body::UntilClose;
     if has_no_length {
-        // An orderly end would be the end of the body. However this task ends before that, the client sees a reset.
+        // The body ends with the connection. Until it is complete, any close must look like a reset to the client.
         let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
     }
     if !forward_body(client, &mut connection, head.body, &shared.config.limits).await? {
@@ -76,12 +76,13 @@ pub(super) async fn relay(forwarding: Forwarding<'_>, answered: Answered) -> Res
     Ok((End::Answered, after))
 }
 
-/// Age at which the proxy closes an idle connection, so that the server does not while a request is on its way.
+/// Returns the maximum idle time of a connection. It ends before the server's own limit, so that the server does not
+/// close the connection while a request is on its way.
 fn kept(head: &ResponseHead) -> Duration {
     head.keep_alive_s.map_or(KEPT, |seconds| Duration::from_secs(seconds.into()).saturating_sub(MARGIN))
 }
 
-/// Forwards a body as it comes. Whether it came whole.
+/// Forwards a body as it arrives. Returns whether it arrived completely.
 async fn forward_body(
     client: &mut Client,
     connection: &mut ServerConnection,
@@ -116,7 +117,7 @@ async fn forward_body(
     }
 }
 
-/// Both sides speak another protocol from now on: the request is over, and bytes are passed on until both have ended.
+/// Switches to another protocol: ends the request, and passes bytes in both directions until both sides have ended.
 async fn switch(forwarding: Forwarding<'_>, mut connection: ServerConnection) -> Result<(End, After), Failure> {
     let Forwarding { shared, client, request_id, .. } = forwarding;
     client.out.extend_from_slice(connection.input.data());
@@ -131,12 +132,12 @@ async fn switch(forwarding: Forwarding<'_>, mut connection: ServerConnection) ->
     Ok((End::Answered, After::Close))
 }
 
-/// An answer that the client does not get.
+/// Answer that is not forwarded to the client.
 pub(super) struct Dropped {
     pub(super) of: Server,
     pub(super) request_id: RequestId,
     pub(super) is_head: bool,
-    /// The request table does not know its head.
+    /// Whether the request table has not recorded the head of the answer.
     pub(super) is_new: bool,
 }
 
@@ -156,8 +157,8 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, connection: ServerConnection
     }
 }
 
-/// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body. Returns its status, and the connection if it can
-/// be used again; nothing if the answer breaks off before.
+/// Reads an answer and drops it, up to [`DROPPED_MAX`] bytes of a body. Returns its status, and the connection if it
+/// can be reused. Returns `None` if the answer breaks off early.
 pub(crate) async fn swallow(
     mut connection: ServerConnection,
     is_head: bool,
@@ -195,7 +196,7 @@ pub(crate) async fn swallow(
     }
 }
 
-/// Waits for more bytes of a server; nothing at the end.
+/// Waits for more bytes from a server. Returns `None` at the end of the stream.
 pub(crate) async fn more(connection: &mut ServerConnection) -> Option<()> {
     loop {
         connection.stream.readable().await.ok()?;

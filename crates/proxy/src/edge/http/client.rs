@@ -1,4 +1,4 @@
-//! One client's connection: requests that come, and answers that go.
+//! Connection of one HTTP client: reads requests and writes answers.
 
 use std::io;
 use std::rc::Rc;
@@ -20,31 +20,31 @@ use crate::config::Limits;
 use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
 use crate::request_table::{Class, End, Label, RequestId};
 
-/// The start of a target that the proxy answers itself.
+/// Prefix of targets that the proxy answers itself.
 const OWN: &[u8] = b"/.sidelane/";
-/// What is read and thrown away after an error, so that the client gets to read it.
+/// Maximum number of bytes read and dropped after an error. Closing with unread bytes could lose the answer.
 const LINGER_BYTES: usize = 256 << 10;
 const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(2);
-/// The longest time for which the rest of an upload is read after its final answer.
+/// Maximum time for which the rest of an upload is read after its final answer.
 const UPLOAD_LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Bytes of each of its buffers that an idle client keeps: there may be thousands of idle clients.
+/// Maximum size of each buffer of an idle client. There may be thousands of idle clients.
 const IDLE_BYTES: usize = 1 << 10;
 
-/// A client's connection.
+/// Connection of one HTTP client.
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     peer: Peer,
     pub(super) input: Buffer,
     pub(super) deadline: Deadline,
-    /// How fast it reads its answer.
+    /// Pace at which the client reads its answer.
     pub(super) pace: Pace,
-    /// What is written next. Its memory is used again, as that of `request`, unless it is long.
+    /// Bytes to write next. The memory of `out` and `request` is reused unless it is large.
     pub(super) out: Vec<u8>,
-    /// The request as the server sees it.
+    /// Request in the form that is sent to the server.
     pub(super) request: Vec<u8>,
     pub(super) mailbox: Owner,
-    /// It sends nothing any more.
+    /// Whether the client has closed its sending direction.
     pub(super) is_half_closed: bool,
     pub(super) journal: Journal,
 }
@@ -58,15 +58,15 @@ impl Client {
     }
 }
 
-/// The client is gone, or reads too slowly.
+/// Error: the client is gone, or reads too slowly.
 #[derive(Debug)]
 pub(super) struct Gone;
 
-/// Why no request comes.
+/// Reason why there is no next request.
 pub(super) enum NoRequest {
-    /// The client is done, or gone.
+    /// The client has closed the connection.
     Closed,
-    /// The client is told what is wrong.
+    /// The request is refused, with a status and a text for the client.
     Error(u16, String),
 }
 
@@ -77,8 +77,8 @@ impl From<Refused> for NoRequest {
 }
 
 impl Client {
-    /// The next request, whole if it is safe to repeat. One that is for the proxy itself is answered, and ends the
-    /// connection. `has_asked`: there was one before.
+    /// Returns the next request, with its whole body if it is safe to repeat. `has_asked` is true after the first
+    /// request. A request for the proxy itself is answered here, and ends the connection.
     pub(super) async fn next_request(
         &mut self,
         shared: &Rc<Shared>,
@@ -108,7 +108,7 @@ impl Client {
         self.deadline.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
         let mut looked = 0;
         loop {
-            // A client that sends byte by byte is not read anew at each of them.
+            // Parse only after a line end, so that a head sent byte by byte is not parsed again at each byte.
             let is_worth_it =
                 self.input.data()[looked..].contains(&b'\n') || self.input.data().len() >= limits.head_bytes;
             if is_worth_it
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Reads the body to the end of `request` if it is short enough to be sent once more. Whether it is.
+    /// Appends the body to `request` if it is short enough for a second copy. Returns whether it is.
     async fn has_whole_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, NoRequest> {
         let Body::Length(length) = head.body else { return Ok(false) };
         if length as usize > limits.copy_bytes || head.expects_continue {
@@ -170,7 +170,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Moves what has come of the body to the end of `request`.
+    /// Moves the received bytes of the body to the end of `request`, and returns their number.
     pub(super) fn take_body(&mut self, body: &mut Body) -> Result<usize, crate::http::BadBody> {
         let count = body.take(self.input.data())?;
         self.request.extend_from_slice(&self.input.data()[..count]);
@@ -179,7 +179,7 @@ impl Client {
         Ok(count)
     }
 
-    /// Waits for the first bytes of a request. If the proxy drains, those that have come already count.
+    /// Waits for the first bytes of a request, or for the drain. Bytes that have arrived already take precedence.
     async fn more_unless_drained(
         &mut self,
         shared: &Shared,
@@ -192,7 +192,7 @@ impl Client {
         }
     }
 
-    /// Waits for more bytes: 0 at the end of the stream.
+    /// Waits for more bytes, and returns their number, or 0 at the end of the stream.
     pub(super) async fn more(&mut self) -> Result<usize, Option<TooLate>> {
         loop {
             let ready = self.deadline.wait(self.stream.readable()).await.map_err(Some)?;
@@ -222,7 +222,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until the client has read enough for more to be written, unless it reads too slowly.
+    /// Waits until the client has read enough for more to be written. Fails if it reads too slowly.
     async fn has_room(&mut self) -> Result<(), Gone> {
         let mut unread = unacknowledged(&self.stream).ok_or(Gone)?;
         loop {
@@ -230,7 +230,8 @@ impl Client {
             self.deadline.start(self.pace.left());
             let ready = self.deadline.wait(self.stream.writable()).await;
             self.pace.wait(Instant::now(), false);
-            // The kernel has room only after a third of its buffer was read, which may be a megabyte.
+            // Measure progress by unacknowledged bytes. The socket becomes writable only after a third of the kernel's
+            // buffer was read, which may be a megabyte.
             let left = unacknowledged(&self.stream).ok_or(Gone)?;
             self.pace.came(unread.saturating_sub(left));
             unread = left;
@@ -242,22 +243,22 @@ impl Client {
         }
     }
 
-    /// Tells the client of an error in its request, and closes.
+    /// Answers with an error about the request, and closes the connection.
     pub(super) async fn refuse(&mut self, status: u16, why: &str) {
-        // A head that was read has been consumed and noted.
+        // A head that was parsed is recorded already.
         if !self.journal.is_noted() {
             self.journal.has_head(self.input.data());
         }
         self.answer_here(error(status, why), |journal| journal.finish_apart(End::Failed(status).into())).await;
     }
 
-    /// Tells the client why its request failed, and closes.
+    /// Answers with the reason why the request failed, and closes the connection.
     pub(super) async fn fail(&mut self, request_id: RequestId, status: u16, why: &str) {
         self.answer_here(error(status, why), |journal| journal.finish(request_id, End::Failed(status))).await;
     }
 
-    /// Answers, ends the request by `finish`, and closes. What the client still sends is read, or it might not get to read
-    /// the answer.
+    /// Answers, ends the request with `finish`, and closes the connection. It first reads what the client still sends,
+    /// because the client might otherwise lose the answer.
     async fn answer_here(&mut self, answer: Vec<u8>, finish: impl FnOnce(&mut Journal)) {
         self.journal.is_answered_here(&answer);
         self.out = answer;
@@ -269,8 +270,8 @@ impl Client {
         }
     }
 
-    /// Reads and drops the rest of an upload that has its final answer: many clients read that only when all is sent, and
-    /// a connection that is closed with unread bytes is reset.
+    /// Reads and drops the rest of an upload after its final answer. Many clients read the answer only after they have
+    /// sent everything, and closing a connection with unread bytes resets it.
     pub(super) async fn linger_after_upload(&mut self) {
         linger_for(&self.stream, &mut self.deadline, UPLOAD_LINGER_TIME, usize::MAX).await;
     }
@@ -286,7 +287,7 @@ fn late(limits: &Limits) -> NoRequest {
     NoRequest::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
 }
 
-/// Ends our direction, and reads the client's to its end, within limits of bytes and time.
+/// Closes our sending direction, and reads the client's data to its end, within limits of bytes and time.
 pub(crate) async fn linger(stream: &TcpStream, deadline: &mut Deadline) {
     linger_for(stream, deadline, LINGER_TIME, LINGER_BYTES).await;
 }
@@ -316,34 +317,34 @@ async fn linger_for(stream: &TcpStream, deadline: &mut Deadline, time: std::time
         .await;
 }
 
-/// How a client leaves.
+/// Way in which a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
-    /// It sends nothing any more, and may still read.
+    /// The client sends nothing more, but may still read.
     HalfClosed,
-    /// Its connection is broken: it gets no answer.
+    /// The connection is broken, and the client gets no answer.
     Broken,
 }
 
-/// Waits until the client leaves. A client that has half-closed its connection before can only break it.
+/// Waits until the client leaves. After a half-close, only a broken connection counts.
 pub(super) async fn departure(stream: &TcpStream, is_half_closed: bool) -> Departure {
     if !is_half_closed {
-        // tokio tells of a half-closed connection to whom asks for priority data, without telling of other data.
+        // Interest in priority data makes tokio report a half-close without reporting ordinary data.
         match stream.ready(Interest::ERROR | Interest::PRIORITY).await {
             Ok(ready) if ready.is_error() => return Departure::Broken,
             Ok(ready) if ready.is_read_closed() => return Departure::HalfClosed,
-            // Urgent data, which HTTP does not have.
+            // Ignore urgent data, which HTTP does not use.
             Ok(_) => {}
             Err(_) => return Departure::Broken,
         }
     }
-    // Ready or not able to tell: the connection is of no use.
+    // Any result means that the connection is of no use.
     let _ = stream.ready(Interest::ERROR).await;
     Departure::Broken
 }
 
 impl Client {
-    /// Notes a departure. Whether nothing more is done for the client.
+    /// Records a departure. Returns whether the client gets no further answer.
     pub(super) fn is_left(&mut self, departure: Departure, limits: &Limits) -> bool {
         self.is_half_closed = true;
         departure == Departure::Broken || limits.abort_on_close

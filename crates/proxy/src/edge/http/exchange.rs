@@ -1,4 +1,5 @@
-//! One request and its answer: copies at up to two servers. The first answer that is no failure counts.
+//! Exchange of one request and its answer, with copies at up to two servers. The first answer that is no failure
+//! counts.
 
 use std::future::Future;
 use std::io;
@@ -18,20 +19,19 @@ use super::upload;
 use crate::http::{Forwarded, RequestHead, ResponseHead, Wanted, read_response};
 use crate::request_table::{Class, End, Loss, Next, Outcome, Quality, RequestId, Verdict};
 
-/// Later answers that are waited for, so that their connections can be used again.
+/// Maximum number of second answers that are read and dropped at a time, so that their connections can be reused.
 const DROPPING_MAX: usize = 32;
 
-/// A copy of the request at one server.
+/// Copy of the request at one server.
 pub(super) enum Copy {
-    /// A connection is being made.
+    /// Connection that is being established.
     Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
-    /// The connection, and how many bytes of the request were sent.
+    /// Established connection, with the number of request bytes that were sent.
     There(ServerConnection, usize),
-    /// As `There`; the answer is a failure, whose head is still in the connection's input.
+    /// Copy like `There` whose answer is a failure. The head of the answer is still in the connection's input.
     Kept(ServerConnection, usize),
 }
 
-/// A request on its way.
 pub(super) struct Exchange<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) client: &'a mut Client,
@@ -41,7 +41,7 @@ pub(super) struct Exchange<'a> {
     copies: [Option<Copy>; 2],
 }
 
-/// What happens while an answer is waited for.
+/// Event that ends the wait for an answer.
 enum Event {
     Order(RequestId, Server),
     Connected(Server, Option<ServerConnection>),
@@ -51,7 +51,7 @@ enum Event {
     Late,
 }
 
-/// Sends a request on and brings its answer.
+/// Sends a request to a server, and forwards its answer.
 pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
     let (request_id, to) = shared.admit(class, &client.mailbox);
     client.journal.begin(request_id);
@@ -105,13 +105,13 @@ impl Exchange<'_> {
         Forwarding { shared, client, request_id: *request_id, wanted, may_switch, is_read }
     }
 
-    /// What the client asked for; a proxy that drains keeps no connection.
+    /// Returns the answer options of the client. During a drain, no connection is kept.
     pub(super) fn wanted(&self) -> Wanted {
         let keeps_alive = self.wanted.keeps_alive && !self.shared.drain.has_begun();
         Wanted { keeps_alive, ..self.wanted }
     }
 
-    /// Begins a copy that the request table counts as sent.
+    /// Starts a copy that the request table counts as sent.
     fn start(&mut self, to: Server) {
         let idle =
             if self.is_repeatable { self.shared.idle_connection(to) } else { self.shared.just_used_connection(to) };
@@ -160,9 +160,10 @@ impl Exchange<'_> {
         }
     }
 
-    /// The time for an answer is up.
+    /// Ends the wait for an answer after the time limit. Returns a failure answer that was kept, if there is one.
     fn late(&mut self) -> Result<Answered, Failure> {
-        // It may end the service of a server, which hedges the requests there.
+        // `late` may end the service of a server, which would hedge its requests. So stop the hedging of this one
+        // first.
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
         for server in Server::BOTH {
             if let Some(Copy::There(_, 1..)) = self.copies[server.index()] {
@@ -173,7 +174,7 @@ impl Exchange<'_> {
         kept.and_then(|server| self.forward_kept(server)).ok_or(LATE)
     }
 
-    /// The failure that this server answered, with its head in `out`.
+    /// Takes the failure answer that was kept from this server, and writes its head to `out`.
     fn forward_kept(&mut self, server: Server) -> Option<Answered> {
         let Some(Copy::Kept(mut connection, sent)) = self.copies[server.index()].take() else { return None };
         self.client.out.clear();
@@ -203,7 +204,7 @@ impl Exchange<'_> {
         .await
     }
 
-    /// A client that may be gone costs no hedge; one that is gone costs nothing more.
+    /// Handles the departure of the client: a half-closed client gets no hedge, and a gone client ends the exchange.
     pub(super) fn departed(&mut self, departure: Departure) -> Result<(), Failure> {
         if self.client.is_left(departure, &self.shared.config.limits) {
             return Err(Failure::Gone);
@@ -212,7 +213,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Reads what has come from this server: an answer, if its head is whole.
+    /// Reads from a server. Returns the answer if its head is complete.
     async fn read(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
@@ -230,7 +231,7 @@ impl Exchange<'_> {
             let head = match read {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
-                // The other server may have the request, too, or may be asked.
+                // Give up only this copy: the other server may have the request too, or may be asked.
                 Err(_) => return self.lose(server, Loss::Malformed).map_err(|_| MALFORMED),
             };
             if head.is_interim() {
@@ -242,7 +243,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// A final answer, whose head is in `out` and in the connection's input: the request table says which one is forwarded.
+    /// Asks the request table which answer is forwarded. The head of this final answer is in `out` and in the input.
     fn judge(&mut self, server: Server, head: ResponseHead) -> Option<Answered> {
         match self.shared.answered(self.request_id, server, Outcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {
@@ -261,7 +262,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// An interim answer, in `out`, is passed on where only one server can send one.
+    /// Forwards the interim answer in `out`. Drops it if the request may have copies at two servers.
     async fn pass_interim(&mut self) -> Result<(), Failure> {
         if self.is_repeatable || self.wanted.is_old {
             self.client.out.clear();
@@ -269,7 +270,7 @@ impl Exchange<'_> {
         Ok(self.client.write_out().await?)
     }
 
-    /// The connection to the server has ended, in order or by a reset.
+    /// Handles the end of a server connection, by an orderly close or by a reset.
     fn lose_connection(&mut self, server: Server, is_in_order: bool) -> Result<Option<Answered>, Failure> {
         let loss = match &self.copies[server.index()] {
             Some(Copy::There(connection, sent)) => connection.loss(*sent, is_in_order),
@@ -284,7 +285,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The copy at this server is lost; the request table says what is done. The answer, if that is a failure that was kept.
+    /// Handles a lost copy as the request table says. Returns a failure answer that was kept earlier, if it is to be
+    /// forwarded.
     fn lose(&mut self, server: Server, loss: Loss) -> Result<Option<Answered>, Failure> {
         self.copies[server.index()] = None;
         match self.shared.lost(self.request_id, server, loss) {
@@ -296,16 +298,16 @@ impl Exchange<'_> {
         Ok(None)
     }
 
-    /// Whether few later answers are waited for: each has an open file.
+    /// Returns whether another second answer may be awaited. Each one keeps a file open.
     fn may_wait(&self) -> bool {
         self.shared.dropping.get() < DROPPING_MAX
     }
 
-    /// The answer of the other server, if it was asked, is dropped when it comes, or its connection is closed.
+    /// Handles the copy at the other server: reads and drops its answer, or closes its connection.
     fn drop_other(&mut self, by: Server) {
         let other = by.other();
         let copy = self.copies[other.index()].take();
-        // The request table knows of a failure that was kept.
+        // The request table has already recorded the head of a kept failure answer.
         let is_new = matches!(copy, Some(Copy::There(..)));
         match copy {
             Some(Copy::There(connection, sent) | Copy::Kept(connection, sent))
@@ -318,7 +320,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Gives up the copies that are still out.
+    /// Gives up the copies that are still unanswered.
     fn drop_copies(&mut self) {
         for server in Server::BOTH {
             let copy = self.copies[server.index()].take();
@@ -364,21 +366,22 @@ fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'
     }
 }
 
-/// What becomes of the client's connection.
+/// Handling of the client's connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     KeepAlive,
     Close,
-    /// The proxy drains: the connection is closed once the client has closed its side, which may have sent more.
+    /// The proxy drains. It closes the connection after the client has closed its side, since more data may be in
+    /// flight.
     CloseAfterClient,
-    /// It is closed once the client has sent the rest of its request, which is dropped.
+    /// The connection is closed after the client has sent the rest of its request, which is dropped.
     Linger,
 }
 
-/// No answer came.
+/// Reason why there is no answer to forward.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The client is told so.
+    /// The client gets an error with this status and text.
     Error(u16, &'static str),
     /// The client is gone.
     Gone,

@@ -1,4 +1,4 @@
-//! What the access log is told of one client's requests, one after the other.
+//! Collection of the access log's data about the requests of one client, one request after the other.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,30 +11,30 @@ use crate::access::{Asked, FIELD_MAX, Outcome, REQUEST_MAX, Text};
 use crate::http::Number;
 use crate::request_table::{End, RequestId};
 
-/// The request of a client that is under way, as the access log is told of it at its end. Each request has one entry: one
-/// that is under way when the proxy ends is cut.
+/// Data for the access log about the present request of a client. Each request gets one entry. A request in flight at
+/// the end of the proxy is logged as cut.
 pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
     stage: Stage,
-    /// Request line, Referer and User-Agent, one behind the other.
+    /// Request line, Referer and User-Agent, one after the other.
     texts: Vec<u8>,
-    /// Of each of them: bytes in `texts`, and bytes that are left out.
+    /// Lengths of the three texts: bytes in `texts`, and bytes that were omitted.
     lengths: [(usize, u32); 3],
     received: u64,
     sent: u64,
-    /// `sent` when the body of the answer begins.
+    /// Value of `sent` when the body of the answer begins.
     head_sent: u64,
     status: Option<u16>,
 }
 
-/// How far the request has come.
+/// Stage of the present request.
 enum Stage {
-    /// No byte of it.
+    /// No byte of a request has arrived.
     Idle,
-    /// Its begin, since then; the request table does not know it.
+    /// The request has been arriving since the given time, and is not in the request table yet.
     Coming(Nanos),
-    /// The request table knows it.
+    /// The request is in the request table.
     InFlight(RequestId),
 }
 
@@ -53,14 +53,14 @@ impl Journal {
         }
     }
 
-    /// The request has not come whole yet.
+    /// Records that a part of a request has arrived.
     pub(super) fn comes(&mut self) {
         if self.shared.has_log() && matches!(self.stage, Stage::Idle) {
             self.stage = Stage::Coming(now());
         }
     }
 
-    /// The head has come, or as much as ever will.
+    /// Records the head of a request. It may be incomplete if the rest will never arrive.
     pub(super) fn has_head(&mut self, head: &[u8]) {
         self.received += head.len() as u64;
         if self.shared.has_log() {
@@ -73,45 +73,45 @@ impl Journal {
         }
     }
 
-    /// The memory of texts, which are of no use between two requests.
+    /// Returns the memory of the texts, which is free between two requests.
     pub(super) fn texts(&mut self) -> &mut Vec<u8> {
         &mut self.texts
     }
 
-    /// Whether its head was noted.
+    /// Returns whether the head of the request was recorded.
     pub(super) fn is_noted(&self) -> bool {
         self.received > 0
     }
 
-    /// Bytes of the body have come.
+    /// Counts received bytes of the body.
     pub(super) fn received(&mut self, bytes: usize) {
         self.received += bytes as u64;
     }
 
-    /// The request table knows the request from now on.
+    /// Records that the request is in the request table from now on.
     pub(super) fn begin(&mut self, request_id: RequestId) {
         self.stage = Stage::InFlight(request_id);
     }
 
-    /// Bytes were written to the client.
+    /// Counts bytes that were written to the client.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
-    /// The status of the final answer, and the bytes of its head that are still to be written.
+    /// Records the status of the final answer, and the number of bytes of its head that are still to be written.
     pub(super) fn is_answered(&mut self, status: u16, head_bytes: usize) {
         self.status = Some(status);
         self.head_sent = self.sent + head_bytes as u64;
     }
 
-    /// The client gets this answer of the proxy's own.
+    /// Records an answer of the proxy itself.
     pub(super) fn is_answered_here(&mut self, answer: &[u8]) {
         let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
         self.is_answered(status.unwrap_or(0), head);
     }
 
-    /// The request is over: the request table is told, and an entry written, unless that was done before.
+    /// Ends the request in the request table, and writes its log entry, unless that was done before.
     pub(super) fn finish(&mut self, request_id: RequestId, end: End) {
         if let Some(ended) = self.shared.finish(request_id, end) {
             self.log(&ended, Some(self.shared.number(request_id.number)));
@@ -119,7 +119,7 @@ impl Journal {
         self.reset();
     }
 
-    /// A request is over of which the request table does not know.
+    /// Writes the log entry of a request that is not in the request table.
     pub(super) fn finish_apart(&mut self, outcome: Outcome) {
         if self.shared.has_log() {
             let arrived_ns = if let Stage::Coming(since) = self.stage { since } else { now() };
@@ -155,8 +155,8 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// The client's task ends in the middle of a request: the client has reset its connection before the head was whole, or
-    /// the proxy ends.
+    /// Logs a request that is unfinished when the client's task ends. Either the client has reset the connection before
+    /// the head was complete, or the proxy ends.
     fn drop(&mut self) {
         match self.stage {
             Stage::Idle => {}
@@ -170,7 +170,8 @@ impl Drop for Journal {
     }
 }
 
-/// The first line of a head, and the values of Referer and User-Agent, which may be empty. The head may be malformed.
+/// Returns the first line of a head, and the values of Referer and User-Agent, which may be empty. The head may be
+/// malformed.
 fn texts_of(head: &[u8]) -> [&[u8]; 3] {
     let mut lines = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut texts = [lines.next().unwrap_or_default(), &[], &[]];

@@ -1,4 +1,4 @@
-//! HTTP at sockets: one task a client.
+//! HTTP connections of clients, with one task per client.
 
 mod admin;
 mod answer;
@@ -19,9 +19,9 @@ use client::{Client, NoRequest};
 use exchange::{After, exchange};
 use journal::Journal;
 
-/// Serves a client until one of both is done.
+/// Serves a client until the client or the proxy closes the connection.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
-    // Without an address it is gone already.
+    // A client without an address is gone already.
     let Ok(address) = stream.peer_addr() else { return };
     let peer = Peer::new(shared.config.forwarded, address.ip());
     let journal = Journal::new(Rc::clone(&shared), address);

@@ -1,4 +1,4 @@
-//! Requests with bodies that have not come whole, or are too long to be kept: sent once, as they come.
+//! Uploads: requests whose bodies are incomplete, or too long to be kept. They are sent once, while they arrive.
 
 use std::future::Future;
 use std::io;
@@ -17,10 +17,10 @@ use super::exchange::{Exchange, Failure, LATE, LOST, MALFORMED, SLOW};
 use crate::http::{Body, RequestHead, ResponseHead, Wanted, read_response};
 use crate::request_table::{Loss, Next, Outcome};
 
-/// Bytes of the body that have been read and not sent; no more are read until fewer are.
+/// Maximum number of body bytes that are read and not sent. At this number, the proxy stops reading from the client.
 const AHEAD_MAX: usize = 64 << 10;
 
-/// What happens while a request is sent.
+/// Event during an upload.
 enum Event {
     FromClient,
     FromServer,
@@ -29,14 +29,14 @@ enum Event {
     Late,
 }
 
-/// How far the request has been written to its server.
+/// Progress of writing the request to its server.
 #[derive(Default)]
 struct Progress {
-    /// Bytes of `Client::request` that have been written. They are kept while the request may have to be written anew.
+    /// Number of written bytes at the begin of `Client::request` that are kept for a retry.
     kept: usize,
-    /// Bytes that have been written in all.
+    /// Total number of written bytes.
     written: usize,
-    /// Nothing more can be written; an answer may still be read.
+    /// Whether nothing more can be written. An answer may still be read.
     is_broken: bool,
 }
 
@@ -56,27 +56,27 @@ impl Progress {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // A server that refuses an upload closes after its answer, which is read before its end.
+            // Only remember the failure: a server that refuses an upload closes after its answer, which is read first.
             Err(_) => self.is_broken = true,
         }
     }
 
-    /// Whether all that has been written is still kept.
+    /// Returns whether all written bytes are still kept.
     fn is_whole(&self) -> bool {
         self.kept == self.written
     }
 }
 
-/// Whether the client or the server is waited for, and for how long.
+/// Time limit of an upload, with the side that it waits for.
 struct Limit {
     pace: Pace,
     waits_for_client: bool,
-    /// The client waits for `100 Continue`.
+    /// Whether the client waits for `100 Continue`.
     is_held: bool,
 }
 
 impl Limit {
-    /// Sets the time limit of the next event.
+    /// Sets the time limit for the next event.
     fn set(&mut self, exchange: &mut Exchange<'_>, body: &Body, progress: &Progress) {
         let waits = wants_more(body, progress.unsent(&exchange.client.request)) && !self.is_held;
         let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
@@ -94,7 +94,7 @@ fn wants_more(body: &Body, unsent: &[u8]) -> bool {
     !body.is_over() && unsent.len() < AHEAD_MAX
 }
 
-/// Sends the request and the body as it comes, and returns the answer, which may come before the body has ended.
+/// Sends the request, and its body as it arrives. Returns the answer, which may come before the end of the body.
 pub(super) async fn send(
     exchange: &mut Exchange<'_>,
     to: Server,
@@ -143,7 +143,7 @@ pub(super) async fn send(
     }
 }
 
-/// Connects to this server, or to its backup if that fails: nothing has been sent yet.
+/// Connects to the server, or to its backup if that fails. Nothing has been sent yet.
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
     match exchange.shared.just_used_connection(to) {
         Some(connection) => Ok(connected(exchange, to, connection)),
@@ -151,7 +151,7 @@ async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Ser
     }
 }
 
-/// A connection for a request whose connection has ended, unless the server may have read a part of it.
+/// Returns a new connection after the last one has ended. Fails if the server may have read a part of the request.
 async fn anew(
     exchange: &mut Exchange<'_>,
     to: Server,
@@ -161,7 +161,7 @@ async fn anew(
     match loss {
         None if progress.is_whole() => connect_anew(exchange, to).await,
         Some(Loss::Unread) if progress.is_whole() => elsewhere(exchange, to, Loss::Unread).await,
-        // Also a request that the server has not read: a part of it is no longer kept.
+        // Fail even if the server has read nothing, when a part of the request is no longer kept.
         _ => {
             exchange.shared.lost(exchange.request_id, to, Loss::Sent);
             Err(LOST)
@@ -176,7 +176,7 @@ async fn connect_anew(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server
     }
 }
 
-/// Has the request table choose the server that is tried next.
+/// Lets the request table choose the next server after a loss, and connects to it.
 async fn elsewhere(
     exchange: &mut Exchange<'_>,
     mut to: Server,
@@ -209,7 +209,7 @@ async fn next_event(
     let unsent = progress.unsent(request);
     let wants_more = wants_more(body, unsent);
     let has_some = !progress.is_broken && !unsent.is_empty();
-    // A body that has not been read whole may be followed by the end of the client's direction.
+    // Ignore a half-close before the end of the body: it may follow the bytes that are still unread.
     let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
     std::future::poll_fn(|cx| {
         if connection.stream.poll_read_ready(cx).is_ready() {
@@ -229,11 +229,11 @@ async fn next_event(
     .await
 }
 
-/// Reads what has come from the client. Returns how many bytes.
+/// Reads bytes from the client, and returns their number.
 fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
     let client = &mut *exchange.client;
     match client.input.fill(&client.stream) {
-        // The server gets no end of the body, so it does not take a part for the whole.
+        // The server gets no end of the body, so it does not take a part of the body for all of it.
         Ok(0) => Err(Failure::Gone),
         Ok(count) => Ok(count),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -241,8 +241,8 @@ fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
     }
 }
 
-/// Reads what has come from the server: an answer, if its head is whole. Interim ones are passed on, and the client is
-/// held no more.
+/// Reads from the server, and returns the answer if its head is complete. Forwards interim answers, after which a
+/// waiting client may send its body.
 async fn read_answer(
     exchange: &mut Exchange<'_>,
     connection: &mut ServerConnection,

@@ -1,4 +1,4 @@
-//! What the access log is told of one client's commands: names and numbers, no argument.
+//! Collection of the access log's data about one client's commands: names and numbers, but no arguments.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,18 +12,18 @@ use crate::access::{Asked, Outcome};
 use crate::request_table::{End, Label, RequestId};
 use crate::resp::{Command, count_keys, name_of};
 
-/// The commands of a client that are not answered, as the access log is told of them at their end. Each has one entry: one
-/// that is not answered when the proxy ends is cut.
+/// Data for the access log about the unanswered commands of a client. Each command gets one entry. A command that is
+/// unanswered at the end of the proxy is logged as cut.
 pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
-    /// In the order in which they came, which is that of their ends.
+    /// Unanswered commands in the order of arrival, which is also the order of their ends.
     asked: VecDeque<(RequestId, Size)>,
-    /// Bytes of the next reply that were passed on before it was whole.
+    /// Number of bytes of the next reply that were forwarded before it was complete.
     streamed: usize,
 }
 
-/// What is told of a command besides its name.
+/// Number of keys and bytes of a command.
 #[derive(Clone, Copy, Default)]
 struct Size {
     keys: Option<u32>,
@@ -42,19 +42,20 @@ impl Journal {
         Self { shared, client, asked: VecDeque::new(), streamed: 0 }
     }
 
-    /// The request table knows this command from now on.
+    /// Records that the command is in the request table from now on.
     pub(super) fn begin(&mut self, request_id: RequestId, command: &Command) {
         if self.shared.has_log() {
             self.asked.push_back((request_id, Size::of(command)));
         }
     }
 
-    /// A part of the next reply was passed on.
+    /// Counts forwarded bytes of an incomplete reply.
     pub(super) fn streams(&mut self, bytes: usize) {
         self.streamed += bytes;
     }
 
-    /// The command is over, with the last bytes of its reply: the request table is told, and an entry written.
+    /// Ends a command in the request table, and writes its log entry. `bytes` is the size of the last part of its
+    /// reply.
     pub(super) fn finish(&mut self, request_id: RequestId, end: End, bytes: usize) {
         let sent = std::mem::take(&mut self.streamed) + bytes;
         if let Some(ended) = self.shared.finish(request_id, end) {
@@ -63,7 +64,7 @@ impl Journal {
         }
     }
 
-    /// From this command on the connection is this server's.
+    /// Logs the command that ties the connection to the server `to`; `None` if no server was reached.
     pub(super) fn is_tied(&self, command: &Command, to: Option<Server>) {
         if self.shared.has_log() {
             let outcome = if to.is_some() { Outcome::Tied } else { Outcome::Failed };
@@ -72,7 +73,7 @@ impl Journal {
         }
     }
 
-    /// What the client sent is no command.
+    /// Logs data of the client that is not a command.
     pub(super) fn is_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
             self.log(&Ended::apart(Outcome::Refused, now(), None), b"", Size::default(), answer.len());
@@ -94,7 +95,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// The proxy ends in the middle of these commands.
+    /// Logs the commands that are unanswered at the end of the proxy.
     fn drop(&mut self) {
         while let Some((request_id, size)) = self.asked.pop_front() {
             if let Some(ended) = self.shared.cut_off(request_id) {

@@ -1,4 +1,4 @@
-//! RESP at sockets: one task a client.
+//! RESP connections of Redis clients, with one task per client.
 
 mod client;
 mod journal;

@@ -1,4 +1,4 @@
-//! What a reply says of its server.
+//! Classification of a Redis reply as a sign of its server's health.
 
 use super::super::connection::ServerConnection;
 use super::super::http::more;
@@ -6,7 +6,7 @@ use crate::config::Limits;
 use crate::request_table::{Outcome, Reply};
 use crate::resp::Scanner;
 
-/// Reads a whole reply and drops it. Returns what it says, and the connection if it can be used again.
+/// Reads a complete reply and drops it. Returns its classification, and the connection if it can be reused.
 pub(crate) async fn swallow(
     mut connection: ServerConnection,
     limits: &Limits,
@@ -28,12 +28,12 @@ pub(crate) async fn swallow(
     }
 }
 
-/// Errors of a server that cannot do its work.
+/// Errors of a server that cannot work.
 const FAILING: [&[u8]; 4] = [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-CLUSTERDOWN"];
-/// Errors of a server that does its work, which another server might not give.
+/// Errors of a working server that another server might not return.
 const REFUSALS: [&[u8]; 4] = [b"-TRYAGAIN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
 
-/// What the reply that begins so says.
+/// Classifies a reply by its first bytes.
 pub(super) fn outcome_of(reply: &[u8]) -> Outcome {
     let begins_as = |errors: &[&[u8]]| errors.iter().any(|error| reply.starts_with(error));
     Outcome::Reply(match reply.first() {

@@ -1,4 +1,4 @@
-//! One server, as one client's task has it: its connection, and what is still to be written to it.
+//! Connection of one client's task to one server, with the bytes that are still to be written.
 
 use std::future::Future;
 use std::io;
@@ -16,7 +16,7 @@ use super::quality::swallow;
 use crate::request_table::Loss;
 use crate::resp::{BadFrame, Scanner};
 
-/// The connection.
+/// State of the connection.
 #[derive(Default)]
 enum Way {
     #[default]
@@ -25,28 +25,28 @@ enum Way {
     There(ServerConnection),
 }
 
-/// One server, as one client's task has it.
+/// One server from the view of one client's task: its connection, and its unsent commands.
 #[derive(Default)]
 pub(super) struct Side {
     way: Way,
     unsent: Buffer,
     scanner: Scanner,
-    /// Its connection is no other client's after this one.
+    /// Whether the connection has state of this client, so that no other client may use it.
     is_marked: bool,
-    /// Each new connection begins with this command, whose reply the client does not get.
+    /// Command that each new connection begins with. The client does not get its reply.
     greeting: Option<Rc<[u8]>>,
 }
 
-/// What happened.
+/// Event of the connection to a server.
 pub(super) enum SideEvent {
-    /// Replies may have come.
+    /// Replies may be readable.
     Readable,
-    /// The connection is lost; what it owes does not come.
+    /// The connection is lost, and its pending replies will not come.
     Lost(Loss),
 }
 
 impl Side {
-    /// The command is written as soon as it can be.
+    /// Queues a command to be written as soon as possible. Opens a connection if there is none.
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
         self.unsent.push(command);
         if matches!(self.way, Way::None) {
@@ -57,17 +57,17 @@ impl Side {
         }
     }
 
-    /// Whether it has no connection, and has had none.
+    /// Returns whether there is no connection and no greeting yet.
     pub(super) fn is_new(&self) -> bool {
         matches!(self.way, Way::None) && !self.has_greeting()
     }
 
-    /// Whether its connections begin with a command.
+    /// Returns whether new connections begin with a greeting.
     pub(super) fn has_greeting(&self) -> bool {
         self.greeting.is_some()
     }
 
-    /// Each connection that is made from now on begins with this command, and is no other client's.
+    /// Sets the greeting: each new connection begins with this command, and is not used by other clients.
     pub(super) fn greet(&mut self, greeting: Rc<[u8]>) {
         self.greeting = Some(greeting);
     }
@@ -101,7 +101,7 @@ impl Side {
         }
     }
 
-    /// Takes in what has come; an error is the end of the connection.
+    /// Reads available bytes. An error means the end of the connection.
     pub(super) fn read(&mut self) -> io::Result<()> {
         let Way::There(connection) = &mut self.way else { return Ok(()) };
         match connection.input.fill(&connection.stream) {
@@ -111,7 +111,7 @@ impl Side {
         }
     }
 
-    /// What belongs to the next reply, as far as it has come, and whether it is whole.
+    /// Returns the received bytes of the next reply, and whether they are all of it; `None` if there are none.
     pub(super) fn reply(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
         let Way::There(connection) = &mut self.way else { return Ok(None) };
         if connection.input.is_empty() {
@@ -121,7 +121,7 @@ impl Side {
         Ok(Some((&connection.input.data()[..count], is_whole)))
     }
 
-    /// The first bytes that [`Self::reply`] told of are used.
+    /// Removes the first bytes that [`Self::reply`] returned.
     pub(super) fn take(&mut self, count: usize) {
         self.scanner.take();
         if let Way::There(connection) = &mut self.way {
@@ -129,12 +129,12 @@ impl Side {
         }
     }
 
-    /// Bytes that were not written to the server yet.
+    /// Returns the number of bytes not yet written to the server.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.unsent.data().len()
     }
 
-    /// Bytes that have come and are not used.
+    /// Returns the number of received bytes not yet used.
     pub(super) fn kept_bytes(&self) -> usize {
         match &self.way {
             Way::There(connection) => connection.input.data().len(),
@@ -142,7 +142,7 @@ impl Side {
         }
     }
 
-    /// The connection has something of this client's: no other one gets it.
+    /// Records that the connection has state of this client, so that no other client may use it.
     pub(super) fn mark(&mut self) {
         self.is_marked = true;
     }
@@ -151,7 +151,6 @@ impl Side {
         self.is_marked || self.has_greeting()
     }
 
-    /// The connection.
     pub(super) fn connection(&self) -> Option<&ServerConnection> {
         match &self.way {
             Way::There(connection) => Some(connection),
@@ -159,12 +158,12 @@ impl Side {
         }
     }
 
-    /// The connection is given up.
+    /// Closes the connection, and forgets unsent commands.
     pub(super) fn close(&mut self) {
         *self = Self { greeting: self.greeting.take(), ..Self::default() };
     }
 
-    /// Takes the connection away, or makes one.
+    /// Takes the present connection, or opens one.
     pub(super) async fn take_or_open_connection(
         &mut self,
         shared: &Rc<Shared>,
@@ -176,7 +175,7 @@ impl Side {
         }
     }
 
-    /// Takes the connection away, if nothing is on its way.
+    /// Takes the present connection; `None` if there is none, or if commands are unsent.
     pub(super) fn take_connection(&mut self) -> Option<ServerConnection> {
         match std::mem::take(&mut self.way) {
             Way::There(connection) if self.unsent.is_empty() => Some(connection),
@@ -185,7 +184,7 @@ impl Side {
     }
 }
 
-/// Makes a connection, and greets the server there. An error is its answer at the other server, too.
+/// Opens a connection, and sends the greeting. Ignores an error reply: the client gets the other server's.
 async fn open(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<ServerConnection> {
     let mut connection = Rc::clone(&shared).next_connection(server).await?;
     let Some(greeting) = greeting else { return Some(connection) };

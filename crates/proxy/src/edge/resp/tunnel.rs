@@ -1,4 +1,4 @@
-//! A connection with a state of its own: it belongs to one server until it ends.
+//! Redis connection with state that only one server has. It belongs to that server until it ends.
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -11,14 +11,14 @@ use super::super::tunnel;
 
 const NO_SERVER: &[u8] = b"-ERR sidelane: no server could be reached\r\n";
 
-/// What the server gets first.
+/// Bytes that the server gets first.
 pub(super) struct First<'a> {
     pub(super) bytes: &'a [u8],
-    /// It waits for something that would be lost with a client that is gone.
+    /// Whether the first command blocks for data that would be lost if the client is gone.
     pub(super) blocks: bool,
 }
 
-/// Passes bytes on, beginning with those that have come, until both sides have ended.
+/// Passes bytes in both directions, beginning with those received already, until both sides have ended.
 pub(super) async fn pass(
     shared: &Shared,
     client: &mut TcpStream,
@@ -26,7 +26,7 @@ pub(super) async fn pass(
     first: First<'_>,
 ) {
     let Some(mut connection) = connection else {
-        // A client that is gone need not be told.
+        // Ignore an error: the client is gone.
         let _ = client.write_all(NO_SERVER).await;
         return;
     };
@@ -38,7 +38,7 @@ pub(super) async fn pass(
     }
 }
 
-/// Whether the client has closed its side, as far as is known.
+/// Returns whether the client has closed its side, as far as the kernel knows.
 fn has_left(client: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match recv(client, &mut [0], flags) {

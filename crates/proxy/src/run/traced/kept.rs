@@ -1,4 +1,4 @@
-//! The last requests of one server, as its trace told them.
+//! Store of the last traced requests of one server.
 
 use std::collections::VecDeque;
 
@@ -8,49 +8,49 @@ use sidelane_trace::words::Names;
 
 use crate::config::SentCopy;
 
-/// As many requests as the proxy remembers.
+/// Maximum number of stored requests: as many as the proxy remembers.
 const REQUESTS_MAX: usize = 4096;
-/// The most spans that are kept: 14 MB.
+/// Maximum number of stored spans, which need 14 MB.
 const SPANS_MAX: usize = 200_000;
-/// From when its records are there, a timeline comes so much later than what the builder waits for, at most: the builder
-/// looks a few times a second.
+/// Maximum additional delay of a timeline after its records and the waiting times of the builder. The builder runs a
+/// few times per second.
 const LATER_NS: u64 = 100_000_000;
 
-/// What is known of a server's requests.
+/// Store of the timelines of a server's requests.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     timelines: VecDeque<Timeline>,
     spans: usize,
-    /// Names of threads.
+    /// Names of the server's threads.
     pub(super) names: Names,
-    /// When the trace began.
+    /// Time at which the trace began.
     began_ns: u64,
-    /// All records are there up to here.
+    /// Time up to which all records were read.
     pub(super) until_ns: u64,
 }
 
-/// What is found of a request.
+/// Result of the search for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found<'k> {
-    /// What the server did for it.
+    /// Timeline of the request.
     This(&'k Timeline),
-    /// It was sent before the trace began.
+    /// The request was sent before the trace began.
     Earlier,
-    /// It is not told yet: the server may have it still, or more of its response may come.
+    /// The timeline is not complete yet: the server may still work on the request, or more of its response may come.
     Later,
-    /// The trace has none that came from its port while it was under way.
+    /// The trace has no request from the proxy's port at that time.
     None,
-    /// Several requests came from that port in that time, from other machines or one after another; how many.
+    /// The trace has several requests from that port at that time, of other machines or in sequence, with their number.
     Several(usize),
 }
 
 impl Kept {
-    /// Nothing yet of a trace that began then.
+    /// Creates an empty store for a trace that began at `began_ns`.
     pub(super) fn since(began_ns: u64) -> Self {
         Self { began_ns, ..Self::default() }
     }
 
-    /// Adds the newest; the oldest make room.
+    /// Adds a timeline. Removes the oldest ones if there are too many.
     pub(super) fn add(&mut self, timeline: Timeline) {
         self.spans += timeline.spans.len();
         self.timelines.push_back(timeline);
@@ -60,8 +60,8 @@ impl Kept {
         }
     }
 
-    /// Looks for the request that came from the proxy's port while the proxy waited for its answer. Both clocks are
-    /// `CLOCK_MONOTONIC`.
+    /// Finds the request that came from the proxy's port while the proxy waited for its answer. Proxy and trace both
+    /// use `CLOCK_MONOTONIC`.
     pub(super) fn find(&self, asked: &SentCopy) -> Found<'_> {
         let until_ns = asked.until_ns.unwrap_or(u64::MAX);
         let is_it = |timeline: &&Timeline| {
@@ -78,7 +78,7 @@ impl Kept {
     }
 }
 
-/// The longest time from the end of a request to its trace.
+/// Returns the maximum time from the end of a request until its timeline is stored.
 fn told_within_ns() -> u64 {
     let usual = Settings::default();
     usual.settle_ns + usual.hold_ns + LATER_NS
@@ -95,7 +95,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
     const PORT: u16 = 40_000;
 
-    /// A request that arrived then, from that port.
+    /// Creates the timeline of a request that arrived at `at_ns` from the given port.
     fn arrived(number: u64, at_ns: u64, port: u16) -> Timeline {
         Timeline { peer_port: port.into(), ..timeline(number, at_ns, &[(Cause::OnCpu, 1_000)]) }
     }

@@ -1,5 +1,5 @@
-//! What a proxy's servers did for its requests: each server on this machine is traced by a recorder of its own, in this
-//! process, and a request is found again by the proxy's port and its time.
+//! Traces of a proxy's requests at its servers. Each server on this machine is traced by its own recorder in this
+//! process. A request is found in the trace by the proxy's port and by time.
 
 mod kept;
 mod words;
@@ -23,36 +23,36 @@ use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
 use kept::Kept;
 
-/// How often the names of threads are asked for: more often than a request is told.
+/// Interval at which the names of threads are read. It is shorter than the delay of a timeline.
 const NAMES_EVERY: Duration = Duration::from_millis(200);
 
-/// Traces of a proxy's servers. Dropping this ends them, and does not wait for their end.
+/// Traces of a proxy's servers. Dropping it asks the recorders to end, and does not wait.
 pub(super) struct Traces {
     servers: [Option<Arc<Traced>>; 2],
     _recorders: Vec<Aside<(), ()>>,
 }
 
-/// The trace of a server.
+/// Trace of one server.
 struct Traced {
     server: SocketAddr,
     state: Mutex<State>,
 }
 
-/// How far it is.
+/// State of a server's trace.
 enum State {
     /// The server does not listen yet, or the kernel program is being loaded.
     Begins,
-    /// It records.
+    /// The trace records requests.
     Records(Kept),
-    /// It cannot.
+    /// The trace has failed or ended, for the given reason.
     Ended(String),
 }
 
 impl Traces {
-    /// Begins those that are asked for.
+    /// Starts recorders for the servers on this machine, if the options ask for traces.
     ///
     /// # Errors
-    /// If a thread cannot be started.
+    /// Fails if a thread cannot be started.
     pub(super) fn start(options: &ProxyOptions) -> Result<Self> {
         let addresses = [Some(options.active), options.backup].map(|address| address.filter(|_| options.trace));
         let servers = addresses.map(|address| address.map(|server| Arc::new(Traced::new(server))));
@@ -68,7 +68,7 @@ impl Traces {
         Ok(Self { servers, _recorders: recorders })
     }
 
-    /// Tells what they saw.
+    /// Returns a function that looks up a request in the traces.
     pub(super) fn trace_lookup(&self) -> TraceLookup {
         let servers = self.servers.clone();
         Arc::new(move |asked| match &servers[asked.server.index()] {
@@ -90,7 +90,7 @@ impl Traced {
         Self { server, state: Mutex::new(state) }
     }
 
-    /// Held for as long as it takes to add a request or to tell one.
+    /// Locks the state. The lock is only held to add or to look up a request.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ impl Traced {
         }
     }
 
-    /// The thread that records.
+    /// Runs the recording thread.
     fn record(&self, until: Until) {
         if let Err(error) = self.follow(until) {
             let why = format!("{error:#}");

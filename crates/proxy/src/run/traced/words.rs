@@ -1,4 +1,4 @@
-//! What a server did for a request, in the words of the answer to a client that asks.
+//! Trace of a request at its server, as JSON for the client that asks for it.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use sidelane_trace::words::of_span;
 use super::kept::{Found, Kept};
 use crate::config::SentCopy;
 
-/// Of more spans than this, the shortest are left out.
+/// Maximum number of spans in the answer. The shortest spans beyond it are left out.
 const SPANS_MAX: usize = 200;
 
-/// A server whose requests are not traced.
+/// Returns the answer for a request without a trace.
 pub(super) fn untraced(why: &str, what_to_do: &str) -> Value {
     json!({ "state": "unknown", "why": why, "what_to_do": what_to_do })
 }
 
-/// What is found of a request.
+/// Returns the answer for a request, from the stored timelines of its server.
 pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
     match kept.find(asked) {
         Found::This(timeline) => this(timeline, kept, asked),
@@ -46,7 +46,7 @@ pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
     }
 }
 
-/// Times count from the request's arrival at the proxy.
+/// Returns the answer for a timeline. Its times are relative to the request's arrival at the proxy.
 fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(asked.arrived_ns);
     let mut longest: Vec<&Span> = timeline.spans.iter().collect();
@@ -73,7 +73,7 @@ fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
     })
 }
 
-/// Where its time went, the longest first.
+/// Returns the time for each cause, with advice, in descending order.
 fn time(timeline: &Timeline) -> Vec<Value> {
     let told = timeline.time().into_iter().map(|CauseTime { cause, ns }| {
         json!({ "cause": cause, "name": cause.words(), "ns": ns, "what_to_do": advice(cause, detail(timeline, cause)) })
@@ -81,7 +81,7 @@ fn time(timeline: &Timeline) -> Vec<Value> {
     told.collect()
 }
 
-/// Of the longest span of that cause.
+/// Returns the detail of the longest span with this cause.
 fn detail(timeline: &Timeline, cause: Cause) -> u64 {
     let spans = timeline.spans.iter().filter(|span| span.cause == cause);
     spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)

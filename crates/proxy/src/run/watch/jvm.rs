@@ -1,4 +1,4 @@
-//! Pauses of a JVM, from the counters that it keeps in shared memory: a look is three loads.
+//! Pauses of a JVM, from the counters that the JVM keeps in shared memory. One check needs three loads.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use super::super::options::Watched;
 use sidelane_channels::hsperf::{JvmError, channels};
 use sidelane_channels::{Channel, Reader, Word};
 
-/// What it is doing; "No GC" most of the time.
+/// Counter with the present reason for a collection; "No GC" while there is none.
 const CAUSE: &str = "sun.gc.cause";
-/// Counted when a stop of all threads begins.
+/// Counter that increases when a stop of all threads (safepoint) begins.
 const BEGUN: &str = "sun.rt.safepoints";
-/// Grows when it ends.
+/// Counter that increases when a stop of all threads ends, by its duration.
 const STOPPED_TIME: &str = "sun.rt.safepointTime";
 
-/// The counters of one JVM, of which each may be missing.
+/// Pause counters of one JVM, each of which may be missing.
 pub(super) struct JvmPauses {
     cause: Option<Result<Cause, JvmError>>,
     safepoint: Option<Result<Safepoint, JvmError>>,
 }
 
 impl JvmPauses {
-    /// Those of the first JVM among the processes.
+    /// Finds the counters of the first JVM among the processes.
     pub(super) fn find(pids: &BTreeSet<u32>, wanted: &Watched) -> Self {
         Self {
             cause: wanted.contains(Hazard::JvmGc).then(|| Cause::find(pids)),
@@ -30,7 +30,7 @@ impl JvmPauses {
         }
     }
 
-    /// Why this hazard cannot be seen.
+    /// Returns the reason why this hazard cannot be seen; `None` if it can.
     pub(super) fn error(&self, hazard: Hazard) -> Option<&JvmError> {
         match hazard {
             Hazard::JvmGc => self.cause.as_ref()?.as_ref().err(),
@@ -39,7 +39,7 @@ impl JvmPauses {
         }
     }
 
-    /// The hazards `others`, and the JVM's.
+    /// Adds the present hazards of the JVM to `others`.
     pub(super) fn look(&mut self, others: Hazards) -> Hazards {
         let is_collecting = self.cause.iter_mut().flatten().any(Cause::is_collecting);
         let is_stopped = self.safepoint.iter_mut().flatten().any(Safepoint::is_stopped);
@@ -47,11 +47,11 @@ impl JvmPauses {
     }
 }
 
-/// The text that says why the JVM collects garbage.
+/// Counter with the reason for a garbage collection, as text.
 struct Cause {
     word: Word,
     channel: Channel,
-    /// The last value, and whether it means a collection: a text is looked up once.
+    /// Last value of the counter, and whether it means a collection. The text is only read when the value changes.
     last: (u64, bool),
 }
 
@@ -77,7 +77,7 @@ impl Cause {
     }
 }
 
-/// Stops of all threads.
+/// Counters for stops of all threads (safepoints).
 struct Safepoint {
     begun: Word,
     time: Word,
@@ -85,19 +85,19 @@ struct Safepoint {
     stop: Stop,
 }
 
-/// How many stops had begun, and how long all took that had ended.
+/// Number of stops that have begun, and total duration of those that have ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Counts {
     begun: u64,
     time: u64,
 }
 
-/// What is known of a stop.
+/// State of the present stop, as far as the counters show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Off,
     On,
-    /// One has ended, and another one has begun, which may have ended, too: it counts for one look.
+    /// A stop has ended, and another one has begun, which may have ended too. It counts for one check.
     Unsure,
 }
 
@@ -109,8 +109,8 @@ impl Safepoint {
     }
 
     fn is_stopped(&mut self) -> bool {
-        // The time first: of a stop that comes and goes between the two loads the begin is seen now, and the end at the next
-        // look.
+        // Read the time first. If a stop comes and goes between the two loads, its begin is seen now, and its end at
+        // the next check.
         let time = self.time.read();
         let now = Counts { begun: self.begun.read(), time };
         self.stop = self.stop.next(self.last, now);
@@ -120,22 +120,22 @@ impl Safepoint {
 }
 
 impl Stop {
-    /// What is known after a look.
+    /// Returns the state after a check, from the counters before and now.
     fn next(self, before: Counts, now: Counts) -> Self {
         let (begun, has_ended) = (now.begun.wrapping_sub(before.begun), now.time != before.time);
         match (self, begun, has_ended) {
             (Self::On, 0, false) => Self::On,
-            // Nothing new is known of one that may have ended.
+            // No counter shows that a stop is going on now.
             (Self::Off | Self::Unsure, 0, false) | (_, 0, true) => Self::Off,
             (_, _, false) => Self::On,
-            // One came and went between two looks.
+            // A whole stop happened between two checks.
             (Self::Off, 1, true) => Self::Off,
             (_, _, true) => Self::Unsure,
         }
     }
 }
 
-/// A counter's word.
+/// Finds the word of a counter in a JVM's memory.
 fn word(name: &'static str, pids: &BTreeSet<u32>) -> Result<(Word, Channel), JvmError> {
     let signal = format!("jvm:{name}").parse().expect("a name of a counter");
     let channel = channels(&signal, Some(name), pids)?.into_iter().next().ok_or(JvmError::NoTarget)?;
@@ -149,7 +149,8 @@ fn word(name: &'static str, pids: &BTreeSet<u32>) -> Result<(Word, Channel), Jvm
 mod tests {
     use super::*;
 
-    /// What is known after each look at these counts, of which the first are those before.
+    /// Returns whether a stop is seen at each check, for a sequence of counters. The first ones are those before the
+    /// checks.
     fn looks(counts: &[(u64, u64)]) -> Vec<bool> {
         let counts: Vec<Counts> = counts.iter().map(|(begun, time)| Counts { begun: *begun, time: *time }).collect();
         let looks = counts.windows(2).scan(Stop::Off, |stop, pair| {
@@ -168,10 +169,10 @@ mod tests {
 
     #[test]
     fn possible_jvm_stop_lasts_for_one_look() {
-        // The first one ended, and another one came and went, or has begun.
+        // The first stop has ended, and another one came and went, or has begun.
         assert_eq!(looks(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
         assert_eq!(looks(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);
-        // It came and went between the two loads of a look.
+        // The stop came and went between the two loads of a check.
         assert_eq!(looks(&[(5, 100), (6, 100), (6, 140), (6, 140)]), [true, false, false]);
     }
 }

@@ -1,9 +1,9 @@
-//! Watches one server for hazards, and tells the board.
+//! Watcher of one server: detects hazards, and publishes them on the hazard board.
 //!
-//! A thread of its own looks at an interval, and at once when a process that listens for the server ends. It reads signals
-//! in memory each time, and signals that need a system call less often.
+//! A separate thread checks the server periodically, and at once when a process that listens for the server ends. Each
+//! check reads signals in memory. Signals that need a system call are read less often.
 //!
-//! A server that was never found does not count as down: the process that listens may be invisible.
+//! A server that was never found does not count as down: its process may be invisible to the watcher.
 
 mod jvm;
 mod process;
@@ -27,32 +27,31 @@ use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 use sources::{Lack, Sources};
 
-/// Interval of looks for the process that listens, while there is none.
+/// Interval of searches for the process that listens, while there is none.
 const FIND_EVERY: Duration = Duration::from_millis(10);
-/// The same while the process that listens cannot be watched, and after one of several has ended. This search reads all
-/// processes of the machine.
+/// Interval of searches while the process that listens cannot be watched, or after one of several has ended. Such a
+/// search reads all processes of the machine.
 const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
 
-/// One server to be watched.
 pub(super) struct Watch {
     server: Server,
     address: SocketAddr,
     wanted: Watched,
     poll: Duration,
     found: Option<Sources>,
-    /// Whether it was there at any time.
+    /// Whether the server was found at any time.
     was_found: bool,
-    /// When it was looked for last.
+    /// Time of the last search for the server's processes.
     looked_at: Instant,
-    /// A process listens that cannot be watched.
+    /// Whether a process listens that cannot be watched.
     is_out_of_sight: bool,
-    /// What was said of it.
+    /// Messages that were printed about this server.
     said: BTreeSet<String>,
 }
 
 impl Watch {
-    /// Finds out what of the server can be watched, and what is to be told of that. No watch if nothing can be; an error if
-    /// a hazard that was named cannot be seen.
+    /// Finds out which hazards of the server can be watched. Returns no watcher if none can, and notes about those that
+    /// cannot. Fails if a hazard that the user named cannot be seen.
     pub(super) fn new(
         server: Server,
         address: SocketAddr,
@@ -100,7 +99,7 @@ impl Watch {
         self.was_found = true;
     }
 
-    /// Hazards that cannot be seen: an error if one was named.
+    /// Checks which hazards cannot be seen. Returns notes, or an error if the user named one of these hazards.
     fn check(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
         let mut notes = Vec::new();
         for (hazard, lack) in sources.lacks() {
@@ -120,7 +119,7 @@ impl Watch {
         Ok(notes)
     }
 
-    /// Watches in a thread until `ends` is set.
+    /// Starts a thread that watches the server until `ends` is set.
     pub(super) fn start(mut self, board: Arc<HazardBoard>, ends: Arc<AtomicBool>) -> Result<()> {
         let run = move || {
             precise_sleep();
@@ -134,11 +133,11 @@ impl Watch {
         thread.map(drop).context("cannot start a thread")
     }
 
-    /// The hazards that there are now.
+    /// Returns the present hazards.
     fn look(&mut self) -> Hazards {
         if self.found.as_mut().is_some_and(Sources::are_over) {
             self.found = None;
-            // At once: another process may listen already.
+            // Search at once, because another process may listen already.
             self.find();
         } else if self.is_to_be_found() {
             self.find();
@@ -168,13 +167,13 @@ impl Watch {
                 self.say_lacks(&sources);
                 self.take(sources);
             }
-            // Of several listeners one is left, or it is seen at the next look that all have ended.
+            // Some listeners may be left, or the next check notices that all have ended.
             Ok(None) => {}
             Err(out_of_sight) => self.say(format!("hazards of {} are not watched: {out_of_sight}", self.address)),
         }
     }
 
-    /// In this life of the server something may be out of sight that was not in the last one.
+    /// Prints which hazards cannot be seen. This may change when the server restarts.
     fn say_lacks(&mut self, sources: &Sources) {
         for (hazard, lack) in sources.lacks() {
             if matches!(lack, Lack::Unreadable(_)) || self.wanted != Watched::All {
@@ -189,7 +188,7 @@ impl Watch {
         }
     }
 
-    /// Until the next look, or until a process ends.
+    /// Waits until the next check, or until a process of the server ends.
     fn wait(&self) {
         match &self.found {
             Some(sources) => sources.wait(self.poll),
@@ -198,12 +197,12 @@ impl Watch {
     }
 }
 
-/// Whether a server at this address is one of this machine.
+/// Returns whether the address belongs to this machine.
 pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
     TcpListener::bind((address.ip(), 0)).is_ok()
 }
 
-/// Lets this thread's sleeps end on time, not up to 50 µs later.
+/// Makes this thread's sleeps end on time, instead of up to 50 µs later.
 fn precise_sleep() {
     // SAFETY: a plain system call that changes a number of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {

@@ -1,4 +1,4 @@
-//! Whether a server's processes are there, and run.
+//! Processes of a server: whether they exist, and whether they are stopped.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,17 +11,17 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::procfs::{family, state};
 use sidelane_host::thread::Thread;
 
-/// The processes that listen for a server, and their children.
+/// Processes that listen for a server, and their children.
 pub(super) struct Processes {
     members: Vec<Thread>,
-    /// Of those that listen: children that work on a request come and go.
+    /// Pidfds of the processes that listen. Children are left out, because they may end after each request.
     ends: Vec<OwnedFd>,
-    /// Files that say whether their groups are frozen.
+    /// Files that tell whether the cgroups of the processes are frozen.
     freezers: Vec<std::path::PathBuf>,
 }
 
 impl Processes {
-    /// Opens the processes that listen, and their children; `None` if all of them have ended in between.
+    /// Opens the processes that listen, and their children. Returns `None` if all that listen have ended in between.
     pub(super) fn of(listeners: &BTreeSet<u32>) -> Option<Self> {
         let end = |pid: &u32| pidfd_open(Pid::from_raw(i32::try_from(*pid).ok()?)?, PidfdFlags::empty()).ok();
         let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();
@@ -35,12 +35,12 @@ impl Processes {
         self.members.iter().map(|process| process.tid).collect()
     }
 
-    /// Waits, until one that listens ends.
+    /// Waits until a process that listens ends, or the time is over.
     pub(super) fn wait(&self, time: Duration) {
         self.ended(time);
     }
 
-    /// Forgets those of the listeners that have ended. Whether there were any.
+    /// Removes the listening processes that have ended. Returns whether there were any.
     pub(super) fn forget_ended(&mut self) -> bool {
         let ended = self.ended(Duration::ZERO);
         let mut ends = ended.iter();
@@ -53,7 +53,7 @@ impl Processes {
         self.ends.is_empty()
     }
 
-    /// Of each listener whether it has ended; nothing if none does in this time.
+    /// Returns for each listening process whether it has ended. Returns an empty list if none ends within `time`.
     fn ended(&self, time: Duration) -> Vec<bool> {
         let mut ends: Vec<PollFd<'_>> = self.ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
@@ -63,18 +63,19 @@ impl Processes {
         }
     }
 
-    /// Whether one of them is stopped or frozen.
+    /// Returns whether any of the processes is stopped or frozen.
     pub(super) fn are_stopped(&self) -> bool {
         let is_stopped = |process: &Thread| {
             let is_so = matches!(state(&format!("/proc/{}/stat", process.tid)), Some('T' | 't'));
-            // Another process may bear the number of one that has ended.
+            // Check the start time too, because another process may have the id of one that has ended.
             is_so && Thread::of(process.tid).as_ref() == Some(process)
         };
         self.members.iter().any(is_stopped) || self.freezers.iter().any(|file| is_frozen(file))
     }
 }
 
-/// Of both versions: `frozen 1` in cgroup.events, or the state of a v1 group and those above it.
+/// Returns the files that tell whether the cgroups of the processes are frozen: cgroup.events in v2, freezer.state in
+/// v1. The state of a v1 group includes the groups above it.
 fn freezers(pids: &BTreeSet<u32>) -> Vec<std::path::PathBuf> {
     let hierarchies =
         Hierarchy::all().into_iter().filter(|hierarchy| hierarchy.is_v2() || hierarchy.controls("freezer"));
@@ -126,7 +127,7 @@ mod tests {
     fn a_server_is_there_as_long_as_one_of_its_processes_listens() {
         let (one, two, gone) = (child(), child(), child());
         let listeners = BTreeSet::from([one.id(), two.id(), gone.id()]);
-        // It ends between the look for listeners and the look at each of them.
+        // This process ends after it was listed, and before it is opened.
         end(gone);
         let mut processes = Processes::of(&listeners).expect("two are there");
         assert!(!processes.forget_ended() && !processes.are_over() && !processes.are_stopped());

@@ -1,4 +1,4 @@
-//! What is looked at, for one life of a server.
+//! Sources of hazard signals for one run of a server, from its start to its end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use super::jvm::JvmPauses;
 use super::process::Processes;
 use super::throttled::Throttled;
 
-/// How often files are read.
+/// Minimum interval at which signals that need system calls are read.
 const FILES_EVERY: Duration = Duration::from_millis(2);
-/// How often a search is repeated at once because all processes that listened ended before they were opened.
+/// Maximum number of immediate searches, if all processes that listen end before they can be opened.
 const LOOKS: usize = 3;
 const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped, Hazard::Throttled, Hazard::Restart];
 
-/// A process listens, and the process that serves cannot be seen.
+/// Error: a process listens, but the process that serves cannot be watched.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum OutOfSight {
-    /// Another process passes connections on.
+    /// Another process accepts the connections, and passes them on.
     #[error("connections are taken by {0}")]
     StandIn(Taker),
-    /// Whose processes cannot be looked into.
+    /// The listening processes belong to another user, or are invisible.
     #[error("who listens there is another user's, or not visible here")]
     Hidden,
 }
 
-/// Who takes connections for others.
+/// Process that accepts connections for another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taker(Stand);
 
@@ -49,28 +49,29 @@ impl std::fmt::Display for Taker {
     }
 }
 
-/// What is looked at, for one life of the server.
+/// Sources of hazard signals for one run of a server.
 pub(super) struct Sources {
     processes: Processes,
-    /// One of those that listened has ended: others may have come.
+    /// Whether one of the listening processes has ended, so that new ones may have come.
     have_changed: bool,
     wanted: Watched,
     jvm: JvmPauses,
     throttled: Option<Throttled>,
-    /// What was seen last of what takes system calls.
+    /// Last result of the signals that need system calls.
     files: Hazards,
     files_at: Instant,
 }
 
 impl Sources {
-    /// Opens the sources of the process that listens at this address, if there is one; an error if it cannot be watched.
+    /// Opens the sources for the process that listens at this address. Returns `None` if no process listens, and an
+    /// error if the process cannot be watched.
     pub(super) fn find(address: SocketAddr, wanted: &Watched) -> Result<Option<Self>, OutOfSight> {
         let mut hidden = None;
         for _ in 0..LOOKS {
             match accepting(address, process::id()) {
                 Accepting::Nobody => return Ok(None),
                 Accepting::StandIn(stand) => return Err(OutOfSight::StandIn(Taker(stand))),
-                // Or its socket was closed between two looks.
+                // The listener is hidden, or its socket was closed between two reads.
                 Accepting::Hidden => hidden = Some(OutOfSight::Hidden),
                 Accepting::These(listeners) => {
                     if let Some(processes) = Processes::of(&listeners) {
@@ -100,7 +101,7 @@ impl Sources {
         self.have_changed
     }
 
-    /// Waits until a process ends, or the time is up.
+    /// Waits until a listening process ends, or the time is over.
     pub(super) fn wait(&self, time: Duration) {
         self.processes.wait(time);
     }
@@ -115,7 +116,7 @@ impl Sources {
         self.jvm.look(self.files)
     }
 
-    /// The hazards that are watched for and cannot be seen.
+    /// Returns the hazards that should be watched and cannot be seen, each with the reason.
     pub(super) fn lacks(&self) -> Vec<(Hazard, Lack)> {
         let wanted = HAZARDS.into_iter().filter(|hazard| self.wanted.contains(*hazard));
         wanted.filter_map(|hazard| Some((hazard, self.lack(hazard)?))).collect()
@@ -139,17 +140,17 @@ fn lack_of_jvm(error: &JvmError) -> Lack {
     }
 }
 
-/// Why a hazard cannot be seen.
+/// Reason for which a hazard cannot be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The server is none that could have it.
+    /// The server cannot have this hazard.
     NotThere(&'static str),
-    /// It may have it, and what would tell cannot be read.
+    /// The server may have this hazard, but its signal cannot be read.
     Unreadable(String),
 }
 
 impl Lack {
-    /// The same in each life of the server: numbers of processes are left out.
+    /// Returns the reason without digits. Process ids are left out, so that it is equal in each run of the server.
     pub(super) fn kind(&self) -> String {
         self.to_string().replace(|letter: char| letter.is_ascii_digit(), "")
     }

@@ -1,8 +1,8 @@
-//! Whether a server's group is throttled.
+//! CPU throttling of a server's cgroup.
 //!
-//! The kernel counts a throttled period when it is over, so the first one is seen at its end. But a group that used up
-//! its quota in one period mostly does so in the next ones, too: it counts as throttled until two periods passed
-//! without.
+//! The kernel counts a throttled period when the period is over, so the first one is seen at its end. A group that used
+//! up its quota in one period usually does so in the next ones. So it counts as throttled until two periods have passed
+//! without throttling.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,19 +11,20 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::cgroup::Hierarchy;
 
-/// Where a period is not told.
+/// Default length of a period, if the cgroup has no file for it.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Groups with a quota.
+/// Cgroups with a CPU quota.
 pub(super) struct Throttled {
-    /// Their files, and how often each was throttled.
+    /// For each cgroup: the path of cpu.stat, and the last value of nr_throttled.
     groups: Vec<(PathBuf, u64)>,
     period: Duration,
     seen_at: Option<Instant>,
 }
 
 impl Throttled {
-    /// The groups of these processes that have a quota, and those above them.
+    /// Finds the cgroups of the processes, and those above them, that have a CPU quota. Returns `None` if there are
+    /// none.
     pub(super) fn find(pids: &BTreeSet<u32>) -> Option<Self> {
         let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
         let mut dirs = BTreeSet::new();
@@ -38,7 +39,7 @@ impl Throttled {
         Some(Self { groups, period, seen_at: None })
     }
 
-    /// Whether one of them is throttled.
+    /// Returns whether any of the cgroups is throttled.
     pub(super) fn look(&mut self) -> bool {
         for (file, before) in &mut self.groups {
             let now = throttled(file).unwrap_or(*before);

@@ -1,4 +1,4 @@
-//! One client: its commands, in order.
+//! Connection of one Redis client: its commands in order, and their replies.
 
 mod replies;
 
@@ -26,8 +26,8 @@ use crate::resp::{
 };
 use replies::Fate;
 
-/// Bytes of replies that the client has not read; nothing is read from it, nor from servers for it, until there are
-/// fewer.
+/// Maximum number of reply bytes that the client has not read. Above it, the proxy reads neither from the client nor
+/// from servers for it.
 const UNREAD_MAX: usize = 256 << 10;
 const LATE: &[u8] = b"-ERR sidelane: no server answered in time\r\n";
 const NO_RESP: &[u8] =
@@ -36,7 +36,7 @@ const NO_RESP: &[u8] =
 const SCATTERED: &[u8] =
     b"-ERR sidelane: the connection over which this client wrote is lost: no server can tell who has it\r\n";
 
-/// One client's task.
+/// State of one client's task.
 struct Session {
     shared: Rc<Shared>,
     stream: Rc<TcpStream>,
@@ -44,46 +44,46 @@ struct Session {
     reader: CommandReader,
     out: Buffer,
     sides: [Side; 2],
-    /// By server: the reply that is coming, once it was decided what becomes of it.
+    /// Handling of each server's present reply, by server; `None` before it was decided.
     replies: [Option<Fate>; 2],
     reply_queue: ReplyQueue,
     mailbox: Owner,
     deadline: Deadline,
-    /// What comes when all commands so far are answered.
+    /// Action after all present commands are answered.
     next: After,
     writes: Writes,
-    /// A reply to a command that is sent once has not been read by the client.
+    /// Whether a reply to a command that must not be repeated is still unread by the client.
     out_has_once: bool,
-    /// Bytes that are told of to [`Memory`](super::super::client_memory::ClientMemory).
+    /// Number of bytes reported to [`Memory`](super::super::client_memory::ClientMemory).
     counted: usize,
     journal: Journal,
-    /// The client sends nothing any more, or is not read from any more.
+    /// Whether the proxy reads nothing more from the client.
     has_ended: bool,
-    /// The client sends nothing any more. It may be gone, so no server is asked for its sake alone.
+    /// Whether the client has closed its sending direction. It may be gone, so no request is hedged for it.
     is_half_closed: bool,
-    /// The client has sent something.
+    /// Whether the client has sent anything.
     has_asked: bool,
-    /// The proxy drains: the connection is closed once all replies are written, and the client gets to read them.
+    /// Whether the proxy drains and closes the connection after all replies are written and read.
     is_dismissed: bool,
 }
 
-/// What comes when all commands so far are answered.
+/// Action after all present commands are answered.
 enum After {
-    /// More commands.
+    /// The session continues with more commands.
     Commands,
-    /// The connection is one server's, beginning with this command.
+    /// The connection belongs to one server, beginning with this command.
     Tie(Command),
     /// The client gets an error, and the connection ends.
     Refuse,
 }
 
-/// Where a client's commands went that may have written.
+/// Server that got those commands of a client that may have written data.
 #[derive(Clone, Copy)]
 enum Writes {
     None,
-    /// All that follows goes there, too: the other server may not have what was written.
+    /// All further commands go to this server too: the other server may not have the written data.
     At(Server),
-    /// The connection is lost: no server can tell who has what was written.
+    /// The connection is lost, and no server is known to have the written data.
     Lost,
 }
 
@@ -99,11 +99,11 @@ enum Event {
     Dismissed,
 }
 
-/// Nothing is done for the client any more; what it has not been answered ends so.
+/// End of a client's session, with the outcome of its unanswered commands.
 struct Over(End);
 
 impl Writes {
-    /// The server that has what this client wrote.
+    /// Returns the server that has the data written by this client; `None` if there is none.
     fn server(self) -> Option<Server> {
         match self {
             Self::At(server) => Some(server),
@@ -118,10 +118,10 @@ impl Writes {
     }
 }
 
-/// Serves a client until one of both is done.
+/// Serves a client until the client or the proxy closes the connection.
 pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let limits = shared.config.limits;
-    // Without an address it is gone already.
+    // A client without an address is gone already.
     let Ok(address) = stream.peer_addr() else { return };
     let mut session = Session {
         journal: Journal::new(Rc::clone(&shared), address),
@@ -195,7 +195,7 @@ impl Session {
         }
     }
 
-    /// The proxy drains: what the client has sent so far is answered, and nothing more is read.
+    /// Stops reading from the client for a drain. Commands that have arrived are still answered.
     fn dismiss(&mut self) -> Result<(), Over> {
         self.read_client()?;
         self.is_dismissed = !self.input.is_empty() || self.reply_queue.waiting() > 0 || !self.out.is_empty();
@@ -214,7 +214,7 @@ impl Session {
             .await;
         }
         if self.wants_more() {
-            // Reading tells of a broken connection, too.
+            // No extra check is needed: a read also reports a broken connection.
             return std::future::poll_fn(|cx| self.poll_event(cx)).await;
         }
         let stream = Rc::clone(&self.stream);
@@ -249,8 +249,8 @@ impl Session {
         self.deadline.poll_over(cx).map(|()| Event::Late)
     }
 
-    /// Whether more replies of this server are taken in. Those that wait for one of the other server must not keep it from
-    /// coming.
+    /// Returns whether more replies of this server may be read. Replies that wait for one of the other server must not
+    /// keep that one from being read.
     fn has_room_for_replies(&self, server: Server) -> bool {
         let kept = self.reply_queue.kept_bytes() + self.sides[server.index()].kept_bytes();
         self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.reply_queue.owes_next(server))
@@ -260,7 +260,7 @@ impl Session {
         self.has_room() && self.out.data().len() < UNREAD_MAX && !self.has_ended
     }
 
-    /// Sends on all commands that have come whole.
+    /// Sends all commands that have arrived completely to servers.
     fn take_commands(&mut self) {
         while !self.input.is_empty() && self.has_room() {
             match self.reader.read(self.input.data()) {
@@ -276,7 +276,7 @@ impl Session {
         }
     }
 
-    /// Whether one more command may come. One may always, so that a long one ends.
+    /// Returns whether another command may be read. A client without commands may always send one, however long.
     fn has_room(&self) -> bool {
         let limits = &self.shared.config.limits;
         let is_first = self.reply_queue.waiting() == 0;
@@ -286,7 +286,7 @@ impl Session {
         matches!(self.next, After::Commands) && is_room && is_memory
     }
 
-    /// Bytes of commands that are not answered.
+    /// Returns the number of bytes of unanswered commands.
     fn command_bytes(&self) -> usize {
         self.reply_queue.command_bytes() + self.sides.iter().map(Side::unsent_bytes).sum::<usize>()
     }
@@ -302,7 +302,7 @@ impl Session {
     fn take_command(&mut self, command: Command) {
         let limits = &self.shared.config.limits;
         let kind = match kind_of(&command, &self.shared.config.repeatable) {
-            // It is kept until it is answered, whatever it is; but no second server gets so much.
+            // A long command is kept until it is answered in any case, but is not sent to a second server.
             Kind::Repeatable if command.bytes().len() > limits.copy_bytes => Kind::Once,
             Kind::Tied if asks_for_resp3(&command) && self.may_greet() => Kind::Once,
             Kind::Once if asks_for_resp2(&command) && self.sides.iter().any(Side::has_greeting) => Kind::Tied,
@@ -312,7 +312,7 @@ impl Session {
             self.next = After::Tie(command);
             return;
         }
-        // A command that follows one that changes something waits its turn at the same server, and later ones stay there.
+        // A command after one that changes data goes to the same server, in order, and so do later ones.
         let follows = self.reply_queue.tied_to().or(self.writes.server());
         let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(name_of(&command)));
         if kind == Kind::Once {
@@ -348,12 +348,12 @@ impl Session {
         self.reply_queue.ask(request_id, to, command.into_bytes(), is_repeatable);
     }
 
-    /// Whether the client has asked for nothing yet, so that all its connections can begin with what it asks for now.
+    /// Returns whether the client has sent no command yet, so that all its connections can begin with a greeting.
     fn may_greet(&self) -> bool {
         self.reply_queue.waiting() == 0 && self.sides.iter().all(Side::is_new)
     }
 
-    /// The request table wants a copy there.
+    /// Sends a copy of a command to another server, as the request table orders.
     fn copy(&mut self, request_id: RequestId, to: Server) {
         match self.reply_queue.copy(request_id, to) {
             Some(command) => self.sides[to.index()].send(&self.shared, to, command),
@@ -393,16 +393,16 @@ impl Session {
         self.out.consume(count);
         match self.out.is_empty() {
             true => self.out_has_once = false,
-            // A slow reader is none that is gone.
+            // Extend the deadline: a slow reader is not gone.
             false => self.deadline.start(self.shared.config.limits.answer_time),
         }
     }
 
-    /// No server answers, or the client is idle.
+    /// Handles a passed deadline: no server answered, or the client is idle.
     fn late(&mut self) -> Result<(), Over> {
         let is_unread = !self.out.is_empty();
         let has_failure = self.answer_failures();
-        // What is carried out once must not be lost because of a limit of ours: a server may have popped an element.
+        // Do not cut off a command that is sent once: a server may have executed it already, for example a pop.
         if self.reply_queue.has_once() || (is_unread && self.out_has_once) {
             self.deadline.start(self.shared.config.limits.answer_time);
             for stream in self
@@ -412,12 +412,12 @@ impl Session {
                 .map(|connection| &connection.stream)
                 .chain([&*self.stream])
             {
-                // Without it a peer that has vanished is noticed later.
+                // Ignore an error: without keep-alive probes, a vanished peer is only noticed later.
                 let _ = notice_its_end(stream);
             }
             return Ok(());
         }
-        // Who does not read what has come is the one who is late.
+        // A client that does not read its replies is itself too late.
         if self.reply_queue.waiting() == 0 || is_unread {
             return Err(Over(End::ClientLeft));
         }
@@ -432,8 +432,8 @@ impl Session {
         Err(Over(End::Failed(504)))
     }
 
-    /// The connection ends; what does not fit is not waited for, and then nothing is said: it would be taken for a part of
-    /// a reply.
+    /// Sends a last error. Does not wait if the socket is full: a message after a partial reply would be read as part
+    /// of it.
     fn say_last(&mut self, what: &[u8]) {
         let left = self.out.data();
         if left.is_empty() || matches!(self.stream.try_write(left), Ok(count) if count == left.len()) {
@@ -441,7 +441,7 @@ impl Session {
         }
     }
 
-    /// Gives the connection to one server. A server that has what the client wrote keeps it.
+    /// Gives the connection to one server until it ends. The server that has the client's written data is preferred.
     async fn pass(&mut self) {
         let After::Tie(command) = std::mem::replace(&mut self.next, After::Refuse) else { return };
         self.shared.table.borrow_mut().tied();
@@ -465,7 +465,8 @@ impl Session {
         }
     }
 
-    /// What is not answered is over; connections that owe nothing, and have nothing of this client's, are kept.
+    /// Ends all unanswered commands. Keeps connections without pending replies and without state of this client for
+    /// reuse.
     fn end(&mut self, end: End) {
         self.shared.memory.change(self.counted, 0);
         self.reply_queue.request_ids().for_each(|request_id| self.journal.finish(request_id, end, 0));

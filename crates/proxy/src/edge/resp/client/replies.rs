@@ -1,4 +1,4 @@
-//! The servers' replies: what becomes of each, and of the commands of a server that is lost.
+//! Replies of the servers: which are forwarded, and how commands of a lost server end.
 
 use std::io;
 
@@ -10,22 +10,23 @@ use super::super::side::SideEvent;
 use super::{Over, Session};
 use crate::request_table::{End, Loss, Next, Outcome, Quality, RequestId, Verdict};
 
-/// A reply of more bytes is passed on as it comes, if it is the client's next one; a shorter one when it is whole.
+/// Size above which the next reply of the client is forwarded in parts. A shorter reply is forwarded when it is
+/// complete.
 const WHOLE_MAX: usize = 64 << 10;
 const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
-/// Begin of what a server says unasked.
+/// First byte of a push message, which a server sends without a command.
 const PUSH: &[u8] = b">";
 const TOO_LONG: &[u8] =
     b"-ERR sidelane: the reply is longer than the proxy keeps: ask for parts, or the server itself\r\n";
 
-/// What becomes of a reply that is coming.
+/// Handling of a reply that is arriving.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The client gets it.
+    /// The client gets this reply.
     PassedOn,
-    /// The client has the other server's.
+    /// The reply is dropped, since the client gets the other server's reply.
     Dropped,
-    /// It is a failure, which the client gets if the other server does no better.
+    /// The reply is a failure. The client gets it if the other server does no better.
     Kept,
 }
 
@@ -37,7 +38,7 @@ impl Session {
         };
         let Some(loss) = lost else { return Ok(()) };
         if self.replies[server.index()] == Some(Fate::PassedOn) {
-            // Nothing that follows would be taken for what it is.
+            // After a partial reply, the client could not parse anything that follows.
             return Err(Over(End::Cut));
         }
         self.lose(server, loss);
@@ -45,13 +46,13 @@ impl Session {
     }
 
     fn read_side(&mut self, server: Server) -> io::Result<()> {
-        // What came before an end counts.
+        // Process data that arrived before the end of the connection.
         let read = self.sides[server.index()].read();
         while self.take_reply(server)? {}
         read
     }
 
-    /// Uses what has come of this server's next reply. Whether another one may follow.
+    /// Processes the received part of this server's next reply. Returns whether another reply may follow.
     fn take_reply(&mut self, server: Server) -> io::Result<bool> {
         let at = server.index();
         let limits = &self.shared.config.limits;
@@ -62,13 +63,14 @@ impl Session {
         };
         let count = came.len();
         if self.replies[at].is_none() && came.starts_with(PUSH) {
-            // A notification to an untied client is about the server's address, which is the proxy's business.
+            // Drop notifications to an untied client: they are about the server's address, which only concerns the
+            // proxy.
             if is_whole {
                 self.sides[at].take(count);
             }
             return Ok(is_whole);
         }
-        // No command waits for this, so it is no reply.
+        // Data without a waiting command is not a reply.
         let request_id = self.reply_queue.next_of(server).ok_or(io::ErrorKind::InvalidData)?;
         let is_next = self.reply_queue.is_next(request_id);
         let fate = match self.replies[at] {
@@ -120,7 +122,8 @@ impl Session {
         }
     }
 
-    /// The reply waits for an earlier one, and is longer than what is kept. The other server would say as much.
+    /// Answers with an error if a reply must wait for an earlier one, and exceeds the limit. The other server's reply
+    /// would be as long.
     fn too_long(&mut self, server: Server) -> io::Result<bool> {
         if let Some(request_id) = self.reply_queue.replied(server)
             && self.shared.table.borrow_mut().answered(now(), request_id, server, Quality::Success)
@@ -131,13 +134,13 @@ impl Session {
         Err(io::ErrorKind::InvalidData.into())
     }
 
-    /// The connection to a server is lost: the request table says what becomes of each command.
+    /// Handles a lost server connection. The request table decides for each command on it.
     fn lose(&mut self, server: Server, loss: Loss) {
         self.sides[server.index()].close();
         self.replies[server.index()] = None;
         self.writes.lose(server);
         let lost = self.reply_queue.lose(server);
-        // The connection is one failure, however many commands were on it.
+        // Count a single failure for the connection, not one for each command.
         let failed = lost.first().map(|request_id| self.shared.sent_ns(*request_id, server)).zip(loss.error());
         for request_id in lost {
             let next = self.shared.table.borrow_mut().lost(now(), request_id, server, loss);
@@ -153,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Passes on what the client may get by now.
+    /// Forwards all replies whose turn has come.
     pub(super) fn collect_replies(&mut self) -> Result<(), Over> {
         loop {
             while let Some(reply) = self.reply_queue.next_reply() {
@@ -162,7 +165,7 @@ impl Session {
                 self.out_has_once |= !reply.is_repeatable;
                 self.out.push(&reply.bytes);
             }
-            // A long reply may have come in part before it was the client's next one.
+            // A part of a long reply may have arrived before the reply was the client's next one.
             let waits = |server: &Server| {
                 let side = &self.sides[server.index()];
                 self.replies[server.index()].is_none()
@@ -188,7 +191,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answers with the failures that were kept. Whether there was one.
+    /// Answers commands with kept failure replies. Returns whether there were any.
     pub(super) fn answer_failures(&mut self) -> bool {
         let mut table = self.shared.table.borrow_mut();
         let is_kept = |request_id: &RequestId| table.late(now(), *request_id).is_some();
